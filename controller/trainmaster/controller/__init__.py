@@ -1,0 +1,1 @@
+"""The controller: Kubernetes machinery, reconcilers, configuration and the command line."""

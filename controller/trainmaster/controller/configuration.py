@@ -1,0 +1,212 @@
+"""The configuration file: `config.trainer.kubeflow.org/v1alpha1`, kind `Configuration`, as the Go controller reads it.
+
+Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
+Beyond the original, `plugins` configures plugins, and a partial `leaderElection` block gets defaults for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
+KIND: Final = "Configuration"
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+NotNegative = Annotated[float, Field(ge=0)]
+Duration = Annotated[str, Field(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")]
+
+
+class ConfigurationInvalid(Exception):
+    """The configuration file cannot be used; the message has one line for each error."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        validate_default=False,
+        strict=True,
+    )
+
+
+class Webhook(_Section):
+    """The admission webhook server."""
+
+    port: Port = 9443
+    host: str | None = None
+
+
+class LeaderElection(_Section):
+    """Which of several replicas acts; the durations are Go durations, for instance `15s`."""
+
+    leader_elect: bool = False
+    resource_lock: Literal["leases"] = "leases"
+    resource_namespace: str = ""
+    resource_name: str = "trainer.kubeflow.org"
+    lease_duration: Duration = "15s"
+    renew_deadline: Duration = "10s"
+    retry_period: Duration = "2s"
+
+
+class MetricsAuth(_Section):
+    """Who may read metrics."""
+
+    enabled: bool = False
+
+
+class Metrics(_Section):
+    """The metrics endpoint; the address "0" switches it off."""
+
+    bind_address: str = ":8443"
+    secure_serving: bool = True
+    auth: MetricsAuth = MetricsAuth()
+
+
+class Health(_Section):
+    """The probe endpoints; the address "0" switches them off."""
+
+    health_probe_bind_address: str = ":8081"
+    readiness_endpoint_name: str = "readyz"
+    liveness_endpoint_name: str = "healthz"
+
+
+class Controller(_Section):
+    """The reconcilers."""
+
+    group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """How many objects of a kind are reconciled at once, by `Kind.group`."""
+
+
+class CertManagement(_Section):
+    """Certificates of the webhook server."""
+
+    enable: bool = True
+    webhook_service_name: str = "kubeflow-trainer-controller-manager"
+    webhook_secret_name: str = "kubeflow-trainer-webhook-cert"  # noqa: S105 - the name of a Secret, not a secret
+
+
+class ClientConnection(_Section):
+    """Limits of the client towards the API server."""
+
+    qps: NotNegative = 50.0
+    burst: Annotated[int, Field(ge=0)] = 100
+
+
+class StatusServer(_Section):
+    """The server to which trainers report progress."""
+
+    port: Port = 10443
+    qps: NotNegative = 5.0
+    burst: Annotated[int, Field(ge=0)] = 10
+
+
+class Tls(_Section):
+    """TLS settings of all servers."""
+
+    min_version: str | None = None
+    cipher_suites: list[str] = Field(default_factory=list)
+    next_protos: list[str] = Field(default_factory=lambda: ["http/1.1"])
+
+
+class Plugins(_Section):
+    """Which plugins run, and with which options."""
+
+    disabled: list[str] = Field(default_factory=list)
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Keyword arguments for the constructors of plugins, by entry-point name."""
+
+
+class Configuration(_Section):
+    """The whole file."""
+
+    api_version: Literal["config.trainer.kubeflow.org/v1alpha1"] = API_VERSION
+    kind: Literal["Configuration"] = KIND
+    webhook: Webhook = Webhook()
+    leader_election: LeaderElection | None = None
+    metrics: Metrics = Metrics()
+    health: Health = Health()
+    controller: Controller = Controller()
+    cert_management: CertManagement = CertManagement()
+    client_connection: ClientConnection = ClientConnection()
+    status_server: StatusServer = StatusServer()
+    feature_gates: dict[str, bool] = Field(default_factory=dict)
+    tls: Tls = Tls()
+    plugins: Plugins = Plugins()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML that refuses repeated keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise ConfigurationInvalid(f"the mapping that starts in line {line} has the key {key!r} more than once")
+        return super().construct_mapping(node, deep)
+
+
+def load_configuration(path: Path | None) -> Configuration:
+    """Read the configuration file; without one, the defaults.
+
+    Raises:
+        ConfigurationInvalid: The file cannot be read, or says something wrong.
+    """
+    if path is None:
+        return Configuration()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationInvalid(f"failed to read config file: {path}: {error}") from error
+    try:
+        data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - derived from the safe loader
+        return parse_configuration(data)
+    except (yaml.YAMLError, ConfigurationInvalid) as error:
+        raise ConfigurationInvalid(f"failed to decode config file: {path}: {error}") from error
+
+
+def parse_configuration(data: object) -> Configuration:
+    """Check a decoded configuration.
+
+    Raises:
+        ConfigurationInvalid: It says something wrong.
+    """
+    if not isinstance(data, dict):
+        raise ConfigurationInvalid(f"the file must hold a mapping with apiVersion {API_VERSION} and kind {KIND}")
+    for field, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if data.get(field) != expected:
+            raise ConfigurationInvalid(f"{field} must be {expected!r}, not {data.get(field)!r}")
+    try:
+        return Configuration.model_validate(data)
+    except ValidationError as error:
+        lines = [f"{_path(problem['loc'])}: {_text(problem)}" for problem in error.errors()]
+        raise ConfigurationInvalid("invalid configuration: " + "; ".join(lines)) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path
+
+
+def _text(problem: Any) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "unknown field"
+    message = str(problem["msg"]).removeprefix("Input ").removeprefix("should ")
+    return f"must {message[0].lower()}{message[1:]}, got {problem['input']!r}" if message else str(problem["msg"])
+
+
+def seconds(duration: str) -> float:
+    """Convert a Go duration such as `1m30s` to seconds."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", duration))

@@ -1,0 +1,63 @@
+"""Feature gates: switches for what is not yet on for everybody.
+
+`Name=true` pairs, in the configuration file and on the command line; `AllAlpha` and `AllBeta` switch whole stages, and
+a gate that is named itself always wins over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One gate."""
+
+    stage: Literal["ALPHA", "BETA"]
+    default: bool
+
+
+FEATURES: Final[Mapping[str, Feature]] = MappingProxyType({})
+"""All gates, by name; upstream's `TrainJobStatus` joins them together with the status server."""
+
+_STAGES: Final = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
+
+
+class UnknownFeature(ValueError):
+    """A gate that does not exist, or a value that is neither true nor false."""
+
+
+def parse_feature_gates(text: str) -> dict[str, bool]:
+    """Read the command-line form `A=true,B=false`.
+
+    Raises:
+        UnknownFeature: A part is not of that form.
+    """
+    gates: dict[str, bool] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if value.lower() not in ("true", "false"):
+            raise UnknownFeature(f"feature gate {part!r}: write it as Name=true or Name=false")
+        gates[name.strip()] = value.lower() == "true"
+    return gates
+
+
+def enabled_features(*sources: Mapping[str, bool]) -> dict[str, bool]:
+    """Combine gates from several sources, later ones first in rank, with the defaults.
+
+    Raises:
+        UnknownFeature: A source names a gate that does not exist.
+    """
+    asked = {name: value for source in sources for name, value in source.items()}
+    unknown = sorted(asked.keys() - FEATURES.keys() - _STAGES.keys())
+    if unknown:
+        known = ", ".join([*FEATURES, *_STAGES])
+        raise UnknownFeature(f"unknown feature gate {', '.join(map(repr, unknown))}; known are: {known}")
+    enabled = {name: feature.default for name, feature in FEATURES.items()}
+    for stage_gate, stage in _STAGES.items():
+        if stage_gate in asked:
+            enabled |= {name: asked[stage_gate] for name, feature in FEATURES.items() if feature.stage == stage}
+    return enabled | {name: value for name, value in asked.items() if name in FEATURES}

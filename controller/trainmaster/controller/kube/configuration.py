@@ -1,0 +1,72 @@
+"""Which cluster to talk to, and with which credentials.
+
+Guarantees:
+- The order is: an explicit kubeconfig, `$KUBECONFIG`, the service account of the pod, `~/.kube/config`.
+- Credentials stay fresh: token files are read again and exec plugins are run again before their token expires, and once
+  more when the server answers 401.
+- Whatever is wrong becomes a `ConfigurationError` that names the file and says what to do.
+
+Reading kubeconfig files and service accounts is the work of kubernetes_asyncio; nothing else of it is used.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trainmaster.controller.kube.errors import KubeError
+
+
+class ConfigurationError(KubeError):
+    """The access to a cluster is not configured, or wrongly."""
+
+
+class Credentials(Protocol):
+    """Who we are, towards the API server."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers that authenticate a request, refreshed if they are about to expire."""
+
+    async def renew(self) -> bool:
+        """Get new credentials because the server refused these; False if there are none to get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A fixed bearer token, or none at all (client certificates are part of the TLS context)."""
+
+    value: str = ""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers that authenticate a request."""
+        return {"Authorization": f"Bearer {self.value}"} if self.value else {}
+
+    async def renew(self) -> bool:
+        """A fixed token cannot be renewed."""
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterAccess:
+    """All that a client needs to know of a cluster."""
+
+    server: str
+    ssl_context: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    proxy: str | None = None
+    namespace: str = "default"
+    credentials: Credentials = field(default_factory=Token)
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers that authenticate a request, refreshed if they are about to expire."""
+        return await self.credentials.headers()
+
+
+async def load_cluster_access(*, kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
+    """Find the configuration of the cluster and load it."""
+    # Importing kubernetes_asyncio takes a third of a second, which commands that need no cluster should not pay.
+    from trainmaster.controller.kube.loading import load  # noqa: PLC0415 - see above
+
+    return await load(kubeconfig=kubeconfig, context=context)

@@ -1,0 +1,206 @@
+"""What can go wrong between us and the API server, each situation under its own name.
+
+Guarantees:
+- Every failure of this package's I/O is a `KubeError`: `ApiError` when the server answered, `TransportError` when it
+  did not (or not to the end), the rest when its answer is of no use.
+- Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
+  version from the future by text only (R-12).
+- Texts from a server are cut, so that a log line or a condition cannot be flooded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.runtime.jsontree import JsonObject
+
+_TEXT_AT_MOST: Final = 1024
+_TOO_LARGE_CAUSE: Final = "ResourceVersionTooLarge"
+_TOO_LARGE_TEXT: Final = "Too large resource version"
+
+
+class KubeError(Exception):
+    """The base of every error of this package."""
+
+
+class TransportError(KubeError):
+    """No complete answer arrived; whether the server acted is unknown."""
+
+
+class NotConnected(TransportError):
+    """No connection was made, so the server cannot have seen the request."""
+
+
+class RequestTimeout(TransportError):
+    """The server did not answer in time."""
+
+
+class StreamSilent(TransportError):
+    """A watch carried nothing for longer than a healthy one does (R-32)."""
+
+
+class StreamBroken(TransportError):
+    """A stream ended in the middle of a frame or by a broken connection."""
+
+
+class ResponseTooLarge(KubeError):
+    """An answer or a watch frame is larger than we are ready to hold in memory."""
+
+
+class MalformedResponse(KubeError):
+    """An answer or a watch frame is not what the API promises."""
+
+
+class ApiError(KubeError):
+    """The API server refused a request."""
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        details: JsonObject | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = shorten(message)
+        self.details: JsonObject = details or {}
+        self.retry_after = retry_after
+        title = f"{status} {reason}".strip()
+        super().__init__(f"{title}: {self.message}" if self.message else title)
+
+    @property
+    def causes(self) -> list[JsonObject]:
+        """The `details.causes` of the answer, for instance one for each invalid field."""
+        causes = self.details.get("causes")
+        return [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+
+    @property
+    def resource_version_too_large(self) -> bool:
+        """Whether the server has not yet reached the resource version we asked for (R-12)."""
+        if any(cause.get("reason") == _TOO_LARGE_CAUSE for cause in self.causes):
+            return True
+        return self.status in {500, 504} and _TOO_LARGE_TEXT.lower() in self.message.lower()
+
+
+class BadRequest(ApiError):
+    """400: the server does not understand the request."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are missing, wrong or expired."""
+
+
+class Forbidden(ApiError):
+    """403: the credentials are good, but not for this."""
+
+
+class NotFound(ApiError):
+    """404: no such object, namespace or resource type."""
+
+
+class MethodNotSupported(ApiError):
+    """405: the resource does not have this verb."""
+
+
+class Conflict(ApiError):
+    """409: the object has changed since it was read, or another manager owns a field."""
+
+
+class AlreadyExists(ApiError):
+    """409: an object of this name exists."""
+
+
+class Gone(ApiError):
+    """410: the resource version or the continuation of a list has expired."""
+
+
+class UnsupportedMediaType(ApiError):
+    """415: the server does not know this kind of body."""
+
+
+class Invalid(ApiError):
+    """422: the object breaks the rules of its schema."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server asks us to slow down."""
+
+
+class ServerError(ApiError):
+    """5xx: the server failed."""
+
+
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotSupported,
+    409: Conflict,
+    410: Gone,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def from_response(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """Make the error that fits an HTTP answer; the body is a `Status` object or, from a proxy, anything at all."""
+    retry_after = _seconds(headers.get("Retry-After"))
+    try:
+        decoded = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        decoded = None
+    if isinstance(decoded, dict) and decoded.get("kind") == "Status":
+        return from_status(decoded, status=status, retry_after=retry_after)
+    text = body[: _TEXT_AT_MOST * 4].decode("utf-8", "replace").strip()
+    return _class_for(status, "")(status=status, message=text, retry_after=retry_after)
+
+
+def from_status(
+    status_object: Mapping[str, Any], *, status: int | None = None, retry_after: float | None = None
+) -> ApiError:
+    """Make the error that fits a `Status` object, the body of a refused request or an ERROR frame of a watch."""
+    code = status_object.get("code")
+    number = status if status is not None else code if isinstance(code, int) else 500
+    reason = str(status_object.get("reason") or "")
+    details = status_object.get("details")
+    details = details if isinstance(details, dict) else {}
+    if retry_after is None:
+        retry_after = _seconds(details.get("retryAfterSeconds"))
+    # A frame without a code still says by its reason that the resource version has expired.
+    if code is None and status is None and reason in {"Expired", "Gone"}:
+        number = 410
+    return _class_for(number, reason)(
+        status=number,
+        reason=reason,
+        message=str(status_object.get("message") or ""),
+        details=details,
+        retry_after=retry_after,
+    )
+
+
+def shorten(text: str, *, limit: int = _TEXT_AT_MOST) -> str:
+    """Cut a text that others wrote."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+def _class_for(status: int, reason: str) -> type[ApiError]:
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    return _BY_STATUS.get(status) or (ServerError if status >= 500 else ApiError)
+
+
+def _seconds(value: object) -> float | None:
+    """Read a Retry-After in seconds; its other form, a date, is something Kubernetes never sends."""
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

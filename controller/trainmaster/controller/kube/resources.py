@@ -1,0 +1,59 @@
+"""Which resources exist and under which paths the API serves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource type of the API."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """The name that people, logs and RBAC use: `jobsets.jobset.x-k8s.io`, or `pods` in the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """Return the URL path of a collection, an object or a subresource; without a namespace it spans all of them."""
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.name} is not namespaced; leave out the namespace {namespace!r}")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.name} {name!r} needs a namespace")
+        if subresource and not name:
+            raise ValueError(f"the subresource {subresource!r} of {self.name} needs an object name")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="/") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+_TRAINER = "trainer.kubeflow.org"
+
+TRAINJOBS = Resource(_TRAINER, "v1alpha1", "TrainJob", "trainjobs", namespaced=True)
+TRAINING_RUNTIMES = Resource(_TRAINER, "v1alpha1", "TrainingRuntime", "trainingruntimes", namespaced=True)
+CLUSTER_TRAINING_RUNTIMES = Resource(
+    _TRAINER, "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
+)
+JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", namespaced=True)
+CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)
+PODS = Resource("", "v1", "Pod", "pods", namespaced=True)
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "Event", "events", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)

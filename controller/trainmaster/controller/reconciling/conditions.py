@@ -1,0 +1,42 @@
+"""Conditions of an object's status, as metav1.Condition (Kubernetes API conventions; F-4).
+
+`lastTransitionTime` moves only when the status flips; types are unique; the order of conditions never changes.
+"""
+
+from __future__ import annotations
+
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def find_condition(conditions: list[JsonObject], condition_type: str) -> JsonObject | None:
+    """Return the condition of that type."""
+    return next((condition for condition in conditions if condition["type"] == condition_type), None)
+
+
+def is_true(conditions: list[JsonObject], condition_type: str) -> bool:
+    """Tell whether the condition of that type exists and holds."""
+    condition = find_condition(conditions, condition_type)
+    return condition is not None and condition["status"] == "True"
+
+
+def set_condition(conditions: list[JsonObject], condition: JsonObject, *, now: str) -> None:
+    """Add a condition or bring the one of its type up to date, in place.
+
+    Args:
+        conditions: The list to change.
+        condition: The new state; its own lastTransitionTime counts if it has one and the status flips.
+        now: The time of a flip, RFC 3339.
+    """
+    stamped = {"lastTransitionTime": now, **condition}
+    existing = find_condition(conditions, condition["type"])
+    if existing is None:
+        conditions.append(stamped)
+        return
+    if existing["status"] == condition["status"]:
+        stamped["lastTransitionTime"] = existing.get("lastTransitionTime", now)
+    conditions[conditions.index(existing)] = stamped
+
+
+def remove_condition(conditions: list[JsonObject], condition_type: str) -> None:
+    """Remove the condition of that type, in place."""
+    conditions[:] = [condition for condition in conditions if condition["type"] != condition_type]

@@ -1,0 +1,33 @@
+"""What a reconcile can end in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to do until something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Look again after some time, even if nothing changes."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Something stands in the way that may go away: try again with backoff. Not a failure of the controller."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Done | RequeueAfter | Retry
+Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
+"""Brings one object, named by its key `namespace/name`, to its desired state."""
+
+DONE = Done()

@@ -1,0 +1,186 @@
+"""Planning: which writes bring the cluster to where a TrainJob wants it. Pure; the reconciler performs the plan.
+
+Rules:
+- Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one
+  exception: the workload of a job that exceeded its deadline is deleted until it is gone.
+- The snapshot of the runtime comes first, so that everything after it is built from what was frozen.
+- An object of the same name that belongs to somebody else is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.controller.reconciling.trainjobs.comparing import needs_apply
+from trainmaster.controller.reconciling.trainjobs.observing import Observed
+from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    DEADLINE_EXCEEDED_REASON,
+    FAILED,
+    GROUP,
+    JOBSET_API_VERSION,
+    JOBSET_KIND,
+    TRAINING_RUNTIME_KIND,
+)
+from trainmaster.runtime.extension import ApplyWhen, Desired
+from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.merging import MergeError
+from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.snapshots import (
+    SnapshotInvalid,
+    build_snapshot,
+    encode_runtime,
+    parse_snapshot_text,
+    snapshot_text,
+)
+
+SUPPORTED_RUNTIMES = frozenset({(TRAINING_RUNTIME_KIND, GROUP), (CLUSTER_TRAINING_RUNTIME_KIND, GROUP)})
+
+OWNED_FIELDS = "ownedFields"
+"""Where the informers' transform keeps what we own of an object, instead of all of its managedFields (in metadata)."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The writes of one reconcile, in order, and what prevented more of them."""
+
+    applies: list[JsonObject] = field(default_factory=list)
+    deletes: list[JsonObject] = field(default_factory=list)
+    """Objects as observed: the UID counts."""
+
+    problem: Problem | None = None
+    waiting: bool = False
+    """Whether an object of the past has to disappear before anything can be built; no fault of the TrainJob."""
+
+
+def unsupported_runtime(job: TrainJob) -> str | None:
+    """Name what `runtimeRef` refers to if it is not a kind of runtime."""
+    reference = job.spec.runtime_ref
+    if (reference.kind, reference.api_group) in SUPPORTED_RUNTIMES:
+        return None
+    return f"{reference.kind}.{reference.api_group}"
+
+
+def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool) -> Plan:
+    """Decide what to write for one TrainJob."""
+    job = observed.job
+    if deadline_exceeded or _failed_by_deadline(job):
+        return Plan(deletes=_leftover_workload(observed))
+    if job.is_finished or unsupported_runtime(job):
+        return Plan()
+    planned = Plan()
+    try:
+        runtime = _frozen_runtime(observed, planned)
+        if runtime is None:
+            return planned
+        resolution = resolve(job, runtime, framework, facts=observed.facts)
+    except SnapshotInvalid as error:
+        # The original's words, which differ between the two kinds of runtime.
+        namespaced = job.spec.runtime_ref.kind == TRAINING_RUNTIME_KIND
+        prefix = "unable to get runtime snapshot" if namespaced else "getting runtime snapshot"
+        planned.problem = Problem("RuntimeSnapshotInvalid", f"{prefix}: {error}")
+    except PluginFailed as error:
+        planned.problem = Problem("BuildRejected" if error.rejected else "PluginFailed", str(error))
+    except MergeError as error:
+        planned.problem = Problem("RuntimePatchInvalid", f"a runtime patch does not fit the runtime: {error}")
+    except ApiTypeError as error:
+        planned.problem = Problem("RuntimeInvalid", f"the runtime cannot be read: {error}")
+    else:
+        for desired in resolution.objects:
+            _plan_object(desired, observed, planned)
+            if planned.problem or planned.waiting:
+                break
+    return planned
+
+
+def _failed_by_deadline(job: TrainJob) -> bool:
+    failed = job.status.condition(FAILED)
+    return failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED_REASON
+
+
+def _leftover_workload(observed: Observed) -> list[JsonObject]:
+    job = observed.job
+    jobset = observed.facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+    if jobset is None or not _is_owned(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
+        return []
+    return [jobset]
+
+
+def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | ClusterTrainingRuntime | None:
+    """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
+    job = observed.job
+    if observed.snapshot is not None:
+        if _is_left_over(observed.snapshot, job):
+            planned.waiting = True
+            return None
+        return parse_snapshot_text(snapshot_text(observed.snapshot, job), job)
+    if observed.runtime is None:
+        planned.problem = _missing_runtime(job)
+        return None
+    text = encode_runtime(observed.runtime)
+    planned.applies.append(build_snapshot(job, text))
+    # Built from the text, not from the live object: the first build and all later ones see the same.
+    return parse_snapshot_text(text, job)
+
+
+def _missing_runtime(job: TrainJob) -> Problem:
+    reference = job.spec.runtime_ref
+    missing = f'{reference.kind}.{GROUP} "{reference.name}" not found'
+    if reference.kind == TRAINING_RUNTIME_KIND:
+        message = f"TrainingRuntime specified in TrainJob is not found: {missing}"
+    else:
+        message = f"not found ClusterTrainingRuntime specified in TrainJob: {missing}"
+    # Its appearance is an event that wakes this job up: nothing is gained by trying again before.
+    return Problem("RuntimeNotFound", message, retry=False)
+
+
+def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
+    api_version, kind, name = desired.identity
+    job = observed.job
+    if not observed.facts.knows(api_version, kind):
+        planned.problem = Problem(
+            "PluginFailed",
+            f"a plugin builds {kind} {name!r} ({api_version}) without declaring that kind in its watch_extension",
+        )
+        return
+    existing = observed.facts.get(api_version, kind, job.metadata.namespace, name)
+    if existing is not None and not _is_owned(existing, job):
+        if _is_left_over(existing, job):
+            planned.waiting = True
+        else:
+            planned.problem = Problem(
+                "NameTaken",
+                f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
+            )
+    elif existing is None or _should_apply(desired, existing, job):
+        planned.applies.append(desired.object)
+
+
+def _should_apply(desired: Desired, existing: JsonObject, job: TrainJob) -> bool:
+    if existing["metadata"].get("deletionTimestamp") or desired.when is ApplyWhen.MISSING:
+        return False
+    suspended = job.spec.suspend or (existing.get("spec") or {}).get("suspend", False)
+    if desired.when is ApplyWhen.SUSPENDED and not suspended:
+        return False
+    return needs_apply(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
+
+
+def _is_owned(obj: JsonObject, job: TrainJob) -> bool:
+    """Whether the TrainJob is the controller of an object: by UID, since a name may have been used before (S-4,
+    E-5).
+    """
+    references = obj["metadata"].get("ownerReferences") or []
+    return any(reference.get("controller") and reference["uid"] == job.metadata.uid for reference in references)
+
+
+def _is_left_over(obj: JsonObject, job: TrainJob) -> bool:
+    """Whether an object belonged to an earlier TrainJob of the same name: garbage collection will remove it."""
+    return any(
+        reference.get("controller")
+        and (reference["kind"], reference["name"]) == (job.kind, job.metadata.name)
+        and reference["uid"] != job.metadata.uid
+        for reference in obj["metadata"].get("ownerReferences") or []
+    )

@@ -1,0 +1,42 @@
+"""What can stand in the way of a TrainJob, in the words that its owner gets to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BLOCKED: Final = "Blocked"
+"""Condition type: true while something keeps the TrainJob from being built; absent otherwise.
+
+It is removed, not set to False, because the Kubeflow SDK takes a job without conditions to be running.
+"""
+
+EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
+EVENT_ACTION: Final = "Reconciling"
+
+_EVENT_TEXT_LIMIT: Final = 950
+_CONDITION_MESSAGE_LIMIT: Final = 32_768  # metav1.Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a TrainJob cannot be built at the moment."""
+
+    reason: str
+    """Condition reason, CamelCase."""
+
+    message: str
+
+    retry: bool = True
+    """Whether trying again may help although no watched object changes."""
+
+    def condition(self) -> dict[str, str]:
+        """The condition that tells the owner."""
+        message = self.message[:_CONDITION_MESSAGE_LIMIT]
+        return {"type": BLOCKED, "status": "True", "reason": self.reason, "message": message}
+
+    def note(self) -> str:
+        """The note of the event that tells the owner."""
+        text = self.message[:_EVENT_TEXT_LIMIT]
+        ending = " ..." if len(self.message) > _EVENT_TEXT_LIMIT else ""
+        return f"TrainJob resources reconciliation failed: {text}{ending}"

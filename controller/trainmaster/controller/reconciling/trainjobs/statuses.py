@@ -1,0 +1,106 @@
+"""Statuses: the status that follows from what was observed and tried. Pure."""
+
+from __future__ import annotations
+
+from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
+from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED, Problem
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.constants import (
+    DEADLINE_EXCEEDED_MESSAGE,
+    DEADLINE_EXCEEDED_REASON,
+    FAILED,
+    FINAL_CONDITIONS,
+    RESUMED_MESSAGE,
+    RESUMED_REASON,
+    RUNTIME_NOT_SUPPORTED_REASON,
+    SUSPENDED,
+    SUSPENDED_MESSAGE,
+    SUSPENDED_REASON,
+)
+from trainmaster.runtime.extension import StatusReport
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+
+def next_status(
+    job: TrainJob,
+    status: JsonObject,
+    *,
+    report: StatusReport | None,
+    problem: Problem | None,
+    deadline_exceeded: bool,
+    unsupported_runtime: str | None,
+    now: str,
+) -> JsonObject:
+    """Compute the status of a TrainJob.
+
+    Args:
+        job: The TrainJob.
+        status: Its status as it is stored.
+        report: What the workload says; None while there is none.
+        problem: What stands in the way of building it.
+        deadline_exceeded: Whether its deadline passed before it was finished.
+        unsupported_runtime: The kind and group that `runtimeRef` names, if nobody serves it.
+        now: RFC 3339, for conditions that flip.
+    """
+    following: JsonObject = copy_tree(status)
+    conditions: list[JsonObject] = following.get("conditions") or []
+    _note_suspension(job, conditions, now=now)
+    if report is not None:
+        _note_report(report, following, conditions, now=now)
+    if not _finished(conditions):
+        if deadline_exceeded:
+            _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
+        elif unsupported_runtime:
+            _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
+    if problem is not None and not _finished(conditions):
+        set_condition(conditions, problem.condition(), now=now)
+    else:
+        remove_condition(conditions, BLOCKED)
+    _put(following, "conditions", conditions)
+    return following
+
+
+def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:
+    """Build the JSON merge patch that turns one status into another; None when there is nothing to change.
+
+    An empty status is removed as a whole: the schema demands at least one property in a status that is present.
+    """
+    if old == new:
+        return None
+    if not new:
+        return {"status": None}
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    return {"status": {**changed, **dict.fromkeys(old.keys() - new.keys())}}
+
+
+def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
+    if job.spec.suspend:
+        condition = {"status": "True", "reason": SUSPENDED_REASON, "message": SUSPENDED_MESSAGE}
+        set_condition(conditions, {"type": SUSPENDED, **condition}, now=now)
+    elif is_true(conditions, SUSPENDED):
+        condition = {"status": "False", "reason": RESUMED_REASON, "message": RESUMED_MESSAGE}
+        set_condition(conditions, {"type": SUSPENDED, **condition}, now=now)
+
+
+def _note_report(report: StatusReport, status: JsonObject, conditions: list[JsonObject], *, now: str) -> None:
+    if report.jobs_status is not None:
+        _put(status, "jobsStatus", report.jobs_status)
+    # The first end counts: a job that exceeded its deadline does not become complete afterwards, nor the reverse.
+    if not _finished(conditions):
+        for condition in report.conditions:
+            set_condition(conditions, condition, now=now)
+
+
+def _fail(conditions: list[JsonObject], reason: str, message: str, *, now: str) -> None:
+    set_condition(conditions, {"type": FAILED, "status": "True", "reason": reason, "message": message}, now=now)
+
+
+def _finished(conditions: list[JsonObject]) -> bool:
+    return any(is_true(conditions, condition_type) for condition_type in FINAL_CONDITIONS)
+
+
+def _put(status: JsonObject, field: str, value: list[JsonObject]) -> None:
+    if value:
+        status[field] = value
+    else:
+        status.pop(field, None)

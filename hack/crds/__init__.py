@@ -1,0 +1,1 @@
+"""The custom resource definitions that Trainmaster ships, written down in Python."""

@@ -1,0 +1,158 @@
+"""TrainingRuntime and ClusterTrainingRuntime (Trainer API v1alpha1)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from crds import schema
+from crds.definitions import custom_resource
+from crds.jobset import JOBSET_SPEC
+from crds.kubernetes import META, definition
+from crds.schema import rule
+from trainmaster.runtime.api import constants
+
+_ENV_INJECTION: Final = schema.obj(
+    {
+        "targets": schema.map_list(
+            schema.obj(
+                {
+                    "jobName": schema.name("A ReplicatedJob of the template."),
+                    "containerNames": schema.set_list(
+                        schema.string(length=(0, 63)),
+                        "Containers of that ReplicatedJob, other than the main one.",
+                        min_items=1,
+                        max_items=8,
+                        rules=[
+                            rule(
+                                "!self.exists(c, c == 'node')",
+                                "containerNames must not include the main node container because PET_* envs are"
+                                " always injected into it",
+                            )
+                        ],
+                    ),
+                },
+                required=("jobName", "containerNames"),
+            ),
+            "Containers by ReplicatedJob.",
+            key="jobName",
+            max_items=16,
+        )
+    },
+    "Further containers that get the PET_* variables of torchrun.",
+)
+
+_ML_POLICY: Final = schema.obj(
+    {
+        "numNodes": schema.integer("How many nodes train unless the TrainJob says otherwise; 1 if absent."),
+        "torch": schema.obj({"envInjection": _ENV_INJECTION}, "Training with PyTorch's torchrun."),
+        "mpi": schema.obj(
+            {
+                "numProcPerNode": schema.integer(
+                    "Slots of each node in the hostfile.",
+                    default=1,
+                    rules=[rule("self >= 1", "NumProcPerNode in mpiPolicy must be >= 1")],
+                ),
+                "mpiImplementation": schema.string(
+                    "The MPI that the image contains.", default="OpenMPI", enum=("OpenMPI", "")
+                ),
+                "sshAuthMountPath": schema.string(
+                    "Directory in which the nodes find their SSH keys.", default="/root/.ssh", length=(0, 4096)
+                ),
+                "runLauncherAsNode": schema.boolean("Whether the launcher trains as well.", default=False),
+            },
+            "Training with MPI.",
+        ),
+        "jax": schema.obj(description="Training with JAX."),
+        "xgboost": schema.obj(description="Training with XGBoost."),
+        "flux": schema.obj(
+            {
+                "numProcPerNode": schema.integer(
+                    "Processes on each node.",
+                    default=1,
+                    rules=[rule("self >= 1", "NumProcPerNode in fluxPolicy must be >= 1")],
+                )
+            },
+            "Training under the Flux resource manager.",
+        ),
+    },
+    "The machine learning framework and its settings; at most one framework can be given.",
+    rules=[
+        rule(
+            "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)]"
+            ".filter(x, x).size() <= 1",
+            "Only one of the policy can be configured",
+        )
+    ],
+)
+
+_POD_GROUP_POLICY: Final = schema.obj(
+    {
+        "coscheduling": schema.obj(
+            {
+                "scheduleTimeoutSeconds": schema.integer(
+                    "How long the scheduler waits until all pods of the group fit.", default=60
+                )
+            },
+            "Gang scheduling by the coscheduling plugin of scheduler-plugins.",
+        ),
+        "volcano": schema.obj(
+            {
+                "networkTopology": schema.obj(
+                    {
+                        "mode": schema.string(
+                            "Whether the tier is a must (hard) or a wish (soft).",
+                            default="hard",
+                            enum=("hard", "soft"),
+                        ),
+                        "highestTierAllowed": schema.integer(
+                            "Highest tier of the network that the pods may span.", default=1, format=None
+                        ),
+                    },
+                    "How close to each other the pods are placed.",
+                )
+            },
+            "Gang scheduling by Volcano.",
+        ),
+    },
+    "How the pods of a TrainJob are scheduled together.",
+)
+
+_SPEC: Final = schema.obj(
+    {
+        "mlPolicy": _ML_POLICY,
+        "podGroupPolicy": _POD_GROUP_POLICY,
+        "template": schema.obj(
+            {
+                "metadata": definition(f"{META}.ObjectMeta"),
+                "spec": JOBSET_SPEC,
+            },
+            "The JobSet from which a TrainJob starts.",
+            min_properties=1,
+        ),
+    },
+    "What TrainJobs that name this runtime start from.",
+    min_properties=1,
+)
+
+
+def training_runtime() -> dict[str, Any]:
+    """Return the definition of TrainingRuntime."""
+    return custom_resource(
+        group=constants.GROUP,
+        version=constants.VERSION,
+        kind=constants.TRAINING_RUNTIME_KIND,
+        description="A blueprint for the TrainJobs of its namespace.",
+        properties={"spec": _SPEC},
+    )
+
+
+def cluster_training_runtime() -> dict[str, Any]:
+    """Return the definition of ClusterTrainingRuntime."""
+    return custom_resource(
+        group=constants.GROUP,
+        version=constants.VERSION,
+        kind=constants.CLUSTER_TRAINING_RUNTIME_KIND,
+        description="A blueprint for TrainJobs of any namespace.",
+        properties={"spec": _SPEC},
+        namespaced=False,
+    )

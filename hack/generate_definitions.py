@@ -1,0 +1,20 @@
+"""Write the OpenAPI definitions of the kinds that the embedded cluster serves; `--check` only compares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import kubernetes_schemas
+
+TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "schema" / "definitions.json"
+
+
+def main() -> int:
+    """Generate definitions.json: definition name -> definition, one a line."""
+    content = kubernetes_schemas.one_per_line(kubernetes_schemas.load()) + "\n"
+    return kubernetes_schemas.main(path=TARGET, content=content, description=__doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Preparing: everything that happens to an object between decoding and storing.
+
+The object that goes in is the private copy of one request; the old one is shared and is not changed. Admission hooks
+are the only place that waits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import orjson
+
+from trainmaster.devcluster import errors
+from trainmaster.devcluster.api.decoding import check_types, prune
+from trainmaster.devcluster.api.metadata import (
+    carry_over,
+    stamp_created,
+    validate_metadata,
+    validate_metadata_update,
+)
+from trainmaster.devcluster.api.options import WriteOptions
+from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.fields import track_update
+from trainmaster.devcluster.kinds import Kind
+from trainmaster.devcluster.kinds.strategies.base import restore
+from trainmaster.devcluster.kinds.times import timestamp
+from trainmaster.devcluster.schema import Schema
+from trainmaster.runtime.jsontree import JsonObject
+
+Operation: TypeAlias = Literal["CREATE", "UPDATE"]
+
+AdmissionHook: TypeAlias = Callable[[Operation, JsonObject, JsonObject | None], JsonObject | Awaitable[JsonObject]]
+"""Defaults and validates in place of a webhook: gets the operation, the new and the old object, returns the new one.
+
+It may change the new object, never the old one, and refuses by raising a StatusError.
+"""
+
+_UNTYPED = Schema.compile({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What the steps of one request have in common."""
+
+    kind: Kind
+    options: WriteOptions
+    now: datetime
+    hooks: Sequence[AdmissionHook]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema by which fields are owned."""
+        return self.kind.schema or _UNTYPED
+
+
+async def prepare_new(preparation: Preparation, obj: JsonObject, *, uid: str, is_applied: bool) -> JsonObject:
+    """Return an object that is ready to be stored for the first time; raises a StatusError if it breaks a rule."""
+    kind = preparation.kind
+    _default(kind, obj)
+    obj = await _admit(preparation, "CREATE", obj, None)
+    metadata = obj["metadata"]
+    stamp_created(metadata, kind, uid=uid, now=preparation.now)
+    if kind.custom and kind.has_status:
+        obj.pop("status", None)
+    kind.strategy.prepare_create(obj)
+    problems = validate_metadata(metadata, kind) + _schema_errors(kind, obj) + kind.strategy.validate(obj)
+    if problems:
+        raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+    if is_applied:
+        return obj
+    metadata.pop("managedFields", None)
+    if not kind.has_status or "status" not in obj:
+        return _tracked(preparation, None, obj, "")
+    # The first status is the server's own: the creator does not come to manage it.
+    tracked = _tracked(preparation, None, {field: value for field, value in obj.items() if field != "status"}, "")
+    return {**tracked, "status": obj["status"]}
+
+
+async def prepare_change(
+    preparation: Preparation, new: JsonObject, old: JsonObject, *, subresource: str | None, is_applied: bool
+) -> JsonObject:
+    """Return an object that is ready to replace the old one, or the old one itself if nothing changes."""
+    kind, strategy = preparation.kind, preparation.kind.strategy
+    _default(kind, new)
+    if not subresource:
+        new = await _admit(preparation, "UPDATE", new, old)
+    # Only after this may the new object share parts with the old one: defaults and hooks write in place.
+    new = _limited(kind, new, old, subresource)
+    if not subresource and strategy.has_generation and strategy.is_new_generation(new, old):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    metadata = new["metadata"]
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    problems = validate_metadata_update(metadata, old["metadata"]) + validate_metadata(metadata, kind)
+    problems += _new_problems(kind, new, old) + kind.transitions.check(new, old)
+    if not subresource:
+        problems += strategy.validate_update(new, old)
+    if problems:
+        raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
+    if not is_applied:
+        sent = metadata.get("managedFields")
+        # As with a real server, `[{}]` forgets all managers, and saying nothing keeps them.
+        if not sent and "managedFields" in old["metadata"]:
+            metadata["managedFields"] = old["metadata"]["managedFields"]
+        if _same(new, old):
+            return old
+        new = _tracked(preparation, old, new, subresource or "")
+    return old if _same(new, old) else new
+
+
+def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> JsonObject:
+    """Undo what this endpoint may not change."""
+    metadata = new["metadata"]
+    match subresource:
+        case None | "":
+            carry_over(metadata, old["metadata"])
+            if kind.has_status:
+                restore(new, old, "status")
+            kind.strategy.prepare_update(new, old)
+            return new
+        case "finalize":
+            # Only the content controller's finalizers of a namespace are written here.
+            spec = {**old.get("spec", {}), "finalizers": new.get("spec", {}).get("finalizers", [])}
+            return {**old, "spec": spec, "metadata": dict(old["metadata"])}
+    carry_over(metadata, old["metadata"])
+    if not kind.custom:
+        kind.strategy.prepare_status(new, old)
+        return new
+    kept = dict(old["metadata"])
+    restore(kept, metadata, "managedFields")
+    limited = {**old, "metadata": kept}
+    restore(limited, new, "status")
+    return limited
+
+
+def _default(kind: Kind, obj: JsonObject) -> None:
+    if kind.schema is not None:
+        kind.schema.default(obj)
+    kind.strategy.default(obj)
+
+
+async def _admit(preparation: Preparation, operation: Operation, obj: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Run the hooks, then bring what they returned into shape again."""
+    if not preparation.hooks:
+        return obj
+    for hook in preparation.hooks:
+        result = hook(operation, obj, old)
+        obj = await result if inspect.isawaitable(result) else result
+    kind = preparation.kind
+    prune(kind, obj, options=WriteOptions(field_validation="Ignore"))
+    if not kind.custom:
+        check_types(kind, obj)
+    _default(kind, obj)
+    return obj
+
+
+def _schema_errors(kind: Kind, obj: JsonObject) -> list[FieldError]:
+    return kind.schema.validate(obj) if kind.schema is not None else []
+
+
+def _new_problems(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Validate a change: what was wrong with a custom resource before, and is left alone, does not fail an update."""
+    problems = _schema_errors(kind, new) + kind.strategy.validate(new)
+    if problems and kind.custom:
+        before = _schema_errors(kind, old)
+        problems = [problem for problem in problems if problem not in before]
+    return problems
+
+
+def _same(new: JsonObject, old: JsonObject) -> bool:
+    # Python takes 1, 1.0 and true for equal, JSON does not; the encoded forms decide, but only when they have to.
+    if new != old:
+        return False
+    return orjson.dumps(new, option=orjson.OPT_SORT_KEYS) == orjson.dumps(old, option=orjson.OPT_SORT_KEYS)
+
+
+def _tracked(preparation: Preparation, old: JsonObject | None, new: JsonObject, subresource: str) -> JsonObject:
+    """Note which fields the writer manages from now on."""
+    return track_update(
+        old,
+        new,
+        manager=preparation.options.field_manager,
+        schema=preparation.schema,
+        api_version=preparation.kind.api_version,
+        now=timestamp(preparation.now),
+        subresource=subresource,
+    )

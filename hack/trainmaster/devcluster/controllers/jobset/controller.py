@@ -1,0 +1,123 @@
+"""The JobSet controller: carries out what `planning` plans.
+
+Events are recorded only after the status that they announce is written. A write that is refused leaves the rest of the
+plan for the next reconcile, which plans anew.
+"""
+
+from __future__ import annotations
+
+from trainmaster.devcluster.api import Api, WriteOptions
+from trainmaster.devcluster.controllers.access import delete, find
+from trainmaster.devcluster.controllers.events import EventRecorder, Note
+from trainmaster.devcluster.controllers.indexing import ChildIndex
+from trainmaster.devcluster.controllers.jobset.admission import admission_of
+from trainmaster.devcluster.controllers.jobset.naming import MANAGER
+from trainmaster.devcluster.controllers.jobset.planning import Plan, plan
+from trainmaster.devcluster.controllers.jobset.resuming import resumed
+from trainmaster.devcluster.controllers.objects import controller_reference, is_terminating
+from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.resources import (
+    JOBS,
+    JOBSETS,
+    PERSISTENT_VOLUME_CLAIMS,
+    SERVICES,
+    GroupResource,
+)
+from trainmaster.devcluster.store import Event, ObjectKey
+from trainmaster.runtime.jsontree import JsonObject
+
+_OPTIONS = WriteOptions(field_manager="jobset-controller")
+_ACTION = "Reconciling"
+_FAILURES: dict[GroupResource, str] = {
+    JOBS: "JobCreationFailed",
+    SERVICES: "HeadlessServiceCreationFailed",
+    PERSISTENT_VOLUME_CLAIMS: "PVCCreationFailed",
+}
+
+
+class JobSetController:
+    """Runs the JobSets that name no other controller in `spec.managedBy`, and guards their admission."""
+
+    def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
+        self._api = api
+        self._jobs = ChildIndex()
+        self._events = EventRecorder(api, "jobset-controller")
+        self._loop = ControllerLoop("jobset", self._reconcile, api=api, settings=settings)
+        self._loop.watch(JOBS, self._jobs.observe)
+        self._loop.watch_keys(JOBSETS)
+        self._loop.watch(JOBS, self._job_changed)
+        api.add_admission(JOBSETS, admission_of(api.registry))
+
+    @property
+    def loops(self) -> tuple[ControllerLoop, ...]:
+        """The one loop of this controller, over JobSets."""
+        return (self._loop,)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._loop.run()
+
+    def _job_changed(self, event: Event) -> None:
+        owner = controller_reference(event.record.object)
+        if owner is not None and owner["kind"] == "JobSet":
+            self._loop.add(ObjectKey(JOBSETS, event.key.namespace, owner["name"]))
+
+    async def _reconcile(self, key: ObjectKey) -> float | None:
+        jobset = find(self._api, key)
+        if jobset is None or is_terminating(jobset) or jobset["spec"].get("managedBy", MANAGER) != MANAGER:
+            return None  # a JobSet that goes takes its Jobs with it: that is garbage collection
+        step = plan(jobset, self._jobs.of(jobset["metadata"]["uid"]), now=self._api.clock())
+        await self._carry_out(jobset, step)
+        return step.requeue_after
+
+    async def _carry_out(self, jobset: JsonObject, step: Plan) -> None:
+        for job in step.delete:
+            if not is_terminating(job):
+                await delete(self._api, JOBS, job, propagation="Foreground")
+        if step.delete_jobset:
+            await delete(self._api, JOBSETS, jobset, propagation="Foreground")
+            return
+        for obj in step.ensure:
+            await self._create(jobset, SERVICES if obj["kind"] == "Service" else PERSISTENT_VOLUME_CLAIMS, obj)
+        for job in step.create:
+            await self._create(jobset, JOBS, job)
+        for job in step.suspend:
+            await self._update(JOBS, {**job, "spec": {**job["spec"], "suspend": True}})
+        for job, template in step.resume:
+            await self._resume(job, template)
+        if step.status != jobset.get("status", {}):
+            await self._update(JOBSETS, {**jobset, "status": step.status}, subresource="status")
+        for note in step.notes:
+            await self._events.record(jobset, note, action=_ACTION)
+
+    async def _create(self, jobset: JsonObject, resource: GroupResource, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
+        existing = find(self._api, ObjectKey(resource, metadata["namespace"], metadata["name"]))
+        if existing is not None and resource != JOBS:
+            return
+        try:
+            await self._api.create(resource, obj, namespace=metadata["namespace"], options=_OPTIONS)
+        except StatusError as error:
+            text = f"creation of {obj['kind']} {metadata['name']} failed: {error.message}"
+            await self._events.record(jobset, Note("Warning", _FAILURES[resource], text), action=_ACTION)
+            raise
+
+    async def _resume(self, job: JsonObject, template: JsonObject) -> None:
+        if "startTime" in job.get("status", {}):
+            # The pod template of a Job that has a start time is immutable.
+            status = {field: value for field, value in job["status"].items() if field != "startTime"}
+            job = await self._update(JOBS, {**job, "status": status}, subresource="status")
+        await self._update(JOBS, resumed(job, template))
+
+    async def _update(self, resource: GroupResource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
+        metadata = obj["metadata"]
+        return await self._api.update(
+            resource,
+            obj,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            subresource=subresource,
+            options=_OPTIONS,
+        )

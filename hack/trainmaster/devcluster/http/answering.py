@@ -1,0 +1,75 @@
+"""Answers: JSON responses, and Status objects for whatever goes wrong.
+
+Guarantees:
+- every refusal is a Status object with the code, reason and details that clients match on;
+- a defect of the server is a 500 Status without a traceback; the traceback is in the server's log;
+- warnings travel in `Warning` headers, in the form that kubectl prints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import orjson
+from aiohttp import web
+
+from trainmaster.devcluster import errors
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.runtime.jsontree import JsonObject
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def json_response(
+    body: bytes | JsonObject, *, status: int = 200, warnings: Iterable[str] = (), content_type: str = "application/json"
+) -> web.Response:
+    """Build a response; a body in bytes is JSON already."""
+    encoded = body if isinstance(body, bytes) else orjson.dumps(body)
+    response = web.Response(body=encoded, status=status)
+    # Set as a header: aiohttp's own argument would add a charset and refuse the parameters of discovery.
+    response.headers["Content-Type"] = content_type
+    for warning in dict.fromkeys(warnings):
+        response.headers.add("Warning", f"299 - {_quoted(warning)}")
+    return response
+
+
+def status_response(error: StatusError) -> web.Response:
+    """Build the response that tells a client why it was refused."""
+    response = json_response(error.status(), status=error.code)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    if error.code == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="trainmaster"'
+    return response
+
+
+def page_not_found() -> web.Response:
+    """Build the answer for a path that the server knows nothing about, in the plain text of a real API server."""
+    return web.Response(status=404, text="404 page not found\n")
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn exceptions into Status responses."""
+    try:
+        return await handler(request)
+    except StatusError as error:
+        return status_response(error)
+    except web.HTTPRequestEntityTooLarge:
+        return status_response(errors.too_large(f"the body is larger than {request.client_max_size} bytes"))
+    except web.HTTPException as error:
+        return status_response(StatusError(error.status, "BadRequest", error.reason))
+    except ConnectionError:
+        # The client went away; there is nobody to answer, and aiohttp treats the same error as an ordinary end.
+        raise
+    except Exception:
+        _log.exception("the handler of %s %s failed", request.method, request.path)
+        return status_response(errors.internal("the embedded cluster hit a defect; its log has the details"))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(character if character.isprintable() else " " for character in escaped) + '"'

@@ -1,0 +1,106 @@
+"""Objects as clients asked to see them: whole, as tables, or only their metadata.
+
+Guarantees:
+- whole objects are never encoded twice: the bytes come from the record;
+- nothing here changes a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import orjson
+
+from trainmaster.devcluster.http.negotiation import Shape
+from trainmaster.devcluster.kinds import Column, Kind
+from trainmaster.runtime.jsontree import JsonObject
+
+IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
+"""What a row of a table carries beside its cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """Presents objects of one kind in the shape that was negotiated for one request."""
+
+    kind: Kind
+    shape: Shape
+    include: IncludeObject
+    now: datetime
+
+    def one(self, obj: JsonObject, encoded: bytes | None = None) -> bytes:
+        """Present a single object; `encoded` is its JSON if the caller has it."""
+        if self.shape.is_table:
+            table = self.table_head(resource_version=obj["metadata"].get("resourceVersion", ""))
+            return orjson.dumps({**table, "rows": [self._row(obj)]})
+        if self.shape.is_metadata:
+            return orjson.dumps(self._metadata_only(obj))
+        return orjson.dumps(obj) if encoded is None else encoded
+
+    def item(self, obj: JsonObject, encoded: bytes | None = None) -> bytes:
+        """Present an object as one of the members of a list."""
+        if self.shape.is_table:
+            return orjson.dumps(self._row(obj))
+        return self.one(obj, encoded)
+
+    def event(self, obj: JsonObject, *, first: bool) -> bytes:
+        """Present the object of a watch event; a table describes its columns in the first one only."""
+        if not self.shape.is_table:
+            return self.one(obj)
+        table = self.table_head(resource_version=obj["metadata"].get("resourceVersion", ""))
+        columns = table["columnDefinitions"] if first else None
+        return orjson.dumps({**table, "columnDefinitions": columns, "rows": [self._row(obj)]})
+
+    def list_frame(self, metadata: JsonObject) -> tuple[bytes, bytes]:
+        """Return what stands before and behind the members of a list."""
+        if self.shape.is_table:
+            return _opened({**self._table(metadata), "columnDefinitions": self._column_definitions()}, "rows")
+        if self.shape.is_metadata:
+            head = {"kind": "PartialObjectMetadataList", "apiVersion": self.shape.api_version, "metadata": metadata}
+            return _opened(head, "items")
+        head = {"kind": self.kind.list_kind or f"{self.kind.kind}List", "apiVersion": self.kind.api_version}
+        return _opened({**head, "metadata": metadata}, "items")
+
+    def table_head(self, *, resource_version: str) -> JsonObject:
+        """Build a table without rows."""
+        table = self._table({"resourceVersion": resource_version})
+        return {**table, "columnDefinitions": self._column_definitions()}
+
+    def _table(self, metadata: JsonObject) -> JsonObject:
+        return {"kind": "Table", "apiVersion": self.shape.api_version, "metadata": metadata}
+
+    def _column_definitions(self) -> list[JsonObject]:
+        return [_definition(column) for column in self._columns]
+
+    @property
+    def _columns(self) -> Sequence[Column]:
+        return self.kind.columns
+
+    def _row(self, obj: JsonObject) -> JsonObject:
+        row: JsonObject = {"cells": [column.cell(obj, self.now) for column in self._columns]}
+        if self.include == "Metadata":
+            row["object"] = self._metadata_only(obj)
+        elif self.include == "Object":
+            row["object"] = obj
+        return row
+
+    def _metadata_only(self, obj: JsonObject) -> JsonObject:
+        return {"kind": "PartialObjectMetadata", "apiVersion": self.shape.api_version, "metadata": obj["metadata"]}
+
+
+def _definition(column: Column) -> JsonObject:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def _opened(head: JsonObject, member: str) -> tuple[bytes, bytes]:
+    """Encode an object up to the opening bracket of its last member, a list."""
+    return orjson.dumps(head)[:-1] + f',"{member}":['.encode(), b"]}"

@@ -1,0 +1,264 @@
+"""The built-in kinds: what the embedded cluster serves without any custom resource definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from trainmaster.devcluster.jsonpath import compile_path
+from trainmaster.devcluster.kinds import columns
+from trainmaster.devcluster.kinds.crds import DefinitionStrategy
+from trainmaster.devcluster.kinds.kind import Column, Kind
+from trainmaster.devcluster.kinds.registry import Registry
+from trainmaster.devcluster.kinds.strategies import core
+from trainmaster.devcluster.kinds.strategies.base import Strategy
+from trainmaster.devcluster.kinds.strategies.events import CoreEventStrategy, EventStrategy
+from trainmaster.devcluster.kinds.strategies.jobs import JobStrategy
+from trainmaster.devcluster.kinds.strategies.pods import PodStrategy
+from trainmaster.devcluster.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
+from trainmaster.devcluster.schema import builtin_schema
+from trainmaster.runtime.jsontree import JsonObject
+
+FieldLabels: TypeAlias = Mapping[str, Callable[[JsonObject], str]]
+
+_PACKAGES = {
+    "": "io.k8s.api.core.v1",
+    "batch": "io.k8s.api.batch.v1",
+    "coordination.k8s.io": "io.k8s.api.coordination.v1",
+    "events.k8s.io": "io.k8s.api.events.v1",
+    "scheduling.k8s.io": "io.k8s.api.scheduling.v1",
+    "node.k8s.io": "io.k8s.api.node.v1",
+    "rbac.authorization.k8s.io": "io.k8s.api.rbac.v1",
+    "admissionregistration.k8s.io": "io.k8s.api.admissionregistration.v1",
+    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+}
+
+
+def _paths(*paths: str) -> FieldLabels:
+    return {path: _value_at(path) for path in paths}
+
+
+def _value_at(path: str) -> Callable[[JsonObject], str]:
+    find = compile_path(f".{path}")
+
+    def value(obj: JsonObject) -> str:
+        found = find(obj)
+        if not found or found[0] is None:
+            return ""
+        return str(found[0]).lower() if isinstance(found[0], bool) else str(found[0])
+
+    return value
+
+
+_POD_LABELS = _paths(
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_CORE_EVENT_LABELS = {
+    **_paths(*(f"involvedObject.{field}" for field in _REFERENCE), "reason", "type", "reportingComponent"),
+    "source": lambda obj: (obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "",
+}
+_EVENT_LABELS = _paths(*(f"regarding.{field}" for field in _REFERENCE), "reason", "type", "reportingController")
+_JOB_LABELS = {"status.successful": lambda obj: str(obj.get("status", {}).get("succeeded", 0))}
+
+
+def _kind(
+    group: str,
+    kind: str,
+    plural: str,
+    *,
+    strategy: Strategy | None = None,
+    namespaced: bool = True,
+    short: tuple[str, ...] = (),
+    categories: tuple[str, ...] = (),
+    subresources: frozenset[str] = frozenset(),
+    shown: tuple[Column, ...] = columns.PLAIN,
+    labels: FieldLabels | None = None,
+    storage: GroupResource | None = None,
+) -> Kind:
+    definition = f"{_PACKAGES[group]}.{kind}"
+    return Kind(
+        group=group,
+        version="v1",
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        list_kind=f"{kind}List",
+        namespaced=namespaced,
+        strategy=strategy or Strategy(),
+        schema=builtin_schema(definition),
+        definition=definition,
+        short_names=short,
+        categories=categories,
+        subresources=subresources,
+        columns=shown,
+        field_labels=labels or {},
+        storage=storage,
+    )
+
+
+_STATUS = frozenset({"status"})
+
+
+def builtin_kinds(registry: Registry) -> list[Kind]:
+    """Return all built-in kinds; definitions of custom resources look their names up in the registry."""
+    return [*_core_kinds(), *_group_kinds(registry), *_access_kinds()]
+
+
+def builtin_registry() -> Registry:
+    """Return a registry that serves the built-in kinds."""
+    registry = Registry()
+    for kind in builtin_kinds(registry):
+        registry.add(kind)
+    return registry
+
+
+def _core_kinds() -> list[Kind]:
+    everything = ("all",)
+    return [
+        _kind(
+            "",
+            "Namespace",
+            "namespaces",
+            strategy=core.NamespaceStrategy(),
+            namespaced=False,
+            short=("ns",),
+            subresources=frozenset({"status", "finalize"}),
+            shown=columns.NAMESPACES,
+            labels=_paths("status.phase"),
+        ),
+        _kind(
+            "",
+            "Pod",
+            "pods",
+            strategy=PodStrategy(),
+            short=("po",),
+            categories=everything,
+            subresources=frozenset({"status", "log"}),
+            shown=columns.PODS,
+            labels=_POD_LABELS,
+        ),
+        _kind("", "ConfigMap", "configmaps", strategy=core.DataStrategy(), short=("cm",), shown=columns.CONFIGMAPS),
+        _kind("", "Secret", "secrets", strategy=core.SecretStrategy(), shown=columns.SECRETS, labels=_paths("type")),
+        _kind(
+            "",
+            "Service",
+            "services",
+            strategy=core.ServiceStrategy(),
+            short=("svc",),
+            categories=everything,
+            shown=columns.SERVICES,
+            labels=_paths("spec.clusterIP", "spec.type"),
+        ),
+        _kind("", "ServiceAccount", "serviceaccounts", short=("sa",)),
+        _kind(
+            "",
+            "Event",
+            "events",
+            strategy=CoreEventStrategy(),
+            short=("ev",),
+            shown=columns.EVENTS,
+            labels=_CORE_EVENT_LABELS,
+        ),
+        _kind(
+            "",
+            "Node",
+            "nodes",
+            strategy=core.NodeStrategy(),
+            namespaced=False,
+            short=("no",),
+            subresources=_STATUS,
+            shown=columns.NODES,
+            labels=_paths("spec.unschedulable"),
+        ),
+        _kind(
+            "",
+            "PersistentVolumeClaim",
+            "persistentvolumeclaims",
+            strategy=core.ClaimStrategy(),
+            short=("pvc",),
+            subresources=_STATUS,
+            shown=columns.CLAIMS,
+        ),
+        _kind("", "LimitRange", "limitranges", short=("limits",)),
+    ]
+
+
+def _group_kinds(registry: Registry) -> list[Kind]:
+    return [
+        _kind(
+            "batch",
+            "Job",
+            "jobs",
+            strategy=JobStrategy(),
+            categories=("all",),
+            subresources=_STATUS,
+            shown=columns.JOBS,
+            labels=_JOB_LABELS,
+        ),
+        _kind("coordination.k8s.io", "Lease", "leases", strategy=core.LeaseStrategy(), shown=columns.LEASES),
+        _kind(
+            "events.k8s.io",
+            "Event",
+            "events",
+            strategy=EventStrategy(),
+            short=("ev",),
+            shown=columns.EVENTS,
+            labels=_EVENT_LABELS,
+            storage=EVENTS,
+        ),
+        _kind(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            strategy=DefinitionStrategy(registry),
+            namespaced=False,
+            short=("crd", "crds"),
+            categories=("api-extensions",),
+            subresources=_STATUS,
+            shown=columns.DEFINITIONS,
+        ),
+        _kind(
+            "scheduling.k8s.io",
+            "PriorityClass",
+            "priorityclasses",
+            strategy=core.PriorityClassStrategy(),
+            namespaced=False,
+            short=("pc",),
+            shown=columns.PRIORITY_CLASSES,
+        ),
+        _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, shown=columns.RUNTIME_CLASSES),
+        *(
+            _kind(
+                "admissionregistration.k8s.io",
+                name,
+                resource.resource,
+                strategy=core.UnavailableStrategy(resource),
+                namespaced=False,
+                categories=("api-extensions",),
+            )
+            for name, resource in (
+                ("MutatingWebhookConfiguration", MUTATING_WEBHOOKS),
+                ("ValidatingWebhookConfiguration", VALIDATING_WEBHOOKS),
+            )
+        ),
+    ]
+
+
+def _access_kinds() -> list[Kind]:
+    group, strategy = "rbac.authorization.k8s.io", core.RoleStrategy()
+    return [
+        _kind(group, kind, plural, strategy=strategy, namespaced=namespaced)
+        for kind, plural, namespaced in (
+            ("Role", "roles", True),
+            ("RoleBinding", "rolebindings", True),
+            ("ClusterRole", "clusterroles", False),
+            ("ClusterRoleBinding", "clusterrolebindings", False),
+        )
+    ]

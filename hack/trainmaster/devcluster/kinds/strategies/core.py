@@ -1,0 +1,304 @@
+"""Strategies of the small built-in kinds."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+from trainmaster.devcluster import errors
+from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.kinds.names import dns_label, dns_label_1035, path_segment
+from trainmaster.devcluster.kinds.strategies.base import Strategy, immutable, restore, unsupported
+from trainmaster.devcluster.resources import NAMESPACES, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+_PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
+_DATA_LIMIT = 1024 * 1024
+_SERVICE_NETWORK = "10.96."
+
+
+class NamespaceStrategy(Strategy):
+    """Namespaces are held by `spec.finalizers` until their content is gone."""
+
+    def check_name(self, name: str) -> list[str]:
+        """Check a name by the rule of this kind."""
+        return dns_label(name)
+
+    def default(self, obj: JsonObject) -> None:
+        """Give the namespace the label by which webhooks and policies select it."""
+        name = obj["metadata"].get("name")
+        if name:
+            labels = obj["metadata"].setdefault("labels", {})
+            labels[NAME_LABEL] = name
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """Start as active, held by the controller that empties namespaces."""
+        self.default(obj)
+        spec = obj.setdefault("spec", {})
+        spec["finalizers"] = list(dict.fromkeys([*(spec.get("finalizers") or ()), "kubernetes"]))
+        obj["status"] = {"phase": "Active"}
+
+    def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Keep the finalizers of the spec: only /finalize writes them."""
+        restore(obj, old, "spec")
+
+    def check_delete(self, obj: JsonObject) -> None:
+        """Protect the namespaces that every cluster needs."""
+        name = obj["metadata"]["name"]
+        if name in _PROTECTED_NAMESPACES:
+            raise errors.forbidden("this namespace may not be deleted", resource=NAMESPACES, name=name)
+
+    def mark_deleted(self, obj: JsonObject) -> None:
+        """Show the phase that clients wait for."""
+        obj.setdefault("status", {})["phase"] = "Terminating"
+
+    def is_held(self, obj: JsonObject) -> bool:
+        """Return whether content may be left."""
+        return bool((obj.get("spec") or {}).get("finalizers"))
+
+
+class DataStrategy(Strategy):
+    """ConfigMaps: keys, size, and the promise of `immutable`."""
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check keys and size."""
+        return list(self._problems(obj))
+
+    def _problems(self, obj: JsonObject) -> Iterator[FieldError]:
+        total = 0
+        for field in ("data", "binaryData"):
+            for key, value in (obj.get(field) or {}).items():
+                yield from _key_problems(f"{field}[{key}]", key)
+                total += len(value.encode())
+        both = (obj.get("data") or {}).keys() & (obj.get("binaryData") or {}).keys()
+        for key in sorted(both):
+            yield FieldError(f"data[{key}]", "Invalid", key, "duplicate of key present in binaryData")
+        if total > _DATA_LIMIT:
+            yield FieldError("", "TooLong", detail=f"may not be more than {_DATA_LIMIT} bytes")
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse changes of an immutable object."""
+        if not old.get("immutable"):
+            return []
+        detail = "field is immutable when `immutable` is set"
+        problems = [
+            FieldError(field, "Forbidden", detail=detail)
+            for field in ("data", "binaryData", "stringData")
+            if obj.get(field) != old.get(field)
+        ]
+        if not obj.get("immutable"):
+            problems.insert(0, FieldError("immutable", "Forbidden", detail=detail))
+        return problems
+
+
+class SecretStrategy(DataStrategy):
+    """Secrets: `stringData` is an input form of `data`."""
+
+    def default(self, obj: JsonObject) -> None:
+        """Encode the plain strings, and name the type."""
+        obj.setdefault("type", "Opaque")
+        plain = obj.pop("stringData", None)
+        if plain:
+            data = obj.setdefault("data", {})
+            data.update({key: base64.b64encode(value.encode()).decode() for key, value in plain.items()})
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check keys, encoding and size."""
+        problems = super().validate(obj)
+        for key, value in (obj.get("data") or {}).items():
+            try:
+                base64.b64decode(value, validate=True)
+            except binascii.Error:
+                problems.append(FieldError(f"data[{key}]", "Invalid", "<secret contents redacted>", "must be base64"))
+        return problems
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse changes of the type, and of an immutable object."""
+        problems = super().validate_update(obj, old)
+        return problems if obj["type"] == old.get("type") else [*problems, immutable("type", obj["type"])]
+
+
+def _key_problems(path: str, key: str) -> Iterator[FieldError]:
+    if len(key) > 253:
+        yield FieldError(path, "Invalid", key, "must be no more than 253 characters")
+    elif not key or key in (".", "..") or not all(each.isascii() and (each.isalnum() or each in "-._") for each in key):
+        detail = (
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+            "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        )
+        yield FieldError(path, "Invalid", key, detail)
+
+
+class ServiceStrategy(Strategy):
+    """Services: the defaults of a cluster with one address family; addresses are given out and never reached."""
+
+    def check_name(self, name: str) -> list[str]:
+        """Check a name by the rule of this kind."""
+        return dns_label_1035(name)
+
+    def default(self, obj: JsonObject) -> None:
+        """Fill in type, affinity and ports."""
+        spec = obj.setdefault("spec", {})
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            if "port" in port:
+                port.setdefault("targetPort", port["port"])
+        if spec["type"] != "ExternalName":
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+            spec.setdefault("ipFamilies", ["IPv4"])
+            spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """Give out an address that follows from the UID."""
+        obj["status"] = {"loadBalancer": {}}
+        spec = obj["spec"]
+        if spec["type"] == "ExternalName":
+            return
+        if not spec.get("clusterIP"):
+            number = int(obj["metadata"]["uid"].replace("-", "")[:4], 16) % 65000
+            spec["clusterIP"] = f"{_SERVICE_NETWORK}{number // 250 % 250}.{number % 250 + 1}"
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+    def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Keep the address when it is left out."""
+        restore(obj, old, "status")
+        for field in ("clusterIP", "clusterIPs"):
+            if field in old["spec"]:
+                obj["spec"].setdefault(field, old["spec"][field])
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check type and ports."""
+        spec = obj["spec"]
+        known = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
+        problems = [] if spec["type"] in known else [unsupported("spec.type", spec["type"], known)]
+        ports = spec.get("ports") or []
+        if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+            problems.append(FieldError("spec.ports", "Required"))
+        for index, port in enumerate(ports):
+            number = port.get("port", 0)
+            if not 1 <= number <= 65535:
+                detail = "must be between 1 and 65535, inclusive"
+                problems.append(FieldError(f"spec.ports[{index}].port", "Invalid", number, detail))
+        return problems
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse to move a service to another address."""
+        address = obj["spec"].get("clusterIP")
+        return [] if address == old["spec"].get("clusterIP") else [immutable("spec.clusterIP", address)]
+
+
+class NodeStrategy(Strategy):
+    """Nodes may bring their status along when they register."""
+
+    def default(self, obj: JsonObject) -> None:
+        """Give every node a spec."""
+        obj.setdefault("spec", {})
+
+
+class ClaimStrategy(Strategy):
+    """PersistentVolumeClaims start as pending; the kubelet binds them to a directory."""
+
+    def default(self, obj: JsonObject) -> None:
+        """Fill in the volume mode."""
+        obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """Start as pending."""
+        obj["status"] = {"phase": "Pending"}
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check access modes and size."""
+        spec = obj["spec"]
+        problems = []
+        if not spec.get("accessModes"):
+            problems.append(FieldError("spec.accessModes", "Required", detail="at least 1 access mode is required"))
+        known = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
+        problems += [
+            unsupported("spec.accessModes", mode, known) for mode in spec.get("accessModes") or () if mode not in known
+        ]
+        if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+            problems.append(FieldError("spec.resources[storage]", "Required"))
+        return problems
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Allow a larger request and nothing else, once the claim is bound to a volume."""
+        mutable = ("resources", "volumeName", "volumeAttributesClassName")
+        new = {field: value for field, value in obj["spec"].items() if field not in mutable}
+        before = {field: value for field, value in old["spec"].items() if field not in mutable}
+        moved = old["spec"].get("volumeName") and obj["spec"].get("volumeName") != old["spec"]["volumeName"]
+        if new == before and not moved:
+            return []
+        detail = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        return [FieldError("spec", "Forbidden", detail=detail)]
+
+
+class LeaseStrategy(Strategy):
+    """Leases: one holder, positive durations; writers must know the version that they replace."""
+
+    unconditional_update = False
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check durations."""
+        spec = obj.get("spec") or {}
+        problems = []
+        if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
+            detail = "must be greater than 0"
+            problems.append(FieldError("spec.leaseDurationSeconds", "Invalid", spec["leaseDurationSeconds"], detail))
+        if spec.get("leaseTransitions") is not None and spec["leaseTransitions"] < 0:
+            detail = "must be greater than or equal to 0"
+            problems.append(FieldError("spec.leaseTransitions", "Invalid", spec["leaseTransitions"], detail))
+        return problems
+
+
+class PriorityClassStrategy(Strategy):
+    """PriorityClasses: the value is fixed."""
+
+    def default(self, obj: JsonObject) -> None:
+        """Fill in the preemption policy."""
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        obj.setdefault("value", 0)
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse another value."""
+        return [
+            FieldError(field, "Forbidden", detail="may not be changed in an update.")
+            for field in ("value", "preemptionPolicy")
+            if obj.get(field) != old.get(field)
+        ]
+
+
+class RoleStrategy(Strategy):
+    """Roles and bindings are stored for those who install them; the embedded cluster allows everything."""
+
+    def check_name(self, name: str) -> list[str]:
+        """Check a name by the rule of this kind."""
+        return path_segment(name)
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse to point a binding at another role."""
+        reference: Any = obj.get("roleRef")
+        return (
+            []
+            if reference == old.get("roleRef")
+            else [FieldError("roleRef", "Invalid", reference, "cannot change roleRef")]
+        )
+
+
+class UnavailableStrategy(Strategy):
+    """Kinds whose objects would have no effect: it is better to refuse them than to pretend."""
+
+    has_generation = True
+
+    def __init__(self, resource: GroupResource) -> None:
+        self._resource = resource
+
+    def check_create(self, obj: JsonObject) -> None:  # noqa: ARG002 - refused whatever it says
+        """Refuse the creation."""
+        raise errors.not_implemented(f"{self._resource}: admission webhooks are not called yet")

@@ -1,0 +1,153 @@
+"""The environment of a container: what the pod asks for, on top of a small clean base.
+
+- Nothing of the server's own environment leaks into a container except the search path and a few cache directories.
+- `envFrom` comes before `env`, later entries win, and `$(NAME)` sees what was defined before it; `$$` stands for `$`,
+  and a reference to an unknown name stays as it is.
+- A missing ConfigMap, Secret or key is an error that may go away, unless the reference is optional.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainmaster.devcluster.kubelet.downward import PodFacts, UnknownFieldError, field_value, resource_value
+from trainmaster.devcluster.kubelet.problems import NotYetError
+from trainmaster.devcluster.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantities import Quantity, QuantityError
+
+Lookup = Callable[[GroupResource, str, str], JsonObject | None]
+"""Finds an object by resource, namespace and name."""
+
+PASSED_THROUGH = ("HF_HOME", "PIP_CACHE_DIR")
+"""Caches of the host that save every pod a download; everything else a pod has to ask for."""
+
+_CONFIG_ERROR = "CreateContainerConfigError"
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by the variable's value and `$$` by `$`; what is neither stays as it is."""
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(replaced, text) if "$" in text else text
+
+
+def base_environment(*, hostname: str, home: Path, tmp: Path, host: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Give what every process needs to find programs and a place to write."""
+    search = [str(Path(sys.executable).parent), *host.get("PATH", os.defpath).split(os.pathsep)]
+    base = {
+        "PATH": os.pathsep.join(dict.fromkeys(search)),
+        "HOME": str(home),
+        "TMPDIR": str(tmp),
+        "LANG": "C.UTF-8",
+        "HOSTNAME": hostname,
+        "PYTHONUNBUFFERED": "1",
+        # All pods share one host: its loopback is the one interface by which they certainly reach each other.
+        "GLOO_SOCKET_IFNAME": _LOOPBACK,
+        "NCCL_SOCKET_IFNAME": _LOOPBACK,
+    }
+    return base | {name: host[name] for name in PASSED_THROUGH if name in host}
+
+
+def pod_environment(
+    container: JsonObject, facts: PodFacts, *, services: Mapping[str, str], lookup: Lookup
+) -> dict[str, str]:
+    """Give the variables that the pod defines for this container, with those of the services below them."""
+    namespace = facts.pod["metadata"]["namespace"]
+    variables = dict(services)
+    for source in container.get("envFrom") or ():
+        prefix = source.get("prefix") or ""
+        for key, value in _whole_source(source, namespace, lookup).items():
+            variables[prefix + key] = value
+    for entry in container.get("env") or ():
+        if "valueFrom" not in entry or entry["valueFrom"] is None:
+            variables[entry["name"]] = expand(str(entry.get("value") or ""), variables)
+            continue
+        resolved = _value_from(entry["valueFrom"], container, facts, lookup)
+        if resolved is not None:
+            variables[entry["name"]] = resolved
+    return variables
+
+
+def thread_limit(container: JsonObject) -> dict[str, str]:
+    """Give OMP_NUM_THREADS for a container that requests CPU: a process sees all of the host's, whatever its share."""
+    resources = container.get("resources") or {}
+    amount = (resources.get("requests") or {}).get("cpu") or (resources.get("limits") or {}).get("cpu")
+    try:
+        threads = Quantity.parse(amount).ceil() if amount else 0
+    except QuantityError:
+        return {}
+    return {"OMP_NUM_THREADS": str(threads)} if threads > 0 else {}
+
+
+def decoded(secret: JsonObject) -> dict[str, bytes]:
+    """Give the contents of a Secret."""
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+
+
+def _whole_source(source: JsonObject, namespace: str, lookup: Lookup) -> dict[str, str]:
+    for field, resource in (("configMapRef", CONFIGMAPS), ("secretRef", SECRETS)):
+        if (reference := source.get(field)) is not None:
+            found = _find(resource, namespace, reference, lookup)
+            return {key: value for key, value in _texts(resource, found).items() if key and "=" not in key}
+    return {}
+
+
+def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, lookup: Lookup) -> str | None:
+    """Resolve one `valueFrom`; None leaves the variable undefined, as optional references do."""
+    namespace = facts.pod["metadata"]["namespace"]
+    try:
+        if reference := source.get("fieldRef"):
+            return field_value(str(reference.get("fieldPath", "")), facts)
+        if reference := source.get("resourceFieldRef"):
+            return resource_value(reference, _named(reference, container, facts.pod), facts)
+    except UnknownFieldError as error:
+        raise NotYetError(_CONFIG_ERROR, str(error)) from error
+    for field, resource in (("configMapKeyRef", CONFIGMAPS), ("secretKeyRef", SECRETS)):
+        if reference := source.get(field):
+            values = _texts(resource, _find(resource, namespace, reference, lookup))
+            key = reference.get("key", "")
+            if key not in values and not reference.get("optional"):
+                kind = "ConfigMap" if resource is CONFIGMAPS else "Secret"
+                name = reference.get("name", "")
+                raise NotYetError(_CONFIG_ERROR, f"couldn't find key {key} in {kind} {namespace}/{name}")
+            return values.get(key)
+    raise NotYetError(_CONFIG_ERROR, f"no supported source in valueFrom: {', '.join(sorted(source)) or 'it is empty'}")
+
+
+def _named(reference: JsonObject, container: JsonObject, pod: JsonObject) -> JsonObject:
+    """Give the container that a resource reference names: the current one unless it says otherwise."""
+    name = reference.get("containerName") or container["name"]
+    spec = pod["spec"]
+    for candidate in (*spec["containers"], *(spec.get("initContainers") or ())):
+        if candidate["name"] == name:
+            found: JsonObject = candidate
+            return found
+    raise UnknownFieldError(f"container {name} not found")
+
+
+def _find(resource: GroupResource, namespace: str, reference: JsonObject, lookup: Lookup) -> JsonObject | None:
+    name = reference.get("name") or ""
+    found = lookup(resource, namespace, name)
+    if found is None and not reference.get("optional"):
+        raise NotYetError(_CONFIG_ERROR, f'{resource.resource.removesuffix("s")} "{name}" not found')
+    return found
+
+
+def _texts(resource: GroupResource, found: JsonObject | None) -> dict[str, str]:
+    if found is None:
+        return {}
+    if resource is CONFIGMAPS:
+        return dict(found.get("data") or {})
+    # A process environment holds bytes; what is not UTF-8 travels through as surrogate escapes.
+    return {key: value.decode(errors="surrogateescape") for key, value in decoded(found).items()}

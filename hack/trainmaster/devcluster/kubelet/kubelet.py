@@ -1,0 +1,218 @@
+"""The kubelet: watches the pods that are bound to its node and runs each of them; keeps the Node object Ready.
+
+Guarantees:
+- A pod is run by one runner at a time, found by its uid: a pod that replaces another of its name is a different pod.
+- A failing pod, also one that trips over a mistake in this code, affects no other pod.
+- When `run` ends, for whatever reason, all processes of all pods have ended.
+- What a deleted pod left on disk is removed, also if it was deleted while the kubelet was not running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from trainmaster.devcluster.api import Api, WatchEvent, WriteOptions
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kubelet.devices import DeviceTable, detect_gpus
+from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.logs import PodLogs
+from trainmaster.devcluster.kubelet.networking import PortTable, job_key
+from trainmaster.devcluster.kubelet.node import host_capacity, is_ready, node_object, with_readiness
+from trainmaster.devcluster.kubelet.running import FIELD_MANAGER, NodeContext, PodRunner
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.kubelet.supervising import ProcessSupervisor, Report
+from trainmaster.devcluster.kubelet.volumes import claim_directory
+from trainmaster.devcluster.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+_log = logging.getLogger(__name__)
+
+_RETRY_DELAY = 1.0
+_FINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class Kubelet:
+    """The node agent. `logs` reads the logs of its pods."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        node_name: str,
+        state_dir: Path,
+        server_url: str,
+        clock: Callable[[], datetime],
+        settings: KubeletSettings | None = None,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._settings = settings or KubeletSettings()
+        self._node_name = node_name
+        self._state = StateDirectory(state_dir)
+        gpus = detect_gpus()
+        capacity = host_capacity(gpus=len(gpus), max_pods=self._settings.max_pods)
+        self._node = node_object(node_name, capacity=capacity)
+        self._supervisor = ProcessSupervisor(on_report=self._report, clock=clock)
+        self._context = NodeContext(
+            api=api,
+            settings=self._settings,
+            state=self._state,
+            supervisor=self._supervisor,
+            ports=PortTable(self._state.ports),
+            devices=DeviceTable(gpus),
+            capacity=capacity,
+            server_url=server_url,
+            clock=clock,
+        )
+        self._runners: dict[str, PodRunner] = {}
+        self._jobs: dict[str, str] = {}
+        """The job of each pod on this node, by uid."""
+        self.logs = PodLogs(self._state, is_active=self._supervisor.is_active, clock=clock)
+
+    @property
+    def supervisor_pid(self) -> int | None:
+        """The process id of the supervisor, while it runs."""
+        return self._supervisor.pid
+
+    async def run(self) -> None:
+        """Be the node until cancelled."""
+        self._state.prepare()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
+            tasks.create_task(self._keep_node(), name="kubelet-node")
+            tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
+            tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
+
+    # Watching
+
+    async def _follow(
+        self,
+        resource: GroupResource,
+        handle: Callable[[WatchEvent, asyncio.TaskGroup], None],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Handle every change of a resource, starting over when the history does not reach back far enough."""
+        while True:
+            records, revision = self._api.list(resource)
+            if resource == PODS:
+                self._forget_all_but({record.object["metadata"]["uid"] for record in records}, tasks)
+            for record in records:
+                handle(WatchEvent("ADDED", record.object, record.revision), tasks)
+            try:
+                async with self._api.watch(resource, since=revision) as changes:
+                    async for change in changes:
+                        handle(change, tasks)
+            except StatusError as error:
+                if error.code != 410:
+                    raise
+            await asyncio.sleep(_RETRY_DELAY)
+
+    def _on_pod(self, event: WatchEvent, tasks: asyncio.TaskGroup) -> None:
+        pod = event.object
+        if pod is None or pod["spec"].get("nodeName") != self._node_name:
+            return
+        uid = pod["metadata"]["uid"]
+        if event.type == "DELETED":
+            self._forget(uid, tasks)
+            return
+        self._jobs[uid] = job_key(pod)
+        if runner := self._runners.get(uid):
+            runner.update(pod)
+        elif _has_work(pod):
+            self._runners[uid] = runner = PodRunner(pod, self._context)
+            tasks.create_task(self._run(runner), name=f"pod-{pod['metadata']['name']}")
+
+    async def _run(self, runner: PodRunner) -> None:
+        while True:
+            try:
+                await runner.run()
+                break
+            except Exception:  # whatever it is, it must not stop the other pods
+                _log.exception("running pod %s/%s failed; trying again", runner.namespace, runner.name)
+                await asyncio.sleep(_RETRY_DELAY)
+        del self._runners[runner.uid]
+        if runner.uid not in self._jobs:
+            await asyncio.to_thread(self._state.remove_pod, runner.uid)
+
+    def _forget(self, uid: str, tasks: asyncio.TaskGroup) -> None:
+        """The pod is gone: end what runs, then remove what it left."""
+        job = self._jobs.pop(uid, None)
+        if job is not None and job not in self._jobs.values():
+            self._context.ports.keep(self._jobs.values())
+        if runner := self._runners.get(uid):
+            runner.vanish()
+        else:
+            tasks.create_task(asyncio.to_thread(self._state.remove_pod, uid))
+
+    def _forget_all_but(self, uids: set[str], tasks: asyncio.TaskGroup) -> None:
+        for uid in self._jobs.keys() - uids:
+            self._forget(uid, tasks)
+        self._state.remove_all_but(uids | self._runners.keys())
+
+    def _on_claim(self, event: WatchEvent, tasks: asyncio.TaskGroup) -> None:
+        claim = event.object
+        if claim is None:
+            return
+        if event.type == "DELETED":
+            directory = claim_directory(self._state.claims, claim)
+            if directory.is_dir():
+                # Out of the way at once, for a claim of the same name may follow.
+                trash = directory.with_name(f".{claim['metadata']['uid']}")
+                directory.rename(trash)
+                tasks.create_task(asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True))
+        elif (claim.get("status") or {}).get("phase") != "Bound":
+            tasks.create_task(self._bind(claim))
+
+    # Writing
+
+    async def _bind(self, claim: JsonObject) -> None:
+        """Bind a claim: a directory of the host has room for any."""
+        spec = claim["spec"]
+        status = {
+            "phase": "Bound",
+            "accessModes": spec.get("accessModes") or [],
+            "capacity": (spec.get("resources") or {}).get("requests") or {},
+        }
+        await self._update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {**(claim.get("status") or {}), **status}})
+
+    async def _keep_node(self) -> None:
+        """Register the node, and again if somebody deletes it."""
+        while True:
+            live = self._context.lookup(NODES, "", self._node_name)
+            if live is None:
+                live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
+            if not is_ready(live, wanted=self._node):
+                await self._update(NODES, with_readiness(live, wanted=self._node, now=self._clock()))
+            await asyncio.sleep(self._settings.heartbeat_interval)
+
+    async def _update(self, resource: GroupResource, obj: JsonObject) -> None:
+        """Write a status; whoever was faster causes another look at the object anyway."""
+        try:
+            await self._api.update(
+                resource,
+                obj,
+                namespace=obj["metadata"].get("namespace"),
+                subresource="status",
+                options=WriteOptions(field_manager=FIELD_MANAGER),
+            )
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise
+
+    def _report(self, report: Report) -> None:
+        uid, container, attempt = report.identity.split("/")
+        if runner := self._runners.get(uid):
+            runner.report(container, int(attempt), report)
+
+
+def _has_work(pod: JsonObject) -> bool:
+    """Say whether a pod without a runner needs one: it may run, or its deletion waits for the kubelet."""
+    metadata = pod["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return bool(metadata.get("deletionGracePeriodSeconds") != 0)
+    return (pod.get("status") or {}).get("phase") not in _FINAL_PHASES

@@ -1,0 +1,279 @@
+"""Running one pod: carries out what its lifecycle decides and keeps the status in the API up to date.
+
+The lifecycle is pure; this module does its I/O. Facts (reports of processes, changes of the pod) arrive synchronously
+and wake the runner, which then steps, acts and publishes. Status writes that pile up while one is under way become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from trainmaster.devcluster.api import Api, DeleteOptions, WriteOptions
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kubelet.devices import DeviceTable
+from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.images import command_of
+from trainmaster.devcluster.kubelet.launching import prepare_launch
+from trainmaster.devcluster.kubelet.lifecycle import LOST_REASON, PodLifecycle, Step, Termination
+from trainmaster.devcluster.kubelet.networking import PortTable, job_key, pod_address
+from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.kubelet.rewriting import Rewriter, job_ports, pod_names
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.kubelet.status import container_identity, pod_status
+from trainmaster.devcluster.kubelet.supervising import Exited, ProcessSupervisor, Report, Started
+from trainmaster.devcluster.kubelet.termination import last_words
+from trainmaster.devcluster.kubelet.volumes import VolumeMounter
+from trainmaster.devcluster.resources import PODS, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+_log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "kubelet"
+
+_ANSWER_WINDOW = 1.0
+"""How long a status write waits for the supervisor's answer to a launch; it takes milliseconds."""
+
+_MERGE_WINDOW = 0.02
+"""How long the news that a container runs waits for the news that it has ended: short containers cost one write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """What all pods of the node share."""
+
+    api: Api
+    settings: KubeletSettings
+    state: StateDirectory
+    supervisor: ProcessSupervisor
+    ports: PortTable
+    devices: DeviceTable
+    capacity: dict[str, str]
+    server_url: str
+    clock: Callable[[], datetime]
+
+    def lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
+        """Find an object, or None."""
+        try:
+            return self.api.get(resource, namespace, name)
+        except StatusError as error:
+            if error.code == 404:
+                return None
+            raise
+
+
+class PodRunner:
+    """One pod on this node, from its binding to its end."""
+
+    def __init__(self, pod: JsonObject, context: NodeContext) -> None:
+        metadata, spec = pod["metadata"], pod["spec"]
+        self.uid: str = metadata["uid"]
+        self.namespace: str = metadata["namespace"]
+        self.name: str = metadata["name"]
+        self._pod = pod
+        self._context = context
+        self._life = PodLifecycle(pod, now=context.clock(), settings=context.settings)
+        self._containers: dict[str, JsonObject] = {
+            entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
+        }
+        self._facts = PodFacts(pod=pod, pod_ip=pod_address(self.uid), capacity=context.capacity)
+        self._files = context.state.pod(self.uid)
+        self._rewriter: Rewriter | None = None
+        self._volumes: dict[str, Path] = {}
+        self._news = asyncio.Event()
+        self.update(pod)
+
+    # Facts
+
+    def update(self, pod: JsonObject) -> None:
+        """Take note of a new version of the pod; only its deletion changes what happens."""
+        self._pod = pod
+        if pod["metadata"].get("deletionTimestamp"):
+            grace = pod["metadata"].get("deletionGracePeriodSeconds")
+            self._life.delete(grace=30 if grace is None else grace, now=self._context.clock())
+            self._news.set()
+
+    def vanish(self) -> None:
+        """The pod is no longer in the API: end its processes without grace."""
+        self._life.delete(grace=0, now=self._context.clock())
+        self._news.set()
+
+    def report(self, container: str, attempt: int, report: Report) -> None:
+        """Take note of what happened to a process."""
+        known = self._life.containers.get(container)
+        if known is None or known.restarts != attempt or not known.active:
+            return
+        if isinstance(report, Started):
+            self._life.started(container, at=report.at)
+        else:
+            self._context.devices.release(report.identity)
+            self._life.exited(container, self._termination(container, attempt, report))
+        self._news.set()
+
+    # The loop
+
+    async def run(self) -> None:
+        """Run the pod until no process is left and none will come, and the API knows it."""
+        while True:
+            self._news.clear()
+            step, launched = self._act()
+            if launched:
+                await self._settle()
+            finished = self._life.finished
+            if not (finished and self._life.deleting and not self._pod["metadata"].get("finalizers")):
+                await self._publish()
+            if finished:
+                break
+            await self._sleep(step.wake_at)
+        if self._life.deleting:
+            await self._remove()
+
+    def _act(self) -> tuple[Step, bool]:
+        """Do what the lifecycle says until it has nothing more to say."""
+        launched = False
+        while True:
+            step = self._life.step(self._context.clock())
+            for name in step.start:
+                launched |= self._launch(name)
+            for name in step.terminate:
+                self._context.supervisor.terminate(self._identity(name))
+            for name in step.kill:
+                self._context.supervisor.kill(self._identity(name))
+            if not step.start:
+                return step, launched
+
+    def _launch(self, name: str) -> bool:
+        container, attempt = self._containers[name], self._life.containers[name].restarts
+        identity, context = self._identity(name), self._context
+        try:
+            rewriter = self._prepare()
+            launch = prepare_launch(
+                container,
+                self._facts,
+                identity=identity,
+                attempt=attempt,
+                files=self._files,
+                volumes=self._volumes,
+                rewriter=rewriter,
+                server_url=context.server_url,
+                lookup=context.lookup,
+                devices=context.devices.variables(identity, container),
+            )
+        except NotYetError as problem:
+            self._life.deferred(name, reason=problem.reason, message=problem.message, now=context.clock())
+        except ImpossibleError as problem:
+            self._life.fail(problem.reason, problem.message, container=name)
+        except OSError as problem:  # a full disk, for instance
+            self._life.deferred(name, reason="CreateContainerError", message=str(problem), now=context.clock())
+        except Exception as problem:  # a mistake in this code must fail the pod, not leave it between two states
+            _log.exception("cannot start container %s of pod %s/%s", name, self.namespace, self.name)
+            self._life.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
+        else:
+            context.supervisor.launch(launch)
+            return True
+        context.devices.release(identity)
+        return False
+
+    def _prepare(self) -> Rewriter:
+        """Check and prepare what the containers of the pod share, once."""
+        if self._rewriter is None:
+            for container in self._containers.values():
+                command_of(container)
+            context = self._context
+            ports = context.ports.ports(job_key(self._pod), job_ports(self._pod))
+            rewriter = Rewriter(names=pod_names(self._pod), ports=ports)
+            self._volumes = VolumeMounter(
+                self._facts,
+                directory=self._files.volumes,
+                claims=context.state.claims,
+                lookup=context.lookup,
+                allow_host_path=context.settings.allow_host_path,
+                rewrite=rewriter.names_in,
+            ).mount_all()
+            self._rewriter = rewriter
+        return self._rewriter
+
+    async def _settle(self) -> None:
+        """Wait for the supervisor's answers, and a moment longer for containers that end at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_WINDOW):
+                while any(container.state == "starting" for container in self._life.containers.values()):
+                    await self._news.wait()
+                    self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MERGE_WINDOW):
+                while self._life.active:
+                    await self._news.wait()
+                    self._news.clear()
+        self._news.set()  # what arrived meanwhile has not been acted on
+
+    async def _sleep(self, wake_at: datetime | None) -> None:
+        timeout = None if wake_at is None else max(0.0, (wake_at - self._context.clock()).total_seconds())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+
+    # The API
+
+    async def _publish(self) -> None:
+        """Write the status if it changed."""
+        context = self._context
+        for _ in range(5):
+            live = context.lookup(PODS, self.namespace, self.name)
+            if live is None or live["metadata"]["uid"] != self.uid:
+                self.vanish()
+                return
+            status = pod_status(live, self._life, pod_ip=self._facts.pod_ip, now=context.clock())
+            if status == live.get("status"):
+                return
+            try:
+                await context.api.update(
+                    PODS,
+                    {**live, "status": status},
+                    namespace=self.namespace,
+                    subresource="status",
+                    options=WriteOptions(field_manager=FIELD_MANAGER),
+                )
+            except StatusError as error:
+                if error.code not in {404, 409}:
+                    raise
+            else:
+                return
+
+    async def _remove(self) -> None:
+        """Let the API remove the pod, now that nothing of it runs any more."""
+        try:
+            await self._context.api.delete(
+                PODS, self.namespace, self.name, options=DeleteOptions(grace_seconds=0, uid=self.uid)
+            )
+        except StatusError as error:
+            if error.code not in {404, 409}:  # gone already, or replaced by a pod of the same name
+                raise
+
+    def _identity(self, name: str) -> str:
+        return container_identity(self.uid, name, self._life.containers[name].restarts)
+
+    def _termination(self, name: str, attempt: int, report: Report) -> Termination:
+        started_at = self._life.containers[name].started_at
+        if not isinstance(report, Exited):
+            message = f"failed to start: {getattr(report, 'error', '')}"
+            return Termination(exit_code=128, reason="StartError", message=message, finished_at=report.at)
+        if report.lost:
+            reason, message = LOST_REASON, "The process was lost: the supervisor of the container processes ended"
+        else:
+            reason = "Completed" if report.code == 0 else "Error"
+            message = last_words(self._containers[name], files=self._files, attempt=attempt, failed=report.code != 0)
+        return Termination(
+            exit_code=report.code,
+            signal=report.signal,
+            reason=reason,
+            message=message,
+            started_at=started_at,
+            finished_at=report.at,
+        )

@@ -1,0 +1,28 @@
+"""What can be chosen about the kubelet of the embedded cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The defaults suit a laptop: fast restarts, and nothing of the host that a pod did not bring itself."""
+
+    restart_backoff: float = 1.0
+    """Seconds before the first restart of a container; doubles with each further one. A real kubelet takes 10 s."""
+
+    restart_backoff_cap: float = 300.0
+    """The longest wait before a restart, as in Kubernetes."""
+
+    retry_interval: float = 1.0
+    """Seconds between attempts to mount a volume or to build an environment whose ConfigMap or Secret is missing."""
+
+    allow_host_path: bool = False
+    """Whether pods may mount directories of the host. Processes could open them anyway; this keeps manifests honest."""
+
+    max_pods: int = 1000
+    """The `pods` capacity of the node."""
+
+    heartbeat_interval: float = 60.0
+    """Seconds between checks that the Node object exists and says Ready."""

@@ -1,0 +1,168 @@
+"""The server's end of the supervisor: starts the child, sends it commands and delivers its reports.
+
+- Each launch is answered by `Started` and then `Exited`, or by one of `Unstartable` and `Exited`, exactly once.
+- When the supervisor dies, everything that it ran is dead too; it is reported as killed, and a new one is started.
+- Closing, cancelling and dying all end every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import orjson
+
+from trainmaster.devcluster.kubelet import supervisor
+from trainmaster.devcluster.kubelet.launching import Launch
+from trainmaster.runtime.jsontree import JsonObject
+
+_log = logging.getLogger(__name__)
+
+_RESTART_DELAY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The process runs."""
+
+    identity: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process ended; `lost` if nobody knows how, because the supervisor ended with it."""
+
+    identity: str
+    at: datetime
+    code: int
+    signal: int
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unstartable:
+    """There is no such program, or it may not be run."""
+
+    identity: str
+    at: datetime
+    error: str
+
+
+Report: TypeAlias = Started | Exited | Unstartable
+
+
+class ProcessSupervisor:
+    """Runs container processes. Commands may be given at any time, also before `run`."""
+
+    def __init__(self, *, on_report: Callable[[Report], None], clock: Callable[[], datetime]) -> None:
+        self._on_report = on_report
+        self._clock = clock
+        self._input: asyncio.StreamWriter | None = None
+        self._waiting: list[bytes] = []
+        self._active: set[str] = set()
+        self.pid: int | None = None
+
+    def is_active(self, identity: str) -> bool:
+        """Say whether a launch has not been reported as ended yet."""
+        return identity in self._active
+
+    def launch(self, launch: Launch) -> None:
+        """Start a process."""
+        self._active.add(launch.identity)
+        self._send(
+            {
+                "op": "start",
+                "id": launch.identity,
+                "argv": launch.argv,
+                "env": launch.environment,
+                "cwd": str(launch.directory),
+                "log": str(launch.log),
+            }
+        )
+
+    def terminate(self, identity: str) -> None:
+        """Ask a process and its group to end (SIGTERM)."""
+        self._send({"op": "terminate", "id": identity})
+
+    def kill(self, identity: str) -> None:
+        """Kill a container with all its processes."""
+        self._send({"op": "kill", "id": identity})
+
+    async def run(self) -> None:
+        """Keep a supervisor running until cancelled."""
+        while True:
+            await self._serve()
+            _log.error("the supervisor of the container processes ended unexpectedly; starting a new one")
+            self._lose_all()
+            await asyncio.sleep(_RESTART_DELAY)
+
+    async def _serve(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",  # neither the user's site-packages nor PYTHON* variables concern it, and it starts in milliseconds
+            "-S",
+            str(Path(supervisor.__file__)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C on the server's terminal is the server's business
+        )
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the supervisor was started without pipes")
+        self.pid = process.pid
+        self._input = process.stdin
+        for line in self._waiting:
+            process.stdin.write(line)
+        self._waiting.clear()
+        try:
+            async for line in process.stdout:
+                self._deliver(orjson.loads(line))
+        finally:
+            self._input = None
+            self.pid = None
+            process.stdin.close()
+            await asyncio.shield(process.wait())
+
+    def _send(self, command: JsonObject) -> None:
+        line = _encode(command)
+        if self._input is None:
+            self._waiting.append(line)
+        else:
+            self._input.write(line)
+
+    def _deliver(self, message: JsonObject) -> None:
+        identity, at = message["id"], datetime.fromtimestamp(message["at"], UTC)
+        report: Report
+        if message["event"] == "started":
+            report = Started(identity, at)
+        else:
+            if identity not in self._active:
+                return
+            self._active.discard(identity)
+            if message["event"] == "exited":
+                report = Exited(identity, at, message["code"], message["signal"])
+            else:
+                report = Unstartable(identity, at, message["error"])
+        self._on_report(report)
+
+    def _lose_all(self) -> None:
+        lost, self._active = self._active, set()
+        self._waiting.clear()
+        for identity in sorted(lost):
+            self._on_report(Exited(identity, self._clock(), 137, 9, lost=True))
+
+
+def _encode(command: JsonObject) -> bytes:
+    try:
+        return orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE)
+    except (
+        TypeError
+    ):  # bytes of a Secret that are no UTF-8, as surrogate escapes: only the standard library writes those
+        return json.dumps(command).encode() + b"\n"

@@ -1,0 +1,28 @@
+"""`Schema`: a schema node with the operations that the API server performs by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.schema import defaulting, pruning, validating
+from trainmaster.devcluster.schema.nodes import Node
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Schema(Node):
+    """A structural schema. The root describes a whole object, every other node a part of it."""
+
+    __slots__ = ()
+
+    def prune(self, obj: JsonObject) -> list[str]:
+        """Remove unknown fields in place, metadata apart; returns their sorted paths (`spec.bogus`)."""
+        return pruning.prune(self, obj)
+
+    def default(self, obj: JsonObject) -> None:
+        """Drop nulls where none is allowed and fill in defaults, in place."""
+        defaulting.default(self, obj)
+
+    def validate(self, obj: Any, path: str = "") -> list[FieldError]:
+        """Check a value and everything in it; `path` is where it stands (`spec.x`). Returns what is wrong with it."""
+        return validating.validate(self, obj, path)

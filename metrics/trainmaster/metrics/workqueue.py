@@ -1,0 +1,97 @@
+"""The `workqueue_*` families under the names of client-go and controller-runtime.
+
+Guarantees:
+- W-30: `workqueue_depth` carries a priority label, which after 25 distinct priorities becomes one catch-all value.
+- W-31: names and buckets as upstream; the labels `name` and `controller` have the same value. The two gauges about
+  running items are computed when they are scraped instead of twice a second.
+- K-7: constructing `WorkQueueMetrics` creates every series of that queue at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from trainmaster.metrics.registry import REGISTRY
+
+_LABELS = ("name", "controller")
+_BUCKETS = tuple(1e-8 * 10**exponent for exponent in range(12))
+_PRIORITIES_AT_MOST = 25
+_TOO_MANY_PRIORITIES = "exceeded_cardinality_limit"
+
+DEPTH = Gauge("workqueue_depth", "Keys that are ready to be handed out", (*_LABELS, "priority"), registry=REGISTRY)
+ADDS = Counter("workqueue_adds_total", "Keys that became ready", _LABELS, registry=REGISTRY)
+RETRIES = Counter("workqueue_retries_total", "Additions that carried a delay", _LABELS, registry=REGISTRY)
+QUEUE_DURATION = Histogram(
+    "workqueue_queue_duration_seconds", "How long keys were ready before a worker took them", _LABELS,
+    buckets=_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+WORK_DURATION = Histogram(
+    "workqueue_work_duration_seconds", "How long workers took for one key", _LABELS,
+    buckets=_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+UNFINISHED = Gauge(
+    "workqueue_unfinished_work_seconds", "Seconds of work in progress, summed over the running keys", _LABELS,
+    registry=REGISTRY,
+)  # fmt: skip
+LONGEST_RUNNING = Gauge(
+    "workqueue_longest_running_processor_seconds", "Seconds since the oldest running key was taken", _LABELS,
+    registry=REGISTRY,
+)  # fmt: skip
+
+
+class WorkQueueMetrics:
+    """The series of one queue; the queue calls these methods and knows no name."""
+
+    def __init__(self, name: str) -> None:
+        labels = (name, name)
+        self._labels = labels
+        self._priorities: dict[int, str] = {}
+        self._adds = ADDS.labels(*labels)
+        self._retries = RETRIES.labels(*labels)
+        self._queue_duration = QUEUE_DURATION.labels(*labels)
+        self._work_duration = WORK_DURATION.labels(*labels)
+        self._unfinished = UNFINISHED.labels(*labels)
+        self._longest_running = LONGEST_RUNNING.labels(*labels)
+        self._depth(0)
+
+    def queued(self, priority: int) -> None:
+        """A key became ready."""
+        self._adds.inc()
+        self._depth(priority).inc()
+
+    def moved(self, old_priority: int, new_priority: int) -> None:
+        """A ready key changed its priority."""
+        self._depth(old_priority).dec()
+        self._depth(new_priority).inc()
+
+    def dropped(self, priority: int) -> None:
+        """A ready key left the queue without being worked on, because the queue was shut down."""
+        self._depth(priority).dec()
+
+    def taken(self, priority: int, waited: float) -> None:
+        """A worker took a key that had been ready for `waited` seconds."""
+        self._depth(priority).dec()
+        self._queue_duration.observe(waited)
+
+    def finished(self, worked: float) -> None:
+        """A worker finished a key after `worked` seconds."""
+        self._work_duration.observe(worked)
+
+    def delayed(self) -> None:
+        """A key was added with a delay."""
+        self._retries.inc()
+
+    def follow_running(self, ages: Callable[[], Sequence[float]]) -> None:
+        """Compute the gauges about running keys from `ages`, which gives the age of each, at every scrape."""
+        self._unfinished.set_function(lambda: sum(ages()))
+        self._longest_running.set_function(lambda: max(ages(), default=0.0))
+
+    def _depth(self, priority: int) -> Gauge:
+        label = self._priorities.get(priority)
+        if label is None:
+            label = str(priority) if len(self._priorities) < _PRIORITIES_AT_MOST else _TOO_MANY_PRIORITIES
+            if label != _TOO_MANY_PRIORITIES:
+                self._priorities[priority] = label
+        return DEPTH.labels(*self._labels, label)

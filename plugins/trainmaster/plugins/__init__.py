@@ -1,0 +1,1 @@
+"""The built-in plugins, one module each; they enter through entry points like everybody else's."""

@@ -1,0 +1,141 @@
+"""JobSet: the workload that a TrainJob becomes, and what it says about itself.
+
+Last of the build phase, so that the objects that pods mount exist before the pods do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, TrainJob
+from trainmaster.runtime.api.constants import (
+    ANCESTORS,
+    COMPLETE,
+    DATASET_INITIALIZER,
+    FAILED,
+    JOBSET_API_VERSION,
+    JOBSET_COMPLETED,
+    JOBSET_FAILED,
+    JOBSET_KIND,
+    MODEL_INITIALIZER,
+    NODE,
+    STORAGE_URI_ENV,
+    TRAINER_ANCESTOR,
+)
+from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
+from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.podspecs import env_value, upsert_env
+
+_CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
+_CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")
+_JOB_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
+
+
+class JobSet:
+    """Builds the JobSet of a TrainJob and reports its state."""
+
+    name = "JobSet"
+    priority = -1000
+
+    def watch_extension(self) -> Iterable[Watch]:
+        """The JobSets that TrainJobs own."""
+        return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True)]
+
+    def pre_build(self, info: Info, job: TrainJob) -> None:
+        """Write counts into the Job templates and list the host names of all pods."""
+        name = job.metadata.name
+        subdomain = info.subdomain(name)
+        for pods in info.pod_sets:
+            pods.job_template["spec"].update(parallelism=pods.count, completions=pods.count)
+            pods.endpoints = [
+                f"{name}-{pods.name}-{replica}-{index}.{subdomain}"
+                for replica in range(pods.replicas)
+                for index in range(pods.count)
+            ]
+
+    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
+        """Return the JobSet; a running one is left alone, since most of it is immutable."""
+        for pods in info.pod_sets:
+            if job.spec.initializer:
+                _apply_initializer(pods, job.spec.initializer)
+            if job.spec.trainer:
+                _apply_trainer(info, pods, job.spec.trainer)
+            _extend_metadata(pods.pod_template, "labels", info.pod_labels)
+            _extend_metadata(pods.pod_template, "annotations", info.pod_annotations)
+        for replicated_job in info.template.get("replicatedJobs") or []:
+            pods_of = info.pod_set(replicated_job["name"])
+            if pods_of and pods_of.ancestor in ANCESTORS:
+                replicated_job["replicas"] = 1
+        metadata: JsonObject = {"name": job.metadata.name}
+        if info.labels:
+            metadata["labels"] = info.labels
+        if info.annotations:
+            metadata["annotations"] = info.annotations
+        spec = {**info.template, "suspend": job.spec.suspend}
+        jobset = {"apiVersion": JOBSET_API_VERSION, "kind": JOBSET_KIND, "metadata": metadata, "spec": spec}
+        yield Desired(jobset, ApplyWhen.SUSPENDED)
+
+    def status(self, job: TrainJob, facts: Facts) -> StatusReport | None:
+        """Translate the state of the JobSet."""
+        jobset = facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+        if jobset is None:
+            return None
+        status = jobset.get("status") or {}
+        conditions = [
+            {"type": _CONDITION_OF[condition["type"]], **_copied(condition)}
+            for condition in status.get("conditions") or []
+            if condition["type"] in _CONDITION_OF and condition["status"] == "True"
+        ]
+        jobs = [
+            {"name": entry["name"], **{count: entry.get(count, 0) for count in _JOB_COUNTS}}
+            for entry in status.get("replicatedJobsStatus") or []
+        ]
+        return StatusReport(conditions=conditions, jobs_status=jobs)
+
+
+def _copied(condition: JsonObject) -> JsonObject:
+    return {field: condition[field] for field in _CONDITION_FIELDS if field in condition}
+
+
+def _apply_initializer(pods: PodSet, initializer: Initializer) -> None:
+    source = {DATASET_INITIALIZER: initializer.dataset, MODEL_INITIALIZER: initializer.model}.get(pods.ancestor or "")
+    # The name of the container is that of the step.
+    container = pods.container(pods.ancestor) if source and pods.ancestor else None
+    if source is not None and container is not None:
+        _apply_source(container, source)
+
+
+def _apply_source(container: JsonObject, source: InitializerSource) -> None:
+    if source.storage_uri is not None:
+        upsert_env(container, [env_value(STORAGE_URI_ENV, source.storage_uri)])
+    upsert_env(container, source.env)
+    if source.secret_ref is not None:
+        container.setdefault("envFrom", []).append({"secretRef": source.secret_ref})
+
+
+def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
+    container = pods.container(NODE)
+    if container is None:
+        return
+    mpi = info.ml_policy.mpi if info.ml_policy else None
+    if pods.ancestor == TRAINER_ANCESTOR:
+        if trainer.image is not None:
+            container["image"] = trainer.image
+        # An empty list means the same as none: what the runtime says.
+        if trainer.command:
+            container["command"] = trainer.command
+        if trainer.args:
+            container["args"] = trainer.args
+    elif not (mpi and mpi.run_launcher_as_node and pods.name == NODE):
+        return
+    upsert_env(container, trainer.env)
+
+
+def _extend_metadata(pod_template: JsonObject, field: str, values: dict[str, str]) -> None:
+    if values:
+        pod_template["metadata"] = {
+            **pod_template["metadata"],
+            field: {**pod_template["metadata"].get(field, {}), **values},
+        }

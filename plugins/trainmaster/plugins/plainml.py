@@ -1,0 +1,23 @@
+"""PlainML: node counts for runtimes without a framework of their own.
+
+Active unless another policy sets the number of nodes itself.
+"""
+
+from __future__ import annotations
+
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.info import Info
+
+
+class PlainML:
+    """Applies `trainer.numNodes` where no framework plugin does."""
+
+    name = "PlainML"
+
+    def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+        """Set the number of nodes."""
+        policy = info.ml_policy
+        if policy and any(framework is not None for framework in (policy.torch, policy.mpi, policy.jax)):
+            return
+        if info.trainer and job.spec.trainer and job.spec.trainer.num_nodes is not None:
+            info.trainer.count = job.spec.trainer.num_nodes

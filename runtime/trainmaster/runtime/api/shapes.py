@@ -1,0 +1,101 @@
+"""JSON trees whose skeleton is checked: the parts of an object that are merged and passed on, but hardly read.
+
+For Python they are plain JSON objects. What is checked is only what a reader steps through on its way: that a list is a
+list, that an element which Kubernetes keys by name has one. The rest is left as it came, for the API server to judge.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import ConfigDict, GetPydanticSchema
+from pydantic_core import core_schema
+from typing_extensions import TypedDict  # pydantic cannot use the one of `typing` before Python 3.12
+
+from trainmaster.runtime.api.base import NullIsDefault
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class _Shape(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]  # how pydantic configures a TypedDict
+
+
+def _shaped_like(shape: Any) -> GetPydanticSchema:
+    """Return the annotation that validates a JSON object like a TypedDict."""
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(shape))
+
+
+_Quantity: TypeAlias = Annotated[
+    int | float | str,
+    GetPydanticSchema(
+        lambda source, handler: core_schema.custom_error_schema(
+            handler(source), custom_error_type="quantity_type", custom_error_message="not a quantity"
+        )
+    ),
+]
+
+
+class _Named(_Shape):
+    name: str
+
+
+class _Metadata(_Shape, total=False):
+    name: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class _PodSpec(_Shape, total=False):
+    containers: list[_Named]
+    initContainers: list[_Named]
+    volumes: list[_Named]
+
+
+class _PodTemplate(_Shape, total=False):
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _JobSpec(_Shape, total=False):
+    template: _PodTemplate
+
+
+class _JobTemplate(_Shape, total=False):
+    metadata: _Metadata
+    spec: _JobSpec
+
+
+class _ReplicatedJob(_Named, total=False):
+    replicas: int
+    template: _JobTemplate
+
+
+class _JobSetSpec(_Shape, total=False):
+    replicatedJobs: list[_ReplicatedJob]
+
+
+class _JobSetTemplate(_Shape, total=False):
+    metadata: _Metadata
+    spec: _JobSetSpec
+
+
+class _RuntimePatchSpec(_Shape, total=False):
+    template: _JobSetTemplate
+
+
+class _Resources(_Shape, total=False):
+    limits: dict[str, _Quantity]
+    requests: dict[str, _Quantity]
+
+
+NamedObjects: TypeAlias = Annotated[list[Annotated[JsonObject, _shaped_like(_Named)]], NullIsDefault]
+"""A list that Kubernetes keys by name, for instance environment variables."""
+
+Resources: TypeAlias = Annotated[JsonObject, _shaped_like(_Resources)]
+"""ResourceRequirements of a container: `limits` and `requests` map resource names to quantities."""
+
+JobSetSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_JobSetSpec)]
+"""Spec of a JobSet (JobSet API v1alpha2)."""
+
+RuntimePatchSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_RuntimePatchSpec)]
+"""The part of a runtime that a TrainJob may patch: template, a partial JobSet."""

@@ -1,0 +1,124 @@
+"""TrainJob: what a user wants to train, on which runtime (Trainer API v1alpha1)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainmaster.runtime.api import constants
+from trainmaster.runtime.api.base import ApiModel, NullIsDefault
+from trainmaster.runtime.api.meta import Condition, ObjectMeta
+from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class RuntimeRef(ApiModel):
+    """The runtime that a TrainJob is made from."""
+
+    name: str
+    api_group: Annotated[str, NullIsDefault] = constants.GROUP
+    kind: Annotated[str, NullIsDefault] = constants.CLUSTER_TRAINING_RUNTIME_KIND
+
+
+class InitializerSource(ApiModel):
+    """Where a dataset or a model comes from."""
+
+    storage_uri: str | None = None
+    env: NamedObjects = Field(default_factory=list)
+    secret_ref: JsonObject | None = None
+
+
+class Initializer(ApiModel):
+    """What is fetched before training starts."""
+
+    dataset: InitializerSource | None = None
+    model: InitializerSource | None = None
+
+
+class Trainer(ApiModel):
+    """The training itself; what is absent comes from the runtime."""
+
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: NamedObjects = Field(default_factory=list)
+    num_nodes: int | None = None
+    resources_per_node: Resources | None = None
+    num_proc_per_node: int | None = None
+
+
+class RuntimePatch(ApiModel):
+    """A change to the runtime's template that one manager (a user, Kueue, ...) asks for."""
+
+    manager: str
+    time: str | None = None
+    training_runtime_spec: RuntimePatchSpec | None = None
+
+
+class TrainJobSpec(ApiModel):
+    """What the user asked for."""
+
+    runtime_ref: RuntimeRef
+    initializer: Initializer | None = None
+    trainer: Trainer | None = None
+    runtime_patches: Annotated[list[RuntimePatch], NullIsDefault] = Field(default_factory=list)
+    suspend: Annotated[bool, NullIsDefault] = False
+    active_deadline_seconds: int | None = None
+    managed_by: Annotated[str, NullIsDefault] = constants.MANAGED_BY_TRAINER
+
+
+class JobStatus(ApiModel):
+    """How many Jobs of one ReplicatedJob are in which state; Jobs, not pods."""
+
+    name: str
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    active: int = 0
+    suspended: int = 0
+
+
+class TrainerMetric(ApiModel):
+    """One number that the training reported, as text."""
+
+    name: str
+    value: str
+
+
+class TrainerStatus(ApiModel):
+    """Progress that the training itself reported (KEP-2779)."""
+
+    progress_percentage: int | None = None
+    estimated_remaining_seconds: int | None = None
+    metrics: Annotated[list[TrainerMetric], NullIsDefault] = Field(default_factory=list)
+    last_updated_time: str | None = None
+
+
+class TrainJobStatus(ApiModel):
+    """What has been observed."""
+
+    conditions: Annotated[list[Condition], NullIsDefault] = Field(default_factory=list)
+    jobs_status: Annotated[list[JobStatus], NullIsDefault] = Field(default_factory=list)
+    trainer_status: TrainerStatus | None = None
+
+    def condition(self, condition_type: str) -> Condition | None:
+        """Return the condition of that type."""
+        return next((condition for condition in self.conditions if condition.type == condition_type), None)
+
+
+class TrainJob(ApiModel):
+    """A training job."""
+
+    api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
+    kind: Literal["TrainJob"] = constants.TRAINJOB_KIND
+    metadata: Annotated[ObjectMeta, NullIsDefault] = Field(default_factory=ObjectMeta)
+    spec: TrainJobSpec
+    status: Annotated[TrainJobStatus, NullIsDefault] = Field(default_factory=TrainJobStatus)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has completed or failed; a finished job never runs again."""
+        return any(
+            condition.is_true for condition in self.status.conditions if condition.type in constants.FINAL_CONDITIONS
+        )

@@ -1,0 +1,154 @@
+"""The extension points: everything that a plugin can do.
+
+A plugin is a class that is registered under the entry-point group `trainmaster.plugins` and called without arguments,
+or with its options from the configuration file if it takes any. It has
+
+- `name`: unique among all plugins that are loaded;
+- `api_version` (optional): the version of this interface it was written for, as "major.minor"; default is "1.0";
+- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
+- any of the methods below, with exactly these argument names. All are synchronous and must neither block nor do I/O.
+
+Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
+Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
+`Rejected` is the way to say that the job cannot be built as it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, Protocol, runtime_checkable
+
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.info import Info
+from trainmaster.runtime.jsontree import JsonObject
+
+API_VERSION = (1, 0)
+"""Version of this interface: a new minor version adds, a new major version may break."""
+
+ENTRY_POINT_GROUP = "trainmaster.plugins"
+
+
+class Rejected(Exception):
+    """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can understand and change."""
+
+
+class ApplyWhen(Enum):
+    """When an object that `build` returned is written."""
+
+    ALWAYS = "always"
+    """Whenever it differs from what was applied before."""
+
+    MISSING = "missing"
+    """Only while it does not exist; an existing one is never changed."""
+
+    SUSPENDED = "suspended"
+    """While it does not exist, and while the TrainJob or the object is suspended: a running one is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """An object that should exist, and when to write it."""
+
+    object: JsonObject
+    when: ApplyWhen = ApplyWhen.ALWAYS
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """API version, kind and name: unique within one resolution."""
+        return self.object["apiVersion"], self.object["kind"], self.object["metadata"]["name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A complaint of `validate` about one field."""
+
+    path: str
+    """For instance `spec.trainer.env`."""
+
+    message: str
+    severity: Literal["error", "warning"] = "error"
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """What a workload says about itself, in terms of the TrainJob."""
+
+    conditions: list[JsonObject] = field(default_factory=list)
+    """Complete or Failed, as metav1.Condition, when the workload has ended."""
+
+    jobs_status: list[JsonObject] | None = None
+    """The TrainJob's `status.jobsStatus`; None keeps what is there."""
+
+
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    name: str
+
+
+@runtime_checkable
+class EnforceMLPolicy(Protocol):
+    """Applies the runtime's `mlPolicy`: node counts, environment, ports, commands."""
+
+    def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+        """Change `info` as the policy wants; do nothing when the policy is not this plugin's."""
+
+
+@runtime_checkable
+class EnforcePodGroup(Protocol):
+    """Applies the runtime's `podGroupPolicy`: pod labels and annotations of a gang scheduler."""
+
+    def enforce_pod_group(self, info: Info, job: TrainJob) -> None:
+        """Change `info` as the policy wants."""
+
+
+@runtime_checkable
+class EnforcePodSpec(Protocol):
+    """Changes pods for concerns outside of both policies."""
+
+    def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
+        """Change the pod sets of `info`."""
+
+
+@runtime_checkable
+class PreBuild(Protocol):
+    """Brings `info` up to date before objects are built: counts into templates, endpoints of all pods."""
+
+    def pre_build(self, info: Info, job: TrainJob) -> None:
+        """Change `info`."""
+
+
+@runtime_checkable
+class Build(Protocol):
+    """Makes the objects that a TrainJob becomes."""
+
+    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterable[Desired]:
+        """Return complete objects; owner references and namespace are added by the framework where they are missing."""
+
+
+@runtime_checkable
+class WatchExtension(Protocol):
+    """Declares what a plugin needs from the cluster."""
+
+    def watch_extension(self) -> Iterable[Watch]:
+        """Return the kinds to cache; called once at start."""
+
+
+@runtime_checkable
+class Validate(Protocol):
+    """Checks a TrainJob at admission, before anything is built."""
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterable[Finding]:
+        """Return what is wrong (or doubtful) with `job`; `old` is the stored object when it is an update."""
+
+
+@runtime_checkable
+class Status(Protocol):
+    """Reads the state of the workload. Exactly one plugin may have this method."""
+
+    def status(self, job: TrainJob, facts: Facts) -> StatusReport | None:
+        """Return what the workload says; None when there is no workload."""

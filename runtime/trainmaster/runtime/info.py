@@ -1,0 +1,125 @@
+"""Info and PodSet: what plugins see of a TrainJob while it is being resolved.
+
+An `Info` belongs to one resolution: plugins may change it and the trees that hang off it as they like, nothing of it
+survives the resolution. The pod sets are views into `Info.template`, so whatever a plugin changes in a container is in
+the JobSet that comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
+from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resources import Resources, pod_requests
+
+
+@dataclass(slots=True)
+class PodSet:
+    """The pods of one ReplicatedJob."""
+
+    name: str
+    """Name of the ReplicatedJob."""
+
+    ancestor: str | None
+    """The step that the ReplicatedJob plays: trainer, dataset-initializer, model-initializer, or nothing known."""
+
+    count: int
+    """Pods per Job; becomes both parallelism and completions."""
+
+    replicas: int
+    """Jobs of the ReplicatedJob."""
+
+    job_template: JsonObject
+    """The batch/v1 JobTemplateSpec, a part of `Info.template`."""
+
+    endpoints: list[str] = field(default_factory=list)
+    """Host names of all pods, in rank order; known after the enforce phases."""
+
+    @property
+    def pod_template(self) -> JsonObject:
+        """The PodTemplateSpec."""
+        template: JsonObject = self.job_template["spec"]["template"]
+        return template
+
+    @property
+    def pod_spec(self) -> JsonObject:
+        """The PodSpec."""
+        spec: JsonObject = self.pod_template["spec"]
+        return spec
+
+    def container(self, name: str) -> JsonObject | None:
+        """Find a main container by name."""
+        return _named(self.pod_spec.get("containers") or [], name)
+
+    def any_container(self, name: str) -> JsonObject | None:
+        """Find a container by name, main containers before init containers."""
+        return self.container(name) or _named(self.pod_spec.get("initContainers") or [], name)
+
+    def single_pod_requests(self) -> Resources:
+        """What the scheduler reserves for one pod of the set."""
+        return pod_requests(self.pod_spec)
+
+
+@dataclass(slots=True)
+class Info:
+    """A TrainJob and its runtime, merged: the working state of one resolution."""
+
+    labels: dict[str, str]
+    """Labels of the JobSet: of the runtime's template, then of the runtime patches."""
+
+    annotations: dict[str, str]
+    """Annotations of the JobSet, likewise."""
+
+    ml_policy: MLPolicy | None
+    pod_group_policy: PodGroupPolicy | None
+
+    template: JsonObject
+    """The JobSetSpec with all runtime patches merged in."""
+
+    runtime_template: JsonObject
+    """The JobSetSpec of the runtime before any patch; shared, not to be changed."""
+
+    pod_sets: list[PodSet]
+
+    pod_labels: dict[str, str] = field(default_factory=dict)
+    """Labels that a scheduler wants on every pod."""
+
+    pod_annotations: dict[str, str] = field(default_factory=dict)
+    """Annotations that a scheduler wants on every pod."""
+
+    def with_ancestor(self, ancestor: str) -> Iterator[PodSet]:
+        """Iterate over the pod sets that play a step."""
+        return (pods for pods in self.pod_sets if pods.ancestor == ancestor)
+
+    def pod_set(self, name: str) -> PodSet | None:
+        """Find a pod set by the name of its ReplicatedJob."""
+        return next((pods for pods in self.pod_sets if pods.name == name), None)
+
+    @property
+    def trainer(self) -> PodSet | None:
+        """The first pod set that plays the trainer."""
+        return next(self.with_ancestor(TRAINER_ANCESTOR), None)
+
+    @property
+    def trainer_container(self) -> JsonObject | None:
+        """The container in which training runs: the one called `node` of the trainer."""
+        return self.trainer.container(NODE) if self.trainer else None
+
+    def subdomain(self, job_name: str) -> str:
+        """The DNS subdomain of all pods: the template's, or the name of the JobSet."""
+        network = self.template.get("network") or {}
+        return network.get("subdomain") or job_name
+
+
+def ancestor_of(replicated_job: JsonObject) -> str | None:
+    """Read the step that a ReplicatedJob plays from the labels of its Job template."""
+    metadata = (replicated_job.get("template") or {}).get("metadata") or {}
+    ancestor: str | None = (metadata.get("labels") or {}).get(ANCESTOR_LABEL)
+    return ancestor
+
+
+def _named(containers: list[JsonObject], name: str) -> JsonObject | None:
+    return next((container for container in containers if container.get("name") == name), None)

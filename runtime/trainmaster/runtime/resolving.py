@@ -1,0 +1,122 @@
+"""The resolver: what a TrainJob becomes. A pure, synchronous function; nothing else in Trainmaster decides this.
+
+Given a TrainJob, its runtime (live or from the snapshot), the plugins and cached facts, `resolve` returns the objects
+that should exist. The reconciler, the webhooks, the command line and the tests all call it. Inputs are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainmaster.runtime.api import ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.canonical import canonicalize_jobset_spec, canonicalize_resources
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.facts import NO_FACTS, Facts
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.info import Info, PodSet, ancestor_of
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.merging import jobset_spec, strategic_merge
+from trainmaster.runtime.resources import merge_resources
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The result of a resolution."""
+
+    objects: list[Desired]
+    """Complete objects in the order in which they should be written."""
+
+    info: Info
+    """The working state at the end, for display and tests."""
+
+
+def resolve(
+    job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime, framework: Framework, *, facts: Facts = NO_FACTS
+) -> Resolution:
+    """Decide what a TrainJob becomes.
+
+    Raises:
+        PluginFailed: A plugin cannot build this job.
+        MergeError: A runtime patch cannot be merged.
+    """
+    info = new_info(job, runtime)
+    framework.enforce(info, job)
+    return Resolution(framework.build(info, job, facts), info)
+
+
+def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -> Info:
+    """Merge a runtime, the runtime patches and the resources of a TrainJob into a fresh Info, before any plugin ran.
+
+    Raises:
+        MergeError: A runtime patch cannot be merged.
+    """
+    spec = runtime.spec
+    runtime_template = spec.template.spec if spec.template else {}
+    labels = dict(spec.template.metadata.labels) if spec.template else {}
+    annotations = dict(spec.template.metadata.annotations) if spec.template else {}
+    for patch in _templates(job.spec.runtime_patches):
+        labels.update((patch.get("metadata") or {}).get("labels") or {})
+        annotations.update((patch.get("metadata") or {}).get("annotations") or {})
+    template = _merge_patches(runtime_template, _templates(job.spec.runtime_patches))
+    canonicalize_jobset_spec(template)
+    info = Info(
+        labels=labels,
+        annotations=annotations,
+        ml_policy=spec.ml_policy,
+        pod_group_policy=spec.pod_group_policy,
+        template=template,
+        runtime_template=runtime_template,
+        pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
+    )
+    _merge_trainer_resources(info, job)
+    return info
+
+
+def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
+    return [(patch.training_runtime_spec or {}).get("template") or {} for patch in patches or ()]
+
+
+def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
+    template: JsonObject = copy_tree(runtime_template)
+    specs = [patch["spec"] for patch in patches if patch.get("spec")]
+    if not specs:
+        return template
+    for spec in specs:
+        template = strategic_merge(template, spec, jobset_spec())
+    # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
+    # rest on.
+    order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}
+    if template.get("replicatedJobs"):
+        template["replicatedJobs"].sort(key=lambda entry: order.get(entry["name"], len(order)))
+    return template
+
+
+def _pod_set(replicated_job: JsonObject, ml_policy: MLPolicy | None) -> PodSet:
+    ancestor = ancestor_of(replicated_job)
+    count = replicated_job["template"]["spec"].get("parallelism", 1)
+    if ancestor == TRAINER_ANCESTOR and ml_policy is not None:
+        count = 1 if ml_policy.num_nodes is None else ml_policy.num_nodes
+    return PodSet(
+        name=replicated_job["name"],
+        ancestor=ancestor,
+        count=max(count, 1),
+        replicas=replicated_job.get("replicas", 1),
+        job_template=replicated_job["template"],
+    )
+
+
+def _merge_trainer_resources(info: Info, job: TrainJob) -> None:
+    """Lay `trainer.resourcesPerNode` over what the runtime gives each node."""
+    override = job.spec.trainer.resources_per_node if job.spec.trainer else None
+    if not override:
+        return
+    mpi = info.ml_policy.mpi if info.ml_policy else None
+    for pods in info.pod_sets:
+        trains = pods.ancestor == TRAINER_ANCESTOR
+        hosts_ranks = pods.name == NODE and mpi is not None and mpi.run_launcher_as_node
+        container = pods.container(NODE)
+        if container is not None and (trains or hosts_ranks):
+            container["resources"] = merge_resources(container.get("resources") or {}, override)
+            canonicalize_resources(container["resources"])

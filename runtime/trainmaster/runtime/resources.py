@@ -1,0 +1,99 @@
+"""Resource arithmetic on pod specifications.
+
+Everything here works on JSON trees and never changes them. Counts follow Kubeflow Trainer: a resource counts as a GPU
+when its name contains "gpu" (`nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915`); requests win over limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.quantities import Quantity
+
+Resources = dict[str, Quantity]
+"""Quantities by resource name."""
+
+
+def merge_resources(base: JsonObject, override: JsonObject) -> JsonObject:
+    """Lay ResourceRequirements over others: limits and requests by resource name, claims by claim name."""
+    merged: JsonObject = copy_tree(base)
+    for part in ("limits", "requests"):
+        if override.get(part):
+            merged[part] = {**merged.get(part, {}), **override[part]}
+    if override.get("claims"):
+        claims = {claim["name"]: claim for claim in [*merged.get("claims", []), *copy_tree(override["claims"])]}
+        merged["claims"] = list(claims.values())
+    return merged
+
+
+def gpu_count(resources: JsonObject) -> int:
+    """Count the GPUs that ResourceRequirements ask for; 0 when they ask for none."""
+    for part in ("requests", "limits"):
+        for name, value in (resources.get(part) or {}).items():
+            if "gpu" in name.lower():
+                count = Quantity.parse(value).ceil()
+                if count:
+                    return count
+                break
+    return 0
+
+
+def cpu_count(resources: JsonObject) -> int:
+    """Count whole CPUs, rounded up; 0 when neither requests nor limits name any."""
+    for part in ("requests", "limits"):
+        value = (resources.get(part) or {}).get("cpu")
+        if value is not None:
+            count = Quantity.parse(value).ceil()
+            if count:
+                return count
+    return 0
+
+
+def pod_requests(pod_spec: Mapping[str, Any]) -> Resources:
+    """Compute what the scheduler reserves for one pod, by the rules of the Kubernetes API.
+
+    Init containers run one after the other, so only the largest counts; restartable ones (sidecars) keep running beside
+    everything that starts after them. Pod-level requests replace the sum where they are given, and overhead is added.
+    """
+    running: Resources = {}
+    peak: Resources = {}
+    for container in pod_spec.get("initContainers") or ():
+        requests = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            running = _add(running, requests)
+            peak = _largest(peak, running)
+        else:
+            peak = _largest(peak, _add(running, requests))
+    total = _largest(peak, _sum([running, *(_requests(c) for c in pod_spec.get("containers") or ())]))
+    total.update(_requests(pod_spec))
+    overhead = {name: Quantity.parse(value) for name, value in (pod_spec.get("overhead") or {}).items()}
+    return _add(total, overhead)
+
+
+def _requests(holder: Mapping[str, Any]) -> Resources:
+    requests = (holder.get("resources") or {}).get("requests") or {}
+    return {name: Quantity.parse(value) for name, value in requests.items()}
+
+
+def _add(left: Resources, right: Resources) -> Resources:
+    total = dict(left)
+    for name, value in right.items():
+        total[name] = total[name] + value if name in total else value
+    return total
+
+
+def _sum(parts: Iterable[Resources]) -> Resources:
+    total: Resources = {}
+    for part in parts:
+        total = _add(total, part)
+    return total
+
+
+def _largest(left: Resources, right: Resources) -> Resources:
+    merged = dict(left)
+    for name, value in right.items():
+        if name not in merged or merged[name] < value:
+            merged[name] = value
+    return merged

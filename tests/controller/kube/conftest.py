@@ -1,0 +1,163 @@
+"""An API server that says exactly what a test tells it to, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+import pytest
+from aiohttp import web
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.configuration import ClusterAccess
+
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def what(self) -> str:
+        if self.method != "GET":
+            return self.method
+        if "sendInitialEvents" in self.query:
+            return "stream"
+        return "watch" if "watch" in self.query else "list"
+
+
+@dataclass(slots=True)
+class FakeServer:
+    """Answers come from one queue for each sort of request; an empty queue means the default of that sort."""
+
+    url: str = ""
+    seen: list[Seen] = field(default_factory=list)
+    answers: dict[str, deque[Answer]] = field(default_factory=dict)
+    open_streams: int = 0
+
+    def on(self, what: str, *answers: Answer) -> None:
+        self.answers.setdefault(what, deque()).extend(answers)
+
+    def requests(self, what: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.what == what]
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        seen = Seen(
+            request.method, request.path, dict(request.query), dict(request.headers), await request.read()
+        )
+        self.seen.append(seen)
+        queue = self.answers.get(seen.what)
+        if queue:
+            return await queue.popleft()(request)
+        if seen.what == "stream":
+            return await self.status(400, "BadRequest", "no streaming lists here")(request)
+        if seen.what == "watch":
+            return await self.stream(then="hang")(request)
+        return await self.status(500, "InternalError", f"no answer left for {seen.what}")(request)
+
+    @staticmethod
+    def reply(status: int, body: Any, **headers: str) -> Answer:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            raw = body if isinstance(body, bytes) else orjson.dumps(body)
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            return web.Response(status=status, body=raw, headers=names, content_type="application/json")
+
+        return answer
+
+    @classmethod
+    def status(cls, code: int, reason: str, message: str = "", **headers: str) -> Answer:
+        return cls.reply(
+            code, {"kind": "Status", "code": code, "reason": reason, "message": message}, **headers
+        )
+
+    def stream(self, *frames: Any, then: str = "close", before: Callable[[], object] | None = None) -> Answer:
+        """Send frames (objects or raw bytes), then close, reset or hang."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            self.open_streams += 1
+            try:
+                for frame in frames:
+                    await response.write(frame if isinstance(frame, bytes) else orjson.dumps(frame) + b"\n")
+                if before is not None:
+                    before()
+                if then == "hang":
+                    await asyncio.sleep(3600)
+                if then == "reset":
+                    assert request.transport is not None
+                    request.transport.abort()
+            finally:
+                self.open_streams -= 1
+            return response
+
+        return answer
+
+
+class QuickClock(SystemClock):
+    """Real time that a test can push forward; long sleeps are recorded and end at once."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self.pushed = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.pushed
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            self.slept.append(seconds)
+            self.pushed += seconds
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    fake = FakeServer()
+    app = web.Application(client_max_size=2**26)
+    app.router.add_route("*", "/{tail:.*}", fake.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    fake.url = f"http://{host}:{port}"
+    yield fake
+    await runner.cleanup()
+
+
+@pytest.fixture
+def clock() -> QuickClock:
+    return QuickClock()
+
+
+@pytest.fixture
+async def client(server: FakeServer, clock: QuickClock) -> AsyncIterator[KubeClient]:
+    async with KubeClient(
+        ClusterAccess(server=server.url), user_agent="test", timeout=5.0, inactivity_limit=5.0, clock=clock
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    async def wait(condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - the condition is in another object, which tells nobody
+                await asyncio.sleep(0.002)
+
+    return wait

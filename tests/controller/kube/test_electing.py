@@ -1,0 +1,316 @@
+"""Candidates for one lease, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.electing import LeaderElector, LeaseLost
+from trainmaster.controller.kube.errors import AlreadyExists, Conflict, NotFound, TransportError
+from trainmaster.controller.kube.resources import Resource
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+
+class LeaseServer:
+    """Keeps one lease with optimistic locking."""
+
+    def __init__(self) -> None:
+        self.lease: JsonObject | None = None
+        self.version = 0
+        self.calls: list[str] = []
+
+    @property
+    def spec(self) -> JsonObject:
+        assert self.lease is not None
+        spec: JsonObject = self.lease["spec"]
+        return spec
+
+    def write(self, obj: JsonObject) -> JsonObject:
+        self.version += 1
+        self.lease = copy_tree(obj)
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        return copy_tree(self.lease)  # type: ignore[no-any-return] # a copy of a JSON object
+
+
+class LeaseClient:
+    """The way of one candidate to the server; it can be cut or become endless."""
+
+    def __init__(self, server: LeaseServer) -> None:
+        self.server = server
+        self.cut = False
+        self.hanging = False
+
+    async def _pass(self, call: str) -> None:
+        if self.hanging:
+            await asyncio.Event().wait()
+        if self.cut:
+            raise TransportError("cut")
+        self.server.calls.append(call)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
+        await self._pass("get")
+        if self.server.lease is None:
+            raise NotFound(status=404)
+        return copy_tree(self.server.lease)  # type: ignore[no-any-return] # a copy of a JSON object
+
+    async def create(self, resource: Resource, obj: JsonObject) -> JsonObject:
+        await self._pass("create")
+        if self.server.lease is not None:
+            raise AlreadyExists(status=409)
+        return self.server.write(obj)
+
+    async def update(self, resource: Resource, obj: JsonObject) -> JsonObject:
+        await self._pass("update")
+        if obj["metadata"].get("resourceVersion") != str(self.server.version):
+            raise Conflict(status=409)
+        return self.server.write(obj)
+
+
+class Candidate:
+    """An elector, its connection and what its work is doing."""
+
+    def __init__(self, server: LeaseServer, clock: VirtualClock, identity: str, **options: Any) -> None:
+        self.client = LeaseClient(server)
+        self.elector = LeaderElector(
+            self.client,
+            lease_namespace="ns",
+            lease_name=options.pop("lease_name", "lease"),
+            identity=identity,
+            clock=clock,
+            random=lambda: 0.0,
+            **options,
+        )
+        self.working = False
+        self.release = asyncio.Event()
+        self.stopping_takes = 0.0
+        self.clock = clock
+        self.task = asyncio.create_task(self.elector.run(self.work))
+
+    async def work(self) -> None:
+        self.working = True
+        try:
+            await self.release.wait()
+        finally:
+            try:
+                await self.clock.sleep(self.stopping_takes)
+            finally:
+                self.working = False
+
+
+@pytest.fixture
+def virtual() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def api() -> LeaseServer:
+    return LeaseServer()
+
+
+async def end(*candidates: Candidate) -> None:
+    for candidate in candidates:
+        candidate.task.cancel()
+    await asyncio.wait({candidate.task for candidate in candidates})
+
+
+async def test_first_candidate_leads_and_renews(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-1, L-2, L-8: one read, then only writes."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(0)
+    assert first.working
+    assert first.elector.is_leader
+    assert api.spec == {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+    await virtual.advance(6)
+    assert api.spec["renewTime"] == "2026-01-01T00:00:06.000000Z"
+    assert api.spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
+    assert api.calls == ["get", "create", "update", "update", "update"]
+    await end(first)
+
+
+async def test_second_candidate_waits_and_takes_over_after_a_release(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-11: a clean stop hands the lease over at once; transitions count holders."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    second = Candidate(api, virtual, "b")
+    await virtual.advance(60)
+    assert not second.working
+    first.release.set()
+    await virtual.advance(0)
+    assert first.task.done()
+    assert first.task.exception() is None
+    assert api.spec["holderIdentity"] == ""
+    assert api.spec["leaseDurationSeconds"] == 1
+    assert api.spec["leaseTransitions"] == 0
+    await virtual.advance(2)
+    assert second.working
+    assert api.spec["leaseTransitions"] == 1
+    await end(second)
+
+
+async def test_lease_is_released_only_after_the_work_has_ended(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-11: and until then it is renewed, however long the work takes to stop."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    second = Candidate(api, virtual, "b")
+    first.stopping_takes = 40
+    first.task.cancel()
+    await virtual.advance(39)
+    assert first.working
+    assert api.spec["holderIdentity"] == "a"
+    assert not second.working
+    await virtual.advance(4)
+    assert not first.working
+    assert first.task.cancelled()
+    assert second.working
+    await end(second)
+
+
+async def test_leader_that_is_cut_off_stops_before_another_starts(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-5, L-9, L-10, L-16"""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    second = Candidate(api, virtual, "b")
+    await virtual.advance(3)
+    first.client.cut = True
+    for _ in range(300):
+        await virtual.advance(0.1)
+        assert not (first.working and second.working)
+        if second.working:
+            break
+    assert second.working
+    with pytest.raises(LeaseLost, match="ns/lease"):
+        await first.task
+    assert not first.elector.is_leader
+    assert api.spec["holderIdentity"] == "b"
+    await end(second)
+
+
+async def test_hanging_requests_lose_the_lease_in_time(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-4, L-9: the deadline holds although no request ever ends."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(0)
+    first.client.hanging = True
+    await virtual.advance(9.9)
+    assert first.working
+    await virtual.advance(0.2)
+    assert not first.working
+    with pytest.raises(LeaseLost):
+        await first.task
+
+
+async def test_short_trouble_does_not_lose_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
+    first = Candidate(api, virtual, "a", lease_name="short-trouble")
+    await virtual.advance(1)
+    first.client.cut = True
+    await virtual.advance(8)
+    first.client.cut = False
+    await virtual.advance(20)
+    assert first.working
+    assert REGISTRY.get_sample_value("leader_election_master_status", {"name": "short-trouble"}) == 1
+    slow = REGISTRY.get_sample_value("leader_election_slowpath_total", {"name": "short-trouble"})
+    assert slow == 4
+    await end(first)
+    assert REGISTRY.get_sample_value("leader_election_master_status", {"name": "short-trouble"}) == 0
+
+
+async def test_write_of_another_to_the_lease_only_slows_a_renewal(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-6, L-8: a label on the lease makes the cached version stale, no more."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    assert api.lease is not None
+    api.write({**api.lease, "metadata": {**api.lease["metadata"], "labels": {"x": "y"}}})
+    await virtual.advance(10)
+    assert first.working
+    assert api.lease["metadata"]["labels"] == {"x": "y"}
+    await end(first)
+
+
+async def test_stolen_lease_ends_the_work_at_once(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-10: nothing to wait for when another holder is seen."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    assert api.lease is not None
+    api.write({**api.lease, "spec": {**api.lease["spec"], "holderIdentity": "z"}})
+    await virtual.advance(2)
+    assert not first.working
+    with pytest.raises(LeaseLost):
+        await first.task
+    assert api.spec["holderIdentity"] == "z"
+
+
+async def test_times_in_the_lease_are_not_believed(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-5: a holder whose clock is years behind keeps its lease for a full duration from when we first saw it."""
+    spec = {"holderIdentity": "z", "leaseDurationSeconds": 15, "renewTime": "1999-01-01T00:00:00.000000Z"}
+    api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": spec})
+    candidate = Candidate(api, virtual, "a")
+    await virtual.advance(14.9)
+    assert not candidate.working
+    await virtual.advance(2.2)
+    assert candidate.working
+    await end(candidate)
+
+
+async def test_failure_of_the_work_is_raised_and_the_lease_released(api: LeaseServer, virtual: VirtualClock) -> None:
+    async def fail() -> None:
+        raise ValueError("bug in the work")
+
+    elector = LeaderElector(
+        LeaseClient(api), lease_namespace="ns", lease_name="lease", identity="a", clock=virtual, random=lambda: 0.0
+    )
+    with pytest.raises(ValueError, match="bug in the work"):
+        await elector.run(fail)
+    assert api.spec["holderIdentity"] == ""
+
+
+async def test_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseServer, virtual: VirtualClock) -> None:
+    first, second = Candidate(api, virtual, "a"), Candidate(api, virtual, "b")
+    await virtual.advance(5)
+    await end(second)
+    assert api.spec["holderIdentity"] == "a"
+    assert first.working
+    await end(first)
+
+
+async def test_odd_lease_is_taken_for_free(api: LeaseServer, virtual: VirtualClock) -> None:
+    """A lease that somebody created by hand, without a spec."""
+    api.write({"metadata": {"name": "lease", "namespace": "ns"}})
+    candidate = Candidate(api, virtual, "a")
+    await virtual.advance(0)
+    assert candidate.working
+    await end(candidate)
+
+
+async def test_health_follows_the_renewals(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-13"""
+    candidate = Candidate(api, virtual, "a")
+    assert candidate.elector.is_healthy()
+    await virtual.advance(100)
+    assert candidate.elector.is_healthy()
+    virtual.step(36)
+    assert not candidate.elector.is_healthy()
+    await end(candidate)
+
+
+@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
+def test_impossible_durations_are_refused(api: LeaseServer, lease: float, renew: float, retry: float) -> None:
+    """L-2"""
+    with pytest.raises(ValueError, match="lease_duration > renew_deadline"):
+        LeaderElector(
+            LeaseClient(api),
+            lease_namespace="ns",
+            lease_name="lease",
+            identity="a",
+            lease_duration=lease,
+            renew_deadline=renew,
+            retry_period=retry,
+        )

@@ -1,0 +1,482 @@
+"""The queue against the numbered rules of client-go and controller-runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trainmaster.controller.kube.clock import VirtualClock, settle
+from trainmaster.controller.kube.pacing import KeyedBackoff
+from trainmaster.controller.kube.queueing import LOW_PRIORITY, ShutDown, WorkQueue
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.workqueue import WorkQueueMetrics
+
+
+def exact_backoff() -> KeyedBackoff:
+    return KeyedBackoff(random=lambda: 0.0)
+
+
+@pytest.fixture
+def virtual() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def queue(virtual: VirtualClock) -> WorkQueue:
+    return WorkQueue(clock=virtual, backoff=exact_backoff())
+
+
+def drain(queue: WorkQueue) -> list[str]:
+    taken = []
+    while (key := queue.take()) is not None:
+        taken.append(key)
+        queue.done(key)
+    return taken
+
+
+def test_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
+    """W-2"""
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert len(queue) == 2
+    assert drain(queue) == ["a", "b"]
+
+
+def test_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
+    """W-3, W-24: never twice at once, never lost."""
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.add("a")
+    assert queue.take() is None
+    queue.done("a")
+    assert drain(queue) == ["a"]
+
+
+def test_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
+    """W-5: fairness counts from the addition, not from the end of the run."""
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.add("b")
+    queue.done("a")
+    assert drain(queue) == ["a", "b"]
+
+
+def test_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
+    """W-4"""
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    assert queue.take() is None
+    assert len(queue) == 1
+
+
+def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
+    with pytest.raises(ValueError, match="not being worked on"):
+        queue.done("a")
+
+
+def test_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
+    """W-5, W-20"""
+    queue.add("low", priority=LOW_PRIORITY)
+    queue.add("one")
+    queue.add("two")
+    queue.add("high", priority=5)
+    assert drain(queue) == ["high", "one", "two", "low"]
+
+
+def test_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
+    """W-21, W-22: a live event lifts a key of the initial list; a resync lowers nothing."""
+    queue.add("early", priority=LOW_PRIORITY)
+    queue.add("x")
+    queue.add("early")
+    queue.add("x", priority=LOW_PRIORITY)
+    assert drain(queue) == ["x", "early"]
+
+
+def test_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
+    """W-7"""
+    queue.add_after("a", 0)
+    queue.add_after("b", -1)
+    assert drain(queue) == ["a", "b"]
+
+
+def test_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-7, W-21"""
+    queue.add_after("a", 10)
+    queue.add_after("a", 20)
+    virtual.step(10)
+    assert drain(queue) == ["a"]
+    queue.add_after("b", 20)
+    queue.add_after("b", 5)
+    virtual.step(5)
+    assert drain(queue) == ["b"]
+    virtual.step(100)
+    assert drain(queue) == []
+
+
+def test_ready_key_stays_ready(queue: WorkQueue) -> None:
+    """W-21"""
+    queue.add("a")
+    queue.add_after("a", 60)
+    assert drain(queue) == ["a"]
+
+
+def test_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-23: by readiness, not by the time of the first addition."""
+    queue.add_after("early", 5)
+    queue.add_after("earlier", 3)
+    queue.add("now")
+    virtual.step(5)
+    queue.add("later")
+    assert drain(queue) == ["now", "earlier", "early", "later"]
+
+
+def test_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-24"""
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add_after("a", 1)
+    virtual.step(2)
+    assert queue.take() is None
+    queue.done("a")
+    assert drain(queue) == ["a"]
+
+
+def test_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-26"""
+    queue.add("a", priority=LOW_PRIORITY)
+    assert queue.take() == "a"
+    queue.add_rate_limited("a")
+    queue.done("a")
+    queue.add("b", priority=-1)
+    virtual.step(1)
+    assert drain(queue) == ["b", "a"]
+
+
+def test_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-10, W-13"""
+    for expected in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56):
+        queue.add_rate_limited("a")
+        virtual.step(expected * 0.99)
+        assert queue.take() is None
+        virtual.step(expected * 0.02)
+        assert drain(queue) == ["a"]
+    assert queue.num_requeues("a") == 10
+    queue.forget("a")
+    assert queue.num_requeues("a") == 0
+    queue.add_rate_limited("a")
+    virtual.step(0.005)
+    assert drain(queue) == ["a"]
+
+
+def test_backoff_reaches_its_cap_and_never_overflows() -> None:
+    """W-10"""
+    backoff = exact_backoff()
+    delays = [backoff.next_delay("a") for _ in range(5000)]
+    assert delays[-1] == 1000.0
+    assert max(delays) == 1000.0
+    assert delays[17] == pytest.approx(0.005 * 2**17)
+    assert backoff.next_delay("b") == 0.005
+
+
+def test_jitter_spreads_and_the_cap_holds() -> None:
+    """W-15"""
+    rolls = iter([0.0, 0.5, 0.999] * 20)
+    backoff = KeyedBackoff(random=lambda: next(rolls))
+    delays = [backoff.next_delay("a") for _ in range(60)]
+    assert all(delay <= 1000.0 for delay in delays)
+    assert len({round(delay, 3) for delay in delays[-3:]}) == 3
+    assert min(delays[-3:]) >= 900.0
+
+
+async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
+    getting = asyncio.create_task(queue.get())
+    await settle()
+    assert not getting.done()
+    queue.add("a")
+    assert await getting == "a"
+
+
+async def test_get_waits_for_a_delayed_key(queue: WorkQueue, virtual: VirtualClock) -> None:
+    getting = asyncio.create_task(queue.get())
+    queue.add_after("a", 30)
+    await virtual.advance(29.9)
+    assert not getting.done()
+    await virtual.advance(0.2)
+    assert await getting == "a"
+
+
+async def test_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
+    """P-31: the wake-up of a worker that is cancelled at that moment must reach another one."""
+    first = asyncio.create_task(queue.get())
+    second = asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
+    """W-27: queued keys are dropped."""
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await settle()
+    queue.add("a", priority=1)
+    queue.shut_down()
+    queue.add("b")
+    results = await asyncio.gather(*workers, return_exceptions=True)
+    assert all(isinstance(result, ShutDown) for result in results)
+    assert queue.take() is None
+    assert len(queue) == 0
+
+
+async def test_draining_hands_out_what_is_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """W-6"""
+    queue.add("a")
+    queue.add("b")
+    queue.add_after("c", 5)
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.shut_down(drain=True)
+    queue.add("d")
+    assert await queue.get() == "b"
+    queue.done("a")
+    assert await queue.get() == "a"
+    virtual.step(10)
+    with pytest.raises(ShutDown):
+        await queue.get()
+
+
+async def test_second_shut_down_ends_the_drain(queue: WorkQueue) -> None:
+    """W-6"""
+    queue.add("a")
+    queue.shut_down(drain=True)
+    queue.shut_down()
+    with pytest.raises(ShutDown):
+        await queue.get()
+
+
+async def test_shut_down_under_load_deadlocks_nobody() -> None:
+    """W-28: producers, workers, delayed keys and the shutdown all at once, in real time."""
+    queue = WorkQueue()
+    at_work: set[str] = set()
+
+    async def worker() -> None:
+        while True:
+            try:
+                key = await queue.get()
+            except ShutDown:
+                return
+            assert key not in at_work
+            at_work.add(key)
+            await asyncio.sleep(0)
+            at_work.discard(key)
+            queue.add_rate_limited(key)
+            queue.done(key)
+
+    async def producer(offset: int) -> None:
+        for number in range(300):
+            queue.add(f"k{(number * 7 + offset) % 50}", priority=number % 3)
+            if number % 10 == 0:
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(10):
+        workers = [asyncio.create_task(worker()) for _ in range(8)]
+        await asyncio.gather(*(producer(offset) for offset in range(4)))
+        queue.shut_down()
+        await asyncio.gather(*workers)
+    assert not at_work
+
+
+def test_endless_requeues_do_not_pile_up(queue: WorkQueue) -> None:
+    """A key that is always worked on before its long delay ends leaves nothing behind."""
+    for _ in range(10_000):
+        queue.add_after("a", 36_000)
+        queue.add("a")
+        assert queue.take() == "a"
+        queue.done("a")
+    assert len(queue._delayed) < 2000
+
+
+def sample(name: str, suffix: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(f"workqueue_{suffix}", {"name": name, "controller": name, **labels})
+
+
+def test_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:
+    """W-9, W-30 to W-32, K-7"""
+    name = "test-queue-metrics"
+    queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
+    assert sample(name, "depth", priority="0") == 0
+    assert sample(name, "adds_total") == 0
+    assert sample(name, "retries_total") == 0
+    queue.add("a", priority=LOW_PRIORITY)
+    virtual.step(1)
+    queue.add("a")
+    assert sample(name, "depth", priority="-100") == 0
+    assert sample(name, "depth", priority="0") == 1
+    virtual.step(1)
+    assert queue.take() == "a"
+    assert sample(name, "queue_duration_seconds_sum") == 2
+    virtual.step(3)
+    assert sample(name, "unfinished_work_seconds") == 3
+    assert sample(name, "longest_running_processor_seconds") == 3
+    queue.done("a")
+    assert sample(name, "work_duration_seconds_sum") == 3
+    assert sample(name, "unfinished_work_seconds") == 0
+    queue.add_after("a", 5)
+    assert sample(name, "retries_total") == 1
+    assert sample(name, "adds_total") == 1
+    virtual.step(5)
+    assert sample(name, "adds_total") == 2
+    queue.shut_down()
+    assert sample(name, "depth", priority="0") == 0
+
+
+def test_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
+    """W-30"""
+    name = "test-queue-priorities"
+    queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
+    for priority in range(40):
+        queue.add(f"k{priority}", priority=priority)
+    assert sample(name, "depth", priority="24") == 1
+    assert sample(name, "depth", priority="39") is None
+    assert sample(name, "depth", priority="exceeded_cardinality_limit") == 15
+
+
+@dataclass
+class ModelKey:
+    priority: int
+    due: float
+    order: int = -1
+
+
+@dataclass
+class Model:
+    """The rules of W-1 to W-7 and W-20 to W-27, written the slow and obvious way."""
+
+    now: float = 0.0
+    counter: int = 0
+    waiting: dict[str, ModelKey] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+
+    def line_up(self, item: ModelKey) -> None:
+        self.counter += 1
+        item.order = self.counter
+
+    def add(self, key: str, priority: int, delay: float) -> None:
+        due = self.now + max(delay, 0.0)
+        item = self.waiting.get(key)
+        if item is None:
+            item = self.waiting[key] = ModelKey(priority, due)
+            if due <= self.now:
+                self.line_up(item)
+            return
+        was_ready = item.due <= self.now
+        raised = priority > item.priority
+        item.priority = max(item.priority, priority)
+        item.due = min(item.due, due)
+        if item.due <= self.now and (raised or not was_ready):
+            self.line_up(item)
+
+    def step(self, seconds: float) -> None:
+        target = self.now + seconds
+        coming = sorted((i for i in self.waiting.values() if self.now < i.due <= target), key=lambda i: i.due)
+        for item in coming:
+            self.line_up(item)
+        self.now = target
+
+    def take(self) -> str | None:
+        ready = [
+            (-item.priority, item.order, key)
+            for key, item in self.waiting.items()
+            if item.due <= self.now and key not in self.running
+        ]
+        if not ready:
+            return None
+        key = min(ready)[2]
+        self.running[key] = self.waiting.pop(key).priority
+        return key
+
+
+KEYS = st.sampled_from("abcdef")
+PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, 10])
+
+
+class QueueAgainstModel(RuleBasedStateMachine):
+    """Any sequence of calls hands out the keys that the model hands out, in its order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.virtual = VirtualClock()
+        self.queue = WorkQueue(clock=self.virtual, backoff=exact_backoff())
+        self.model = Model()
+        self.ticks = 0
+
+    @rule(key=KEYS, priority=PRIORITIES)
+    def add(self, key: str, priority: int) -> None:
+        self.queue.add(key, priority=priority)
+        self.model.add(key, priority, 0)
+
+    @rule(key=KEYS, delay=st.integers(-1, 20), priority=PRIORITIES)
+    def add_after(self, key: str, delay: int, priority: int) -> None:
+        # Binary fractions that differ by call keep due times apart and sums exact, so that order is well defined.
+        self.ticks += 1
+        exact = delay + self.ticks * 2.0**-20 if delay > 0 else float(delay)
+        self.queue.add_after(key, exact, priority=priority)
+        self.model.add(key, priority, exact)
+
+    @rule(seconds=st.integers(1, 10))
+    def pass_time(self, seconds: int) -> None:
+        self.virtual.step(seconds)
+        self.model.step(seconds)
+
+    @rule()
+    def take(self) -> None:
+        assert self.queue.take() == self.model.take()
+
+    @precondition(lambda self: self.model.running)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.model.running)))
+        del self.model.running[key]
+        self.queue.done(key)
+
+    @precondition(lambda self: self.model.running)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.model.running)))
+        failures = self.queue.num_requeues(key)
+        delay = 0.005 * 2.0**failures
+        self.queue.add_rate_limited(key)
+        self.model.add(key, self.model.running[key], delay)
+
+    @invariant()
+    def same_depth(self) -> None:
+        assert len(self.queue) == sum(item.due <= self.model.now for item in self.model.waiting.values())
+
+
+TestQueueAgainstModel = QueueAgainstModel.TestCase
+TestQueueAgainstModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+def test_virtual_clock_fires_in_order(virtual: VirtualClock) -> None:
+    fired: list[tuple[str, float]] = []
+
+    def note(name: str) -> Callable[[], None]:
+        return lambda: fired.append((name, virtual.monotonic()))
+
+    virtual.call_at(2, note("b"))
+    virtual.call_at(1, note("a"))
+    virtual.call_at(2, note("c"))
+    virtual.call_at(1.5, note("never")).cancel()
+    virtual.step(3)
+    assert fired == [("a", 1), ("b", 2), ("c", 2)]

@@ -1,0 +1,398 @@
+"""The pod state machine, without processes: every test states what happened and asks what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.kubelet.lifecycle import LOST_REASON, PodLifecycle, Step, Termination
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.kubelet.status import pod_status
+from trainmaster.runtime.jsontree import JsonObject
+
+START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+class Machine:
+    """A lifecycle with a clock, and shortcuts for facts."""
+
+    def __init__(self, *, status: JsonObject | None = None, **spec: Any) -> None:
+        spec.setdefault("containers", [{"name": "main", "image": "i"}])
+        self.pod: JsonObject = {
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+            "spec": spec,
+            "status": status or {},
+        }
+        self.now = START
+        self.life = PodLifecycle(self.pod, now=START, settings=KubeletSettings())
+
+    def step(self, *, after: float = 0) -> Step:
+        self.now += timedelta(seconds=after)
+        return self.life.step(self.now)
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            self.life.started(name, at=self.now)
+
+    def exit(self, name: str, code: int = 0) -> None:
+        ended = Termination(exit_code=code, reason="Completed" if code == 0 else "Error", finished_at=self.now)
+        self.life.exited(name, ended)
+
+    def run_and_exit(self, name: str, code: int = 0) -> Step:
+        self.start(name)
+        self.exit(name, code)
+        return self.step()
+
+    def status(self) -> JsonObject:
+        self.pod["status"] = pod_status(self.pod, self.life, pod_ip="127.1.2.3", now=self.now)
+        status: JsonObject = self.pod["status"]
+        return status
+
+    def condition(self, kind: str) -> JsonObject:
+        found: JsonObject = next(entry for entry in self.status()["conditions"] if entry["type"] == kind)
+        return found
+
+
+def two(**spec: Any) -> Machine:
+    return Machine(containers=[{"name": "a"}, {"name": "b"}], **spec)
+
+
+def test_main_containers_start_together_and_once() -> None:
+    machine = two()
+    assert machine.step().start == ["a", "b"]
+    assert machine.step().start == []
+
+
+def test_init_containers_run_in_order_and_each_waits_for_success() -> None:
+    machine = Machine(initContainers=[{"name": "one"}, {"name": "two"}], restartPolicy="Never")
+    assert machine.step().start == ["one"]
+    assert machine.run_and_exit("one").start == ["two"]
+    assert machine.status()["phase"] == "Pending"
+    assert machine.condition("Initialized")["status"] == "False"
+    assert machine.status()["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
+    assert machine.run_and_exit("two").start == ["main"]
+    assert machine.condition("Initialized")["status"] == "True"
+
+
+def test_a_failing_init_container_fails_the_pod_if_it_may_not_restart() -> None:
+    machine = Machine(initContainers=[{"name": "one"}], restartPolicy="Never")
+    machine.step()
+    assert machine.run_and_exit("one", 1).start == []
+    assert machine.life.finished
+    assert machine.status()["phase"] == "Failed"
+
+
+def test_a_failing_init_container_restarts_under_on_failure() -> None:
+    machine = Machine(initContainers=[{"name": "one"}], restartPolicy="OnFailure")
+    machine.step()
+    step = machine.run_and_exit("one", 1)
+    assert (step.start, step.wake_at) == ([], at(1))
+    assert machine.step(after=1).start == ["one"]
+    assert machine.life.phase == "Pending"
+
+
+def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
+    sidecar = {"name": "proxy", "restartPolicy": "Always"}
+    machine = Machine(initContainers=[sidecar, {"name": "one"}], restartPolicy="Never")
+    assert machine.step().start == ["proxy"]
+    machine.start("proxy")
+    assert machine.step().start == ["one"]
+    assert machine.run_and_exit("one").start == ["main"]
+    step = machine.run_and_exit("main")
+    assert step.terminate == ["proxy"]
+    assert (machine.life.phase, machine.life.finished) == ("Running", False)
+    assert machine.step(after=30).kill == ["proxy"]
+    machine.exit("proxy", 137)
+    machine.step()
+    assert (machine.life.phase, machine.life.finished) == ("Succeeded", True)
+
+
+def test_a_sidecar_that_ends_early_restarts() -> None:
+    machine = Machine(initContainers=[{"name": "proxy", "restartPolicy": "Always"}], restartPolicy="Never")
+    machine.step()
+    machine.start("proxy")
+    machine.step()
+    machine.start("main")
+    machine.exit("proxy", 0)
+    assert machine.step().start == []
+    assert machine.step(after=1).start == ["proxy"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "restarts", "phase"),
+    [
+        ("Always", 0, True, "Running"),
+        ("Always", 1, True, "Running"),
+        ("OnFailure", 0, False, "Succeeded"),
+        ("OnFailure", 1, True, "Running"),
+        ("Never", 0, False, "Succeeded"),
+        ("Never", 1, False, "Failed"),
+    ],
+)
+def test_restart_policies(policy: str, code: int, restarts: bool, phase: str) -> None:
+    machine = Machine(restartPolicy=policy)
+    machine.step()
+    step = machine.run_and_exit("main", code)
+    assert step.start == []
+    assert (step.wake_at is not None) is restarts
+    assert machine.status()["phase"] == phase
+    assert machine.life.finished is not restarts
+
+
+def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
+    machine = two(restartPolicy="Never")
+    machine.step()
+    machine.start("a", "b")
+    machine.exit("a", 1)
+    machine.step()
+    assert (machine.life.phase, machine.life.finished) == ("Running", False)
+    machine.exit("b", 0)
+    machine.step()
+    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+
+
+def test_delays_double_up_to_the_cap_and_restarts_are_counted() -> None:
+    machine = Machine(restartPolicy="OnFailure")
+    machine.step()
+    delays = []
+    for _ in range(11):
+        step = machine.run_and_exit("main", 1)
+        assert step.wake_at is not None
+        delays.append((step.wake_at - machine.now).total_seconds())
+        assert machine.step(after=delays[-1] - 0.001).start == []
+        assert machine.step(after=0.001).start == ["main"]
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert machine.status()["containerStatuses"][0]["restartCount"] == 11
+
+
+def test_a_container_that_ran_long_restarts_soon_again() -> None:
+    machine = Machine(restartPolicy="Always")
+    machine.step()
+    for _ in range(4):
+        machine.run_and_exit("main", 1)
+        machine.step(after=300)
+    machine.start("main")
+    machine.step(after=600)
+    machine.exit("main", 1)
+    assert machine.step().wake_at == machine.now + timedelta(seconds=1)
+
+
+def test_back_off_is_visible_with_the_last_termination() -> None:
+    machine = Machine(restartPolicy="OnFailure")
+    machine.step()
+    machine.run_and_exit("main", 3)
+    [shown] = machine.status()["containerStatuses"]
+    assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert shown["state"]["waiting"]["message"] == "back-off 1s restarting failed container=main pod=p_ns(u)"
+    assert shown["lastState"]["terminated"]["exitCode"] == 3
+    assert (shown["restartCount"], shown["ready"], shown["started"]) == (0, False, False)
+
+
+def test_conditions_of_a_running_pod() -> None:
+    machine = two()
+    machine.step()
+    machine.start("a")
+    message = "containers with unready status: [b]"
+    assert machine.condition("ContainersReady")["message"] == message
+    assert machine.condition("Ready") | {"lastTransitionTime": ""} == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "ContainersNotReady",
+        "message": message,
+        "lastTransitionTime": "",
+    }
+    machine.start("b")
+    machine.now += timedelta(seconds=5)
+    ready = machine.condition("Ready")
+    assert (ready["status"], ready["lastTransitionTime"]) == ("True", "2026-11-20T12:00:05Z")
+    machine.now += timedelta(seconds=5)
+    assert machine.condition("Ready") == ready, "a condition that stays keeps its time"
+    assert machine.condition("PodScheduled")["status"] == "True"
+
+
+def test_conditions_and_fields_of_others_stay() -> None:
+    theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    machine = Machine(status={"conditions": [theirs], "qosClass": "BestEffort", "phase": "Pending"})
+    machine.step()
+    assert theirs in machine.status()["conditions"]
+    assert machine.status()["qosClass"] == "BestEffort"
+
+
+def test_readiness_gates_hold_back_ready() -> None:
+    machine = Machine(readinessGates=[{"conditionType": "example.com/gate"}])
+    machine.step()
+    machine.start("main")
+    assert machine.condition("ContainersReady")["status"] == "True"
+    assert machine.condition("Ready")["reason"] == "ReadinessGatesNotReady"
+    machine.pod["status"]["conditions"].append({"type": "example.com/gate", "status": "True"})
+    assert machine.condition("Ready")["status"] == "True"
+
+
+def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
+    machine = Machine(restartPolicy="Always")
+    machine.step()
+    machine.start("main")
+    machine.life.delete(grace=10, now=machine.now)
+    step = machine.step()
+    assert (step.terminate, step.kill, step.wake_at) == (["main"], [], at(10))
+    assert machine.step(after=9).terminate == []
+    assert machine.step(after=1).kill == ["main"]
+    assert machine.step(after=1).kill == []
+    machine.exit("main", 137)
+    assert machine.step().start == [], "a pod that stops restarts nothing"
+    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+
+
+def test_a_second_deletion_may_shorten_the_grace_period_only() -> None:
+    machine = Machine()
+    machine.step()
+    machine.start("main")
+    machine.life.delete(grace=10, now=machine.now)
+    machine.life.delete(grace=60, now=machine.now)
+    assert machine.step().wake_at == at(10)
+    machine.life.delete(grace=0, now=machine.now)
+    assert machine.step().kill == ["main"]
+
+
+def test_a_container_that_is_just_starting_is_stopped_too() -> None:
+    machine = Machine()
+    machine.step()
+    machine.life.delete(grace=5, now=machine.now)
+    assert machine.step().terminate == ["main"]
+    assert not machine.life.finished
+    machine.start("main")
+    machine.exit("main", 143)
+    assert machine.life.finished
+
+
+def test_a_deleted_pod_that_never_ran_fails() -> None:
+    """The Job controller waits for a final phase before it replaces the pod."""
+    machine = Machine(initContainers=[{"name": "one"}])
+    machine.step()
+    machine.start("one")
+    machine.life.delete(grace=5, now=machine.now)
+    machine.step()
+    machine.exit("one", 143)
+    assert machine.step().start == []
+    terminated = machine.status()["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, LOST_REASON)
+    assert machine.status()["phase"] == "Failed"
+
+
+def test_the_deadline_of_the_pod_stops_it() -> None:
+    machine = Machine(activeDeadlineSeconds=60, terminationGracePeriodSeconds=5, restartPolicy="OnFailure")
+    assert machine.step().wake_at == at(60)
+    machine.start("main")
+    step = machine.step(after=60)
+    assert (step.terminate, step.wake_at) == (["main"], at(65))
+    machine.exit("main", 143)
+    machine.step()
+    assert machine.life.finished
+    assert (machine.status()["phase"], machine.status()["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def test_the_deadline_counts_from_the_recorded_start() -> None:
+    machine = Machine(activeDeadlineSeconds=60, status={"startTime": "2026-11-20T11:59:30Z"})
+    assert machine.step().wake_at == at(30)
+
+
+def test_the_deadline_of_a_finished_pod_does_not_matter() -> None:
+    machine = Machine(activeDeadlineSeconds=60, restartPolicy="Never")
+    machine.step()
+    machine.run_and_exit("main")
+    machine.step(after=100)
+    assert machine.life.phase == "Succeeded"
+
+
+def test_a_container_that_waits_for_something_tries_again() -> None:
+    machine = Machine()
+    machine.step()
+    machine.life.deferred("main", reason="CreateContainerConfigError", message='secret "s" not found', now=machine.now)
+    assert machine.step().wake_at == at(1)
+    [shown] = machine.status()["containerStatuses"]
+    assert shown["state"]["waiting"] == {"reason": "CreateContainerConfigError", "message": 'secret "s" not found'}
+    assert machine.status()["phase"] == "Pending"
+    assert machine.step(after=1).start == ["main"]
+    machine.start("main")
+    assert machine.life.containers["main"].restarts == 0
+
+
+def test_a_restart_that_has_to_wait_is_counted_once() -> None:
+    machine = Machine(restartPolicy="Always")
+    machine.step()
+    machine.run_and_exit("main", 1)
+    for _ in range(3):
+        assert machine.step(after=1).start == ["main"]
+        machine.life.deferred("main", reason="CreateContainerConfigError", message="", now=machine.now)
+    machine.step(after=1)
+    machine.start("main")
+    [shown] = machine.status()["containerStatuses"]
+    assert shown["restartCount"] == 1
+    assert shown["lastState"]["terminated"]["exitCode"] == 1
+
+
+def test_an_impossible_container_fails_the_pod_and_stops_the_others() -> None:
+    machine = two(restartPolicy="Always")
+    machine.step()
+    machine.start("a")
+    machine.life.fail("ImageEntrypointUnknown", "no command", container="b")
+    assert machine.step().terminate == ["a"]
+    machine.exit("a", 143)
+    machine.step()
+    status = machine.status()
+    assert machine.life.finished
+    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "ImageEntrypointUnknown", "no command")
+    assert status["containerStatuses"][1]["state"]["waiting"]["reason"] == "ImageEntrypointUnknown"
+
+
+def restarted(machine: Machine) -> Machine:
+    """The same pod after a restart of the server: nothing but the recorded status is left."""
+    again = Machine(status=machine.status(), **machine.pod["spec"])
+    again.now = machine.now
+    return again
+
+
+def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
+    machine = Machine(restartPolicy="Never")
+    machine.step()
+    machine.start("main")
+    again = restarted(machine)
+    assert again.step().start == []
+    terminated = again.status()["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, LOST_REASON)
+    assert "embedded cluster stopped" in terminated["message"]
+    assert terminated["startedAt"] == "2026-11-20T12:00:00Z"
+    assert again.status()["phase"] == "Failed"
+
+
+def test_a_lost_container_restarts_in_place_where_it_may() -> None:
+    machine = Machine(restartPolicy="OnFailure", initContainers=[{"name": "one"}])
+    machine.step()
+    machine.run_and_exit("one")
+    machine.start("main")
+    again = restarted(machine)
+    again.step()
+    assert again.step(after=1).start == ["main"], "what init containers did is still there"
+    again.start("main")
+    [shown] = again.status()["containerStatuses"]
+    assert (shown["restartCount"], shown["lastState"]["terminated"]["exitCode"]) == (1, 137)
+
+
+def test_a_restart_that_was_due_goes_on_after_a_restart_of_the_server() -> None:
+    machine = Machine(restartPolicy="OnFailure")
+    machine.step()
+    machine.run_and_exit("main", 1)
+    again = restarted(machine)
+    assert again.step(after=1).start == ["main"]
+    assert again.life.containers["main"].restarts == 1
+
+
+def test_a_damaged_status_is_survived() -> None:
+    status = {"startTime": "yesterday", "containerStatuses": [{"name": "other"}, {"name": "main", "state": None}]}
+    assert Machine(status=status).step().start == ["main"]

@@ -1,0 +1,121 @@
+"""JSON Patch: RFC 6902, all or nothing, bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.devcluster.patching import PatchError, PatchTooLarge, json_patch
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=3), children, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("doc", "ops", "expected"),
+    [
+        ({}, [{"op": "add", "path": "/a", "value": 1}], {"a": 1}),
+        ({"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2, 3]}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2]}),
+        ({"a": 1}, [{"op": "add", "path": "/a", "value": None}], {"a": None}),
+        ({"a": 1, "b": 2}, [{"op": "remove", "path": "/a"}], {"b": 2}),
+        ({"a": [1, 2]}, [{"op": "remove", "path": "/a/0"}], {"a": [2]}),
+        ({"a": 1}, [{"op": "replace", "path": "/a", "value": {"b": 2}}], {"a": {"b": 2}}),
+        ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
+        ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": 1}),
+        ({"a": [1, 2, 3]}, [{"op": "move", "from": "/a/0", "path": "/a/2"}], {"a": [2, 3, 1]}),
+        ({"a": {"b": 1}}, [{"op": "copy", "from": "/a", "path": "/c"}], {"a": {"b": 1}, "c": {"b": 1}}),
+        ({"a/b": {"m~n": 1}}, [{"op": "replace", "path": "/a~1b/m~0n", "value": 2}], {"a/b": {"m~n": 2}}),
+        ({"": 1}, [{"op": "remove", "path": "/"}], {}),
+        ({"a": [1, {"b": None}]}, [{"op": "test", "path": "/a", "value": [1, {"b": None}]}], {"a": [1, {"b": None}]}),
+    ],
+)
+def test_operations(doc: dict[str, Any], ops: list[Any], expected: dict[str, Any]) -> None:
+    assert json_patch(doc, ops) == expected
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([{"op": "remove", "path": "/x"}], "remove operation does not apply: doc is missing key: /x"),
+        ([{"op": "replace", "path": "/x", "value": 1}], "replace operation does not apply: doc is missing key: /x"),
+        ([{"op": "add", "path": "/x/y", "value": 1}], 'add operation does not apply: doc is missing path: "/x/y"'),
+        ([{"op": "add", "path": "/a/b/c", "value": 1}], "missing path"),
+        ([{"op": "add", "path": "/list/3", "value": 1}], "invalid index: 3"),
+        ([{"op": "add", "path": "/list/01", "value": 1}], "invalid index: 01"),
+        ([{"op": "add", "path": "/list/-1", "value": 1}], "invalid index: -1"),
+        ([{"op": "remove", "path": "/list/-"}], "invalid index: -"),
+        ([{"op": "test", "path": "/a", "value": 2}], "testing value /a failed"),
+        ([{"op": "test", "path": "/a", "value": True}], "testing value /a failed"),
+        ([{"op": "test", "path": "/x", "value": None}], "missing key: /x"),
+        ([{"op": "copy", "from": "/x", "path": "/y"}], "copy operation does not apply"),
+        ([{"op": "move", "from": "/list", "path": "/list/0"}], "cannot move into itself"),
+        ([{"op": "remove", "path": ""}], "the whole object cannot be removed"),
+        ([{"op": "replace", "path": "", "value": []}], "not an object"),
+        ([{"op": "add", "path": "a", "value": 1}], "not a JSON pointer"),
+        ([{"op": "add", "path": "/a"}], "needs a 'value'"),
+        ([{"op": "add", "value": 1}], "needs a string as its 'path'"),
+        ([{"path": "/a"}], "needs a string as its 'op'"),
+        ([{"op": "move", "path": "/a"}], "needs a string as its 'from'"),
+        ([{"op": "merge", "path": "/a"}], "Unexpected kind: merge"),
+        (["add"], "must be an object"),
+        ({"op": "add"}, "must be a list"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_changes_nothing(ops: Any, message: str) -> None:
+    doc = {"a": 1, "list": [1, 2]}
+    with pytest.raises(PatchError) as caught:
+        json_patch(doc, ops)
+    assert message in str(caught.value)
+    assert doc == {"a": 1, "list": [1, 2]}
+
+
+def test_a_failing_operation_undoes_those_before_it() -> None:
+    doc = {"a": {"b": 1}}
+    with pytest.raises(PatchError):
+        json_patch(doc, [{"op": "add", "path": "/a/c", "value": 1}, {"op": "test", "path": "/a/b", "value": 2}])
+    assert doc == {"a": {"b": 1}}
+
+
+def test_what_was_copied_or_given_is_not_shared() -> None:
+    value = {"b": 1}
+    patched = json_patch(
+        {},
+        [
+            {"op": "add", "path": "/a", "value": value},
+            {"op": "copy", "from": "/a", "path": "/c"},
+            {"op": "replace", "path": "/c/b", "value": 2},
+        ],
+    )
+    assert patched == {"a": {"b": 1}, "c": {"b": 2}}
+    assert value == {"b": 1}
+
+
+def test_too_many_operations_are_refused() -> None:
+    with pytest.raises(PatchTooLarge, match="10000, got 10001"):
+        json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
+
+
+def test_copies_cannot_blow_a_document_up() -> None:
+    """Each copy doubles the document: forty of them would fill any memory."""
+    ops: list[Any] = [{"op": "add", "path": "/0", "value": "x" * 1000}]
+    ops += [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(1, 40)]
+    with pytest.raises(PatchTooLarge, match="copy operations"):
+        json_patch({}, ops)
+
+
+@given(OBJECTS, st.text(max_size=3), JSON)
+def test_adding_and_removing_a_field_leaves_the_rest(doc: dict[str, Any], name: str, value: Any) -> None:
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    added = json_patch(doc, [{"op": "add", "path": pointer, "value": value}])
+    assert added == {**doc, name: value}
+    rest = json_patch(added, [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}])
+    assert rest == {key: each for key, each in doc.items() if key != name}

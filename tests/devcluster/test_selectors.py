@@ -1,0 +1,149 @@
+"""Selectors: the grammar of Kubernetes label and field selectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.devcluster.selectors import (
+    label_selector_from_object,
+    parse_field_selector,
+    parse_label_selector,
+)
+
+LABELS = {"app": "trainer", "tier": "a", "example.com/step": "3", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"),
+    [
+        ("", True),
+        ("app=trainer", True),
+        ("app==trainer", True),
+        ("app = trainer", True),
+        ("app!=trainer", False),
+        ("missing!=x", True),
+        ("app in (other, trainer)", True),
+        ("app in (other,trainer),tier=a", True),
+        ("app in(other)", False),
+        ("app notin (other)", True),
+        ("missing notin (other)", True),
+        ("missing in (other)", False),
+        ("app", True),
+        ("missing", False),
+        ("!missing", True),
+        ("! app", False),
+        ("example.com/step>2", True),
+        ("example.com/step<3", False),
+        ("app>2", False),
+        ("missing>2", False),
+        ("empty=", True),
+        ("app=", False),
+        ("empty in (,x)", True),
+        ("in in (x)", False),
+    ],
+)
+def test_label_selectors(text: str, selected: bool) -> None:
+    assert parse_label_selector(text).matches(LABELS) is selected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("app=a=b", "found '=', expected: ','"),
+        ("app in a", "found 'a', expected: '('"),
+        ("app in (a", "found '', expected: ',' or ')'"),
+        ("=a", "found '=', expected: identifier"),
+        ("a,", "expected: identifier after ','"),
+        ("a b", "found 'b'"),
+        (",a", "found ',', expected: identifier"),
+        ("-a=b", "a label key is"),
+        ("a/b/c", "a label key is"),
+        ("a=-b", "a label value is"),
+        ("a" * 64, "a label key is"),
+        ("a=" + "b" * 64, "a label value is"),
+        ("a>b", "must be an integer"),
+        ("Upper.Com/a", "a label key is"),
+    ],
+)
+def test_bad_label_selectors_say_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match="unable to parse|operators") as caught:
+        parse_label_selector(text)
+    assert message in str(caught.value)
+
+
+@given(st.text(alphabet="ab=!<>(), in/.-", max_size=20))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    """Selectors come from outside: nothing but `ValueError` may come of them."""
+    try:
+        selector = parse_label_selector(text)
+    except ValueError:
+        return
+    assert selector.matches({"a": "b"}) in {True, False}
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "trainer"}}, True),
+        ({"matchLabels": {"app": "other"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "trainer"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"app": "trainer"}, "matchExpressions": [{"key": "no", "operator": "Exists"}]}, False),
+    ],
+)
+def test_label_selector_objects(selector: Any, selected: bool) -> None:
+    assert label_selector_from_object(selector).matches(LABELS) is selected
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ({"key": "a", "operator": "Gt", "values": ["1"]}, "not a valid label selector operator"),
+        ({"key": "a", "operator": "In"}, "values set can't be empty"),
+        ({"key": "a", "operator": "Exists", "values": ["1"]}, "values set must be empty"),
+        ({"operator": "Exists"}, "a label key is"),
+    ],
+)
+def test_bad_label_selector_objects(expression: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        label_selector_from_object({"matchExpressions": [expression]})
+
+
+def test_objects_without_labels_can_be_selected() -> None:
+    assert parse_label_selector("!a").matches(None)
+    assert not parse_label_selector("a").matches(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "requirements"),
+    [
+        ("", ()),
+        ("metadata.name=a", (("metadata.name", "=", "a"),)),
+        ("metadata.name==a,status.phase!=Failed", (("metadata.name", "=", "a"), ("status.phase", "!=", "Failed"))),
+        ("spec.nodeName=", (("spec.nodeName", "=", ""),)),
+        (r"a=x\,y\=z\\", (("a", "=", r"x,y=z" + "\\"),)),
+    ],
+)
+def test_field_selectors(text: str, requirements: Any) -> None:
+    assert parse_field_selector(text).requirements == requirements
+
+
+@pytest.mark.parametrize("text", ["a", "a=b=c", r"a=\x", "=a", "a=b,c", "a=b\\"])
+def test_bad_field_selectors(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid (field )?selector"):
+        parse_field_selector(text)
+
+
+def test_field_selectors_match() -> None:
+    selector = parse_field_selector("metadata.name=a,status.phase!=Failed")
+    assert selector.matches({"metadata.name": "a"})
+    assert not selector.matches({"metadata.name": "a", "status.phase": "Failed"})
+    assert not selector.matches({})

@@ -1,0 +1,407 @@
+"""Reading API objects: what is kept, what is defaulted, and what a person is told about wrong types."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from trainmaster.runtime.api import (
+    ApiTypeError,
+    ClusterTrainingRuntime,
+    Condition,
+    TrainingRuntime,
+    TrainJob,
+    TrainJobStatus,
+    parse_runtime,
+    parse_trainjob,
+)
+from trainmaster.runtime.api import constants as c
+from trainmaster.runtime.jsontree import JsonObject
+
+TRAINJOB: JsonObject = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {
+        "name": "mnist",
+        "namespace": "team-a",
+        "uid": "8b8c",
+        "resourceVersion": "12",
+        "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"app": "mnist"},
+        "annotations": {"note": "x"},
+        "finalizers": ["example.com/keep"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Sweep", "name": "s", "uid": "1", "controller": True}],
+        "managedFields": [{"manager": "kubectl"}],
+    },
+    "spec": {
+        "runtimeRef": {"name": "torch", "apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime"},
+        "initializer": {
+            "dataset": {"storageUri": "hf://data", "env": [{"name": "A", "value": "1"}], "secretRef": {"name": "s"}},
+            "model": {"storageUri": "hf://model"},
+        },
+        "trainer": {
+            "image": "example.com/train:1",
+            "command": ["torchrun"],
+            "args": ["train.py"],
+            "env": [{"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "numNodes": 2,
+            "numProcPerNode": 4,
+            "resourcesPerNode": {"limits": {"cpu": "500m", "memory": 1.5, "nvidia.com/gpu": 1}},
+        },
+        "runtimePatches": [
+            {
+                "manager": "kueue.x-k8s.io/manager",
+                "time": "2026-01-01T00:00:00Z",
+                "trainingRuntimeSpec": {
+                    "template": {
+                        "spec": {
+                            "replicatedJobs": [
+                                {
+                                    "name": "node",
+                                    "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}},
+                                }
+                            ]
+                        }
+                    }
+                },
+            }
+        ],
+        "suspend": True,
+        "activeDeadlineSeconds": 60,
+        "managedBy": "kueue.x-k8s.io/multikueue",
+    },
+    "status": {
+        "conditions": [
+            {
+                "type": "Suspended",
+                "status": "True",
+                "reason": "Suspended",
+                "message": "TrainJob is suspended",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
+        "jobsStatus": [{"name": "node", "ready": 1, "succeeded": 2, "failed": 3, "active": 4, "suspended": 5}],
+        "trainerStatus": {"progressPercentage": 7, "metrics": [{"name": "loss", "value": "0.1"}]},
+    },
+}
+
+RUNTIME: JsonObject = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "torch", "labels": {c.FRAMEWORK_LABEL: "torch"}},
+    "spec": {
+        "mlPolicy": {
+            "numNodes": 2,
+            "torch": {"envInjection": {"targets": [{"jobName": "helper", "containerNames": ["sidecar"]}]}},
+        },
+        "podGroupPolicy": {"coscheduling": {"scheduleTimeoutSeconds": 5}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "replicas": 1,
+                        "template": {
+                            "metadata": {"labels": {c.ANCESTOR_LABEL: "trainer"}},
+                            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "i"}]}}},
+                        },
+                    }
+                ]
+            },
+        },
+    },
+}
+
+MINIMAL: JsonObject = {"spec": {"runtimeRef": {"name": "torch"}}}
+
+
+def problems(obj: Any) -> tuple[str, ...]:
+    with pytest.raises(ApiTypeError) as caught:
+        parse_trainjob(obj)
+    return caught.value.problems
+
+
+def changed(obj: JsonObject, path: tuple[str | int, ...], value: Any) -> JsonObject:
+    """Copy an object and put a value somewhere into it."""
+    result = copy.deepcopy(obj)
+    node: Any = result
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    return result
+
+
+def places(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """List the paths of everything inside a JSON tree."""
+    children: Any = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [place for step, child in children for place in [(*path, step), *places(child, (*path, step))]]
+
+
+def test_full_trainjob_is_read() -> None:
+    job = parse_trainjob(TRAINJOB)
+    assert isinstance(job, TrainJob)
+    assert (job.metadata.name, job.metadata.namespace, job.metadata.generation) == ("mnist", "team-a", 3)
+    assert job.metadata.owner_references[0].controller is True
+    assert job.spec.runtime_ref.kind == "TrainingRuntime"
+    assert job.spec.initializer is not None
+    assert job.spec.initializer.dataset is not None
+    assert job.spec.initializer.dataset.secret_ref == {"name": "s"}
+    assert job.spec.trainer is not None
+    assert job.spec.trainer.num_nodes == 2
+    assert job.spec.trainer.env[0]["name"] == "B"
+    assert job.spec.trainer.resources_per_node == {"limits": {"cpu": "500m", "memory": 1.5, "nvidia.com/gpu": 1}}
+    assert job.spec.runtime_patches[0].manager == "kueue.x-k8s.io/manager"
+    assert job.spec.suspend is True
+    assert job.spec.managed_by == c.MANAGED_BY_MULTIKUEUE
+    assert job.status.jobs_status[0].suspended == 5
+    assert job.status.trainer_status is not None
+    assert job.status.trainer_status.metrics[0].value == "0.1"
+
+
+@pytest.mark.parametrize(("parse", "obj"), [(parse_trainjob, TRAINJOB), (parse_runtime, RUNTIME)])
+def test_to_json_gives_back_what_was_read(parse: Any, obj: JsonObject) -> None:
+    """Also the fields that no model knows, and none that were not given."""
+    before = copy.deepcopy(obj)
+    assert parse(obj).to_json() == before
+    assert obj == before
+
+
+def test_defaults_of_the_crd_are_applied() -> None:
+    """Objects that never went through an API server, for instance on the command line, mean the same."""
+    job = parse_trainjob(MINIMAL)
+    assert (job.api_version, job.kind) == (c.API_VERSION, c.TRAINJOB_KIND)
+    assert (job.spec.runtime_ref.api_group, job.spec.runtime_ref.kind) == (c.GROUP, c.CLUSTER_TRAINING_RUNTIME_KIND)
+    assert job.spec.suspend is False
+    assert job.spec.managed_by == c.MANAGED_BY_TRAINER
+    assert job.spec.trainer is None
+    assert job.status.conditions == []
+
+
+def test_null_is_absent() -> None:
+    spec = {"runtimeRef": {"name": "torch", "kind": None}, "suspend": None, "trainer": {"env": None}}
+    spec |= {"runtimePatches": None, "initializer": None, "managedBy": None, "activeDeadlineSeconds": None}
+    job = parse_trainjob({"metadata": {"labels": None, "creationTimestamp": None}, "spec": spec, "status": None})
+    assert job.spec.runtime_ref.kind == c.CLUSTER_TRAINING_RUNTIME_KIND
+    assert job.spec.suspend is False
+    assert job.spec.runtime_patches == []
+    assert job.spec.trainer is not None
+    assert job.spec.trainer.env == []
+    assert job.metadata.labels == {}
+
+
+def test_an_empty_command_is_not_an_absent_one() -> None:
+    job = parse_trainjob({"spec": {"runtimeRef": {"name": "torch"}, "trainer": {"command": []}}})
+    assert job.spec.trainer is not None
+    assert job.spec.trainer.command == []
+    assert job.spec.trainer.args is None
+
+
+def test_models_cannot_be_changed() -> None:
+    """They are made from objects that a cache shares."""
+    job = parse_trainjob(MINIMAL)
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(job, "spec", job.spec)  # noqa: B010  # a plain assignment would already fail the type check
+    assert job.model_copy(update={"kind": "TrainJob"}) == job
+
+
+def test_python_names_construct_what_json_names_are_written_for() -> None:
+    status = TrainJobStatus(conditions=[Condition(type="Failed", status="True", last_transition_time="t")])
+    assert status.to_json() == {"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "t"}]}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "finished"),
+    [
+        ([], False),
+        ([("Suspended", "True")], False),
+        ([("Failed", "False"), ("Complete", "Unknown")], False),
+        ([("Suspended", "False"), ("Complete", "True")], True),
+        ([("Failed", "True")], True),
+    ],
+)
+def test_finished_is_complete_or_failed(conditions: list[tuple[str, str]], finished: bool) -> None:
+    written = [{"type": kind, "status": status} for kind, status in conditions]
+    assert parse_trainjob({**MINIMAL, "status": {"conditions": written}}).is_finished is finished
+
+
+def test_condition_is_found_by_type() -> None:
+    status = parse_trainjob(TRAINJOB).status
+    suspended = status.condition(c.SUSPENDED)
+    assert suspended is not None
+    assert suspended.is_true
+    assert status.condition(c.FAILED) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("spec", "trainer", "numNodes"), "two", 'spec.trainer.numNodes: must be an integer, got "two"'),
+        (("spec", "trainer", "numNodes"), 2.0, "spec.trainer.numNodes: must be an integer, got 2.0"),
+        (("spec", "trainer", "numNodes"), True, "spec.trainer.numNodes: must be an integer, got true"),
+        (("spec", "trainer", "numNodes"), {}, "spec.trainer.numNodes: must be an integer, got an object"),
+        (("spec", "trainer"), [], "spec.trainer: must be an object, got a list"),
+        (("spec", "trainer", "command"), "run", 'spec.trainer.command: must be a list, got "run"'),
+        (("spec", "trainer", "args"), [1], "spec.trainer.args[0]: must be a string, got 1"),
+        (("spec", "trainer", "env", 0), {"value": "1"}, "spec.trainer.env[0].name: is required"),
+        (
+            ("spec", "trainer", "resourcesPerNode", "limits", "cpu"),
+            [],
+            (
+                "spec.trainer.resourcesPerNode.limits.cpu: must be a quantity, that is a number or a string like"
+                ' "500m", got a list'
+            ),
+        ),
+        (("spec", "suspend"), "yes", 'spec.suspend: must be a boolean, got "yes"'),
+        (("spec", "suspend"), 1, "spec.suspend: must be a boolean, got 1"),
+        (("spec", "runtimeRef"), {}, "spec.runtimeRef.name: is required"),
+        (("spec", "runtimeRef", "name"), None, "spec.runtimeRef.name: must be a string, got null"),
+        (("spec", "runtimePatches", 0, "manager"), 5, "spec.runtimePatches[0].manager: must be a string, got 5"),
+        (("spec",), "x", 'spec: must be an object, got "x"'),
+        (("kind",), "Pod", 'kind: must be "TrainJob", got "Pod"'),
+        (("apiVersion",), "v1", 'apiVersion: must be "trainer.kubeflow.org/v1alpha1", got "v1"'),
+        (("metadata", "labels", "version"), 1.0, "metadata.labels.version: must be a string, got 1.0"),
+        (("metadata", "labels"), {1: "a"}, "metadata.labels: every key must be a string, got 1"),
+        (("spec", 1), "a", "spec[1]: a key of a JSON object must be a string; put it in quotes"),
+    ],
+)
+def test_wrong_types_are_named_by_path(path: tuple[str | int, ...], value: Any, message: str) -> None:
+    assert problems(changed(TRAINJOB, path, value)) == (message,)
+
+
+def test_a_patch_must_be_walkable() -> None:
+    """Merging steps through it by name, so what has no name must not get that far."""
+    path = ("spec", "runtimePatches", 0, "trainingRuntimeSpec", "template", "spec", "replicatedJobs", 0)
+    prefix = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]"
+    assert problems(changed(TRAINJOB, path, {})) == (f"{prefix}.name: is required",)
+    assert problems(changed(TRAINJOB, path, {"name": "node", "template": {"spec": 1}})) == (
+        f"{prefix}.template.spec: must be an object, got 1",
+    )
+
+
+@pytest.mark.parametrize("obj", [{}, {"spec": None}, {"spec": {}}])
+def test_a_trainjob_without_spec_lacks_its_runtime(obj: JsonObject) -> None:
+    """The CRD lets it pass, so the controller does meet it."""
+    assert problems(obj) == ("spec.runtimeRef: is required",)
+
+
+@pytest.mark.parametrize(("obj", "shown"), [([], "a list"), (None, "null"), ("x", '"x"'), (1, "1")])
+def test_something_that_is_no_object_is_refused(obj: Any, shown: str) -> None:
+    assert problems(obj) == (f"must be an object, got {shown}",)
+    with pytest.raises(ApiTypeError, match="must be an object"):
+        parse_runtime(obj)
+
+
+def test_every_problem_has_its_line() -> None:
+    obj = {"spec": {"runtimeRef": {"name": 1}, "suspend": 2}}
+    with pytest.raises(ApiTypeError) as caught:
+        parse_trainjob(obj)
+    assert str(caught.value).splitlines() == [
+        "spec.runtimeRef.name: must be a string, got 1",
+        "spec.suspend: must be a boolean, got 2",
+    ]
+    assert caught.value.__context__ is None
+
+
+def test_long_values_are_cut() -> None:
+    """Messages end up in conditions and logs."""
+    [line] = problems({"spec": {"runtimeRef": {"name": "torch"}, "suspend": "x" * 10_000}})
+    assert len(line) < 150
+
+
+@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
+def test_runtime_of_either_kind(kind: str) -> None:
+    runtime = parse_runtime({**RUNTIME, "kind": kind})
+    assert isinstance(runtime, TrainingRuntime if kind == "TrainingRuntime" else ClusterTrainingRuntime)
+    policy = runtime.spec.ml_policy
+    assert policy is not None
+    assert policy.torch is not None
+    assert policy.torch.env_injection is not None
+    assert policy.torch.env_injection.targets[0].container_names == ["sidecar"]
+    assert policy.mpi is None
+    template = runtime.spec.template
+    assert template is not None
+    assert template.metadata.labels == {"a": "b"}
+    assert template.spec["replicatedJobs"][0]["name"] == "node"
+
+
+def test_empty_policies_are_present() -> None:
+    """`torch: {}` is how a runtime says that it is for PyTorch."""
+    runtime = parse_runtime({"kind": "TrainingRuntime", "spec": {"mlPolicy": {"torch": {}, "mpi": {}, "flux": {}}}})
+    policy = runtime.spec.ml_policy
+    assert policy is not None
+    assert policy.torch is not None
+    assert policy.mpi is not None
+    assert (policy.mpi.num_proc_per_node, policy.mpi.mpi_implementation) == (1, "OpenMPI")
+    assert (policy.mpi.ssh_auth_mount_path, policy.mpi.run_launcher_as_node) == ("/root/.ssh", False)
+    assert policy.flux is not None
+    assert policy.flux.num_proc_per_node == 1
+    assert policy.jax is None
+
+
+def test_runtime_without_spec() -> None:
+    assert parse_runtime({"kind": "TrainingRuntime"}).spec.template is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("kind",), "Pod", 'kind: must be "TrainingRuntime" or "ClusterTrainingRuntime", got "Pod"'),
+        (("spec", "template", "spec"), [], "spec.template.spec: must be an object, got a list"),
+        (
+            ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers"),
+            None,
+            "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers: must be a list, got null",
+        ),
+        (
+            ("spec", "template", "spec", "replicatedJobs", 0, "replicas"),
+            "1",
+            'spec.template.spec.replicatedJobs[0].replicas: must be an integer, got "1"',
+        ),
+        (
+            ("spec", "mlPolicy", "torch", "envInjection", "targets", 0),
+            {"containerNames": []},
+            "spec.mlPolicy.torch.envInjection.targets[0].jobName: is required",
+        ),
+    ],
+)
+def test_wrong_runtimes_are_explained(path: tuple[str | int, ...], value: Any, message: str) -> None:
+    with pytest.raises(ApiTypeError) as caught:
+        parse_runtime(changed(RUNTIME, path, value))
+    assert caught.value.problems == (message,)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), children, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data(), json_values)
+def test_anything_anywhere_is_read_or_explained(data: st.DataObject, value: Any) -> None:
+    """YAML files hold anything, dates and numeric keys included: there is no third outcome."""
+    parse, obj = data.draw(st.sampled_from([(parse_trainjob, TRAINJOB), (parse_runtime, RUNTIME)]))
+    damaged = changed(obj, data.draw(st.sampled_from(places(obj))), value)
+    try:
+        parse(damaged)
+    except ApiTypeError as error:
+        lines = error.problems
+    else:
+        return
+    assert lines
+    assert not [line for line in lines if "\n" in line or "must be valid" in line]
+
+
+def test_names_of_owned_objects() -> None:
+    assert c.snapshot_name("mnist") == "mnist-runtime-snapshot"
+    assert f"{c.GROUP}/{c.VERSION}" == c.API_VERSION
+    assert f"{c.JOBSET_GROUP}/{c.JOBSET_VERSION}" == c.JOBSET_API_VERSION

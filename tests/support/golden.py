@@ -1,0 +1,285 @@
+"""Golden cases: inputs, and what the Go controller made of them on a real API server.
+
+A case is a YAML file with `given` objects, optional `steps` of actions, and for each step the objects and events that were
+seen once everything had settled. `play` runs a case against a cluster on which Trainmaster runs and yields, for each step,
+what was expected and what was seen, both normalised: without what differs from run to run (UIDs, versions, times of now).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    CONFIGMAPS,
+    EVENTS,
+    JOBSETS,
+    NAMESPACES,
+    SECRETS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+from trainmaster.runtime.jsontree import JsonObject
+
+RESOURCES: Mapping[str, Resource] = {
+    resource.kind: resource
+    for resource in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, JOBSETS, CONFIGMAPS, SECRETS, EVENTS)
+}
+SEEN = ("TrainJob", "JobSet", "ConfigMap", "Secret", "Event")
+SAME = "<same as in the step before>"
+
+MASKED = "<masked>"
+
+SETTLED = 0.4
+"""Seconds without any change after which a cluster with an idle controller counts as settled."""
+
+PATIENCE = 20.0
+"""Seconds to wait for the expected state before looking at the difference."""
+
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_VOLATILE = frozenset({"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "generateName"})
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: times are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: str) -> Any:
+    """Load one document."""
+    return yaml.load(text, _Loader)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recorded case."""
+
+    path: Path
+    given: list[JsonObject]
+    steps: list[JsonObject]
+    expected: dict[str, JsonObject]
+    """By step: objects by `Kind/name`, and `Event` for the list of events."""
+
+    undetermined: list[str]
+    dump: list[str]
+
+    @property
+    def name(self) -> str:
+        """The file's name without number and ending."""
+        return self.path.stem.partition("-")[2]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step led to."""
+
+    name: str
+    expected: JsonObject
+    seen: JsonObject
+
+
+def load_case(path: Path) -> Case:
+    """Load a case; `{$file: ...}` is replaced by that runtime."""
+    data = load_yaml(path.read_text())
+    given = []
+    for obj in data["given"]:
+        if "$file" in obj:
+            runtime = load_yaml((path.parent.parent / "runtimes" / Path(obj["$file"]).name).read_text())
+            runtime["metadata"]["name"] = obj.get("$name", runtime["metadata"]["name"])
+            given.append(runtime)
+        else:
+            given.append(obj)
+    steps = data.get("steps") or [{"name": "created"}]
+    expected: dict[str, JsonObject] = {}
+    last: JsonObject = {}
+    for step in steps:
+        last = {
+            key: last[key] if value == SAME else value
+            for key, value in data["expect"].get(step["name"], {}).items()
+            if key.partition("/")[0].partition(".")[0] in (*SEEN, *data.get("dump", ()))
+        }
+        for obj in last.values():
+            if isinstance(obj, dict) and obj["kind"] == "Secret":
+                obj["data"] = dict.fromkeys(obj.get("data") or {}, MASKED)
+        expected[step["name"]] = last
+    return Case(path, given, steps, expected, data.get("undetermined") or [], data.get("dump") or [])
+
+
+class Player:
+    """Plays cases against one cluster."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def play(self, case: Case, namespace: str, expected: dict[str, JsonObject]) -> AsyncIterator[Step]:
+        """Play a case in a new namespace."""
+        normaliser = Normaliser(namespace)
+        created = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
+        await self._client.create(NAMESPACES, created[0])
+        try:
+            for obj in _in_namespace(case.given, namespace):
+                resource = RESOURCES[obj["kind"]]
+                if resource.namespaced:
+                    obj["metadata"]["namespace"] = namespace
+                await self._client.create(resource, obj)
+                created.append(obj)
+            for step in case.steps:
+                for action in _in_namespace(step.get("do") or [], namespace):
+                    await self._act(action, namespace)
+                wanted = expected[step["name"]]
+                yield Step(step["name"], wanted, await self._settle(case, normaliser, wanted))
+        finally:
+            await self._remove(created, namespace)
+
+    async def _settle(self, case: Case, normaliser: Normaliser, wanted: JsonObject) -> JsonObject:
+        """Look until the expected state lasts, or until patience ends."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE
+        since, last = loop.time(), None
+        while True:
+            seen = await self._look(case, normaliser)
+            now = loop.time()
+            if seen != last:
+                since, last = now, seen
+            if (agree(wanted, seen) and now - since >= SETTLED) or now > end:
+                return seen
+            await asyncio.sleep(0.05)
+
+    async def _look(self, case: Case, normaliser: Normaliser) -> JsonObject:
+        seen: JsonObject = {}
+        for kind in (*SEEN, *case.dump):
+            resource = RESOURCES[kind]
+            items = (await self._client.list(resource, normaliser.namespace))["items"]
+            if kind == "Event":
+                events = {orjson.dumps(normaliser.event(item), option=orjson.OPT_SORT_KEYS) for item in items}
+                if events:
+                    seen["Event"] = [orjson.loads(event) for event in sorted(events)]
+                continue
+            for item in items:
+                key = f"{kind}/{item['metadata']['name']}"
+                if key not in case.undetermined and key != "ConfigMap/kube-root-ca.crt":
+                    item |= {"kind": kind, "apiVersion": resource.api_version}
+                    seen[key] = normaliser.object(item)
+        return seen
+
+    async def _act(self, action: JsonObject, namespace: str) -> None:
+        if "sleep" in action:
+            # The recorded case lets a deadline pass; there is no condition to wait for before it does.
+            await asyncio.sleep(action["sleep"])
+            return
+        ((verb, target),) = action.items()
+        resource = RESOURCES[target["kind"]]
+        where = namespace if resource.namespaced else None
+        if verb == "create":
+            if resource.namespaced:
+                target["metadata"]["namespace"] = namespace
+            await self._client.create(resource, target)
+        elif verb == "merge":
+            await self._client.patch(
+                resource, where, target["name"], target["body"], subresource=target.get("subresource")
+            )
+        elif verb == "delete":
+            await self._client.delete(resource, where, target["name"])
+        else:
+            raise AssertionError(f"unknown action {verb!r}")
+
+    async def _remove(self, created: list[JsonObject], namespace: str) -> None:
+        for obj in created:
+            resource = NAMESPACES if obj["kind"] == "Namespace" else RESOURCES[obj["kind"]]
+            if not resource.namespaced:
+                await self._client.raw("DELETE", resource.path(None, obj["metadata"]["name"]))
+        for resource in (TRAINJOBS, JOBSETS, CONFIGMAPS, TRAINING_RUNTIMES):
+            await self._client.raw("DELETE", resource.path(namespace))
+
+
+class Normaliser:
+    """Brings live objects into comparable form."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._recent = datetime.now(UTC) - timedelta(hours=1)
+
+    def object(self, obj: JsonObject) -> JsonObject:
+        """Normalise an object."""
+        obj = self._metadata(obj)
+        if obj["kind"] == "Secret":
+            obj["data"] = dict.fromkeys(obj.get("data") or {}, MASKED)
+        data = obj.get("data") or {}
+        if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-runtime-snapshot") and "runtime" in data:
+            try:
+                inner = load_yaml(data["runtime"])
+            except yaml.YAMLError:
+                inner = None
+            if isinstance(inner, dict):
+                obj["data"] = {**data, "runtime": {"<yaml>": self._metadata(inner)}}
+        normalised: JsonObject = self._tree(obj)
+        return normalised
+
+    def event(self, event: JsonObject) -> JsonObject:
+        """Normalise an event."""
+        regarding = event.get("regarding") or {}
+        kept = {key: event.get(key) for key in ("type", "reason", "action", "note", "reportingController")}
+        normalised: JsonObject = self._tree({**kept, "regarding": f"{regarding.get('kind')}/{regarding.get('name')}"})
+        return normalised
+
+    def _metadata(self, obj: JsonObject) -> JsonObject:
+        metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key not in _VOLATILE}
+        if metadata.get("ownerReferences"):
+            metadata["ownerReferences"] = [
+                {key: value for key, value in owner.items() if key != "uid"} for owner in metadata["ownerReferences"]
+            ]
+        return {**obj, "metadata": metadata}
+
+    def _tree(self, node: Any) -> Any:
+        if isinstance(node, dict):
+            return {self._tree(key): self._tree(value) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._tree(value) for value in node]
+        if isinstance(node, str):
+            return _TIME.sub(self._time, _UUID.sub("<uid>", node.replace(self.namespace, "NS")))
+        return node
+
+    def _time(self, match: re.Match[str]) -> str:
+        return "<now>" if datetime.fromisoformat(match.group()) >= self._recent else match.group()
+
+
+def agree(expected: JsonObject, seen: JsonObject) -> bool:
+    """Tell whether what was seen is what was expected.
+
+    Further events of an expected kind are fine: the Go recorder keeps the first text of a series for minutes.
+    """
+    if expected.get("Event") and seen.get("Event"):
+        kinds = {(event["type"], event["reason"], event["regarding"]) for event in expected["Event"]}
+        if not all(event in seen["Event"] for event in expected["Event"]):
+            return False
+        if not all((event["type"], event["reason"], event["regarding"]) in kinds for event in seen["Event"]):
+            return False
+        seen = {**seen, "Event": expected["Event"]}
+    return expected == seen
+
+
+def _in_namespace(node: Any, namespace: str) -> Any:
+    if isinstance(node, dict):
+        return {key: _in_namespace(value, namespace) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_in_namespace(value, namespace) for value in node]
+    if isinstance(node, str):
+        return namespace if node == "NS" else node.replace("@NS@", namespace)
+    return node
