@@ -70,7 +70,7 @@ def test_label_selectors(text: str, selected: bool) -> None:
     ],
 )
 def test_bad_label_selectors_say_what_is_wrong(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match="unable to parse|operators") as caught:
+    with pytest.raises(ValueError, match=r"unable to parse|operators") as caught:
         parse_label_selector(text)
     assert message in str(caught.value)
 
@@ -138,7 +138,7 @@ def test_field_selectors(text: str, requirements: Any) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a=b=c", r"a=\x", "=a", "a=b,c", "a=b\\"])
 def test_bad_field_selectors(text: str) -> None:
-    with pytest.raises(ValueError, match="invalid (field )?selector"):
+    with pytest.raises(ValueError, match=r"invalid (field )?selector"):
         parse_field_selector(text)
 
 

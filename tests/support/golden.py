@@ -1,8 +1,9 @@
 """Golden cases: inputs, and what the Go controller made of them on a real API server.
 
-A case is a YAML file with `given` objects, optional `steps` of actions, and for each step the objects and events that were
-seen once everything had settled. `play` runs a case against a cluster on which Trainmaster runs and yields, for each step,
-what was expected and what was seen, both normalised: without what differs from run to run (UIDs, versions, times of now).
+A case is a YAML file with `given` objects, optional `steps` of actions, and for each step the objects and events that
+were seen once everything had settled. `play` runs a case against a cluster on which Trainmaster runs and yields, for
+each step, what was expected and what was seen, both normalised: without what differs from run to run (UIDs, versions,
+times of now).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import orjson
 import yaml
 
 from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.errors import ApiError
 from trainmaster.controller.kube.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIGMAPS,
@@ -113,7 +115,7 @@ def load_case(path: Path) -> Case:
         last = {
             key: last[key] if value == SAME else value
             for key, value in data["expect"].get(step["name"], {}).items()
-            if key.partition("/")[0].partition(".")[0] in (*SEEN, *data.get("dump", ()))
+            if key.partition("/")[0].partition(".")[0] in (*SEEN, "results", *data.get("dump", ()))
         }
         for obj in last.values():
             if isinstance(obj, dict) and obj["kind"] == "Secret":
@@ -141,10 +143,17 @@ class Player:
                 await self._client.create(resource, obj)
                 created.append(obj)
             for step in case.steps:
+                refused = []
                 for action in _in_namespace(step.get("do") or [], namespace):
-                    await self._act(action, namespace)
+                    try:
+                        await self._act(action, namespace)
+                    except ApiError as error:
+                        refused.append({"code": error.status, "reason": error.reason, "message": error.message})
                 wanted = expected[step["name"]]
-                yield Step(step["name"], wanted, await self._settle(case, normaliser, wanted))
+                seen = await self._settle(case, normaliser, wanted)
+                if refused:
+                    seen["results"] = normaliser.tree(refused)
+                yield Step(step["name"], wanted, seen)
         finally:
             await self._remove(created, namespace)
 
@@ -153,12 +162,13 @@ class Player:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         since, last = loop.time(), None
+        without_results = {key: value for key, value in wanted.items() if key != "results"}
         while True:
             seen = await self._look(case, normaliser)
             now = loop.time()
             if seen != last:
                 since, last = now, seen
-            if (agree(wanted, seen) and now - since >= SETTLED) or now > end:
+            if (agree(without_results, seen) and now - since >= SETTLED) or now > end:
                 return seen
             await asyncio.sleep(0.05)
 
@@ -229,14 +239,14 @@ class Normaliser:
                 inner = None
             if isinstance(inner, dict):
                 obj["data"] = {**data, "runtime": {"<yaml>": self._metadata(inner)}}
-        normalised: JsonObject = self._tree(obj)
+        normalised: JsonObject = self.tree(obj)
         return normalised
 
     def event(self, event: JsonObject) -> JsonObject:
         """Normalise an event."""
         regarding = event.get("regarding") or {}
         kept = {key: event.get(key) for key in ("type", "reason", "action", "note", "reportingController")}
-        normalised: JsonObject = self._tree({**kept, "regarding": f"{regarding.get('kind')}/{regarding.get('name')}"})
+        normalised: JsonObject = self.tree({**kept, "regarding": f"{regarding.get('kind')}/{regarding.get('name')}"})
         return normalised
 
     def _metadata(self, obj: JsonObject) -> JsonObject:
@@ -247,11 +257,12 @@ class Normaliser:
             ]
         return {**obj, "metadata": metadata}
 
-    def _tree(self, node: Any) -> Any:
+    def tree(self, node: Any) -> Any:
+        """Normalise texts anywhere in a tree."""
         if isinstance(node, dict):
-            return {self._tree(key): self._tree(value) for key, value in node.items()}
+            return {self.tree(key): self.tree(value) for key, value in node.items()}
         if isinstance(node, list):
-            return [self._tree(value) for value in node]
+            return [self.tree(value) for value in node]
         if isinstance(node, str):
             return _TIME.sub(self._time, _UUID.sub("<uid>", node.replace(self.namespace, "NS")))
         return node

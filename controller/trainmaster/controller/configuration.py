@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
 KIND: Final = "Configuration"
@@ -144,18 +145,6 @@ class Configuration(_Section):
     plugins: Plugins = Plugins()
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML that refuses repeated keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
-                raise ConfigurationInvalid(f"the mapping that starts in line {line} has the key {key!r} more than once")
-        return super().construct_mapping(node, deep)
-
-
 def load_configuration(path: Path | None) -> Configuration:
     """Read the configuration file; without one, the defaults.
 
@@ -169,9 +158,8 @@ def load_configuration(path: Path | None) -> Configuration:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationInvalid(f"failed to read config file: {path}: {error}") from error
     try:
-        data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - derived from the safe loader
-        return parse_configuration(data)
-    except (yaml.YAMLError, ConfigurationInvalid) as error:
+        return parse_configuration(load_yaml(text))
+    except (YamlError, ConfigurationInvalid) as error:
         raise ConfigurationInvalid(f"failed to decode config file: {path}: {error}") from error
 
 

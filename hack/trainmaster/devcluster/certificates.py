@@ -3,7 +3,7 @@
 Guarantees:
 - every file is readable by its owner only, from the moment it exists;
 - a set that is incomplete, unreadable, about to expire or made for other host names is replaced as a whole;
-- the key of the authority is thrown away after signing, so nobody can issue another certificate that clients would trust.
+- the key of the authority is thrown away after signing: nobody can issue another certificate that clients trust.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_HOSTS = (
 )
 
 _LIFETIME = timedelta(days=365)
-# A cluster on a laptop may run for weeks without a restart; the set is renewed at a start that finds less than this left.
+# A cluster on a laptop may run for weeks without a restart; a start that finds less than this left renews the set.
 _RENEW_BEFORE = timedelta(days=90)
 # Machines whose clocks run a little behind must accept a certificate made this minute.
 _CLOCK_SKEW = timedelta(hours=1)
@@ -60,9 +60,7 @@ class ServerCertificates:
         return context
 
 
-def ensure_certificates(
-    directory: Path, *, now: datetime, hosts: Sequence[str] = DEFAULT_HOSTS
-) -> ServerCertificates:
+def ensure_certificates(directory: Path, *, now: datetime, hosts: Sequence[str] = DEFAULT_HOSTS) -> ServerCertificates:
     """Return the set in the directory, after making a new one if there is none that can be used."""
     files = ServerCertificates(
         authority=directory / "ca.crt", certificate=directory / "server.crt", key=directory / "server.key"
@@ -95,7 +93,7 @@ def _usable(files: ServerCertificates, *, now: datetime, hosts: Sequence[str]) -
         certificate.verify_directly_issued_by(authority)
         files.server_context()  # fails when the key does not belong to the certificate
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # noqa: BLE001 - damage of any kind has one remedy: a new set
+    except Exception:  # damage of any kind has one remedy: a new set
         return False
     fresh = min(authority.not_valid_after_utc, certificate.not_valid_after_utc) - now > _RENEW_BEFORE
     begun = max(authority.not_valid_before_utc, certificate.not_valid_before_utc) <= now
@@ -121,9 +119,7 @@ def _issue(*, now: datetime, hosts: Sequence[str]) -> tuple[bytes, bytes, bytes]
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(server_key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     key = server_key.private_bytes(

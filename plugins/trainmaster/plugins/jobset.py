@@ -48,7 +48,12 @@ class JobSet:
         name = job.metadata.name
         subdomain = info.subdomain(name)
         for pods in info.pod_sets:
-            pods.job_template["spec"].update(parallelism=pods.count, completions=pods.count)
+            job_spec = pods.job_template["spec"]
+            job_spec["parallelism"] = pods.count
+            # An auxiliary job with more completions than parallelism works through a list: that stays as it is.
+            works_through = pods.ancestor != TRAINER_ANCESTOR and job_spec.get("completions", 0) > pods.count
+            if not works_through:
+                job_spec["completions"] = pods.count
             pods.endpoints = [
                 f"{name}-{pods.name}-{replica}-{index}.{subdomain}"
                 for replica in range(pods.replicas)

@@ -15,6 +15,24 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantities import canonical
 
 
+# Fields that Go leaves out when they are zero; those it holds by pointer are kept as they are.
+_POD_ZEROS = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "tolerations", "imagePullSecrets", "volumes")
+_CONTAINER_ZEROS = (
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "command",
+    "args",
+    "env",
+    "envFrom",
+    "ports",
+    "volumeMounts",
+    "workingDir",
+)
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_ZEROS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+
+
 def canonicalize_template(template: JsonObject) -> None:
     """Bring a runtime's `spec.template` (metadata and JobSetSpec) into canonical form, in place."""
     template.setdefault("metadata", {})
@@ -32,6 +50,18 @@ def canonicalize_jobset_spec(spec: JsonObject) -> None:
     for policy in spec.get("volumeClaimPolicies") or []:
         for claim in policy.get("templates") or []:
             _canonicalize_claim(claim)
+            claim.setdefault("status", {})
+    if spec.get("coordinator"):
+        _drop_zeros(spec["coordinator"], ("jobIndex", "podIndex"))
+
+
+def spell_out_env(spec: JsonObject) -> None:
+    """Give variables that have neither a value nor a source their value, in place: the original applies it explicitly."""
+    for replicated_job in spec.get("replicatedJobs") or []:
+        for container in _containers(replicated_job["template"]["spec"]["template"]["spec"]):
+            for variable in container.get("env") or []:
+                if "valueFrom" not in variable:
+                    variable.setdefault("value", "")
 
 
 def canonicalize_resources(resources: JsonObject) -> None:
@@ -42,8 +72,13 @@ def canonicalize_resources(resources: JsonObject) -> None:
 
 
 def _canonicalize_pod_spec(spec: JsonObject) -> None:
+    _drop_zeros(spec, _POD_ZEROS)
     for container in _containers(spec):
+        _drop_zeros(container, _CONTAINER_ZEROS)
         canonicalize_resources(container.setdefault("resources", {}))
+        for probe in _PROBES:
+            if container.get(probe):
+                _drop_zeros(container[probe], _PROBE_ZEROS)
         _canonicalize_divisors(variable.get("valueFrom") for variable in container.get("env") or [])
     if "resources" in spec:
         canonicalize_resources(spec["resources"])
@@ -84,3 +119,9 @@ def _canonicalize_divisors(holders: Iterable[JsonObject | None]) -> None:
 
 def _quantities(values: JsonObject) -> dict[str, Any]:
     return {name: canonical(value) for name, value in values.items()}
+
+
+def _drop_zeros(holder: JsonObject, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if field in holder and not holder[field]:
+            del holder[field]

@@ -8,7 +8,6 @@ YAML: any reader of the original's snapshots reads it, and it is decoded a hundr
 from __future__ import annotations
 
 import orjson
-import yaml
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
@@ -16,6 +15,7 @@ from trainmaster.runtime.api.validation import ApiTypeError
 from trainmaster.runtime.canonical import canonicalize_template
 from trainmaster.runtime.framework import owner_reference
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _NOISE = frozenset(
     {
@@ -47,7 +47,8 @@ def encode_runtime(runtime: JsonObject) -> str:
     frozen = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "metadata": metadata}
     if "spec" in runtime:
         frozen["spec"] = copy_tree(runtime["spec"])
-        canonicalize_template(frozen["spec"].setdefault("template", {}))
+        if "template" in frozen["spec"]:
+            canonicalize_template(frozen["spec"]["template"])
     return orjson.dumps(frozen, option=orjson.OPT_INDENT_2).decode()
 
 
@@ -97,15 +98,15 @@ def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTr
     """
     try:
         runtime = parse_runtime(_load(text))
-    except (yaml.YAMLError, ApiTypeError) as error:
+    except (YamlError, ApiTypeError) as error:
         raise SnapshotInvalid(f"invalid runtime snapshot: unable to unmarshal the snapshot: {error}") from error
     wanted = job.spec.runtime_ref
     group = runtime.api_version.partition("/")[0]
     if (runtime.metadata.name, runtime.kind, group) != (wanted.name, wanted.kind, wanted.api_group):
         raise SnapshotInvalid(
             "invalid runtime snapshot: the snapshot refers to the wrong runtime: expecting a runtime with name, "
-            f'api group and kind of "{wanted.name}", "{wanted.api_group}", "{wanted.kind}" but found runtime with name, '
-            f'api group and kind of "{runtime.metadata.name}", "{group}", "{runtime.kind}"'
+            f'api group and kind of "{wanted.name}", "{wanted.api_group}", "{wanted.kind}" but found '
+            f'runtime with name, api group and kind of "{runtime.metadata.name}", "{group}", "{runtime.kind}"'
         )
     return runtime
 
@@ -115,7 +116,7 @@ def _load(text: str) -> JsonObject:
         loaded = orjson.loads(text)
     except orjson.JSONDecodeError:
         # Snapshots of the Go controller, or edited by hand.
-        loaded = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe
+        loaded = load_yaml(text)
     if not isinstance(loaded, dict):
         raise ApiTypeError([f"must be an object, got {type(loaded).__name__}"])
     return loaded

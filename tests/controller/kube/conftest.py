@@ -55,9 +55,7 @@ class FakeServer:
         return [seen for seen in self.seen if seen.what == what]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        seen = Seen(
-            request.method, request.path, dict(request.query), dict(request.headers), await request.read()
-        )
+        seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), await request.read())
         self.seen.append(seen)
         queue = self.answers.get(seen.what)
         if queue:
@@ -79,9 +77,7 @@ class FakeServer:
 
     @classmethod
     def status(cls, code: int, reason: str, message: str = "", **headers: str) -> Answer:
-        return cls.reply(
-            code, {"kind": "Status", "code": code, "reason": reason, "message": message}, **headers
-        )
+        return cls.reply(code, {"kind": "Status", "code": code, "reason": reason, "message": message}, **headers)
 
     def stream(self, *frames: Any, then: str = "close", before: Callable[[], object] | None = None) -> Answer:
         """Send frames (objects or raw bytes), then close, reset or hang."""

@@ -245,10 +245,10 @@ async def test_log_stream(server: Any, client: KubeClient) -> None:
 
 async def test_broken_stream(server: Any, client: KubeClient) -> None:
     server.on("list", server.stream(b"one\n", then="reset"))
-    with pytest.raises(StreamBroken):
-        async with client.stream("/log") as chunks:
-            async for _ in chunks:
-                pass
+    async with client.stream("/log") as chunks:
+        assert await anext(chunks) == b"one\n"
+        with pytest.raises(StreamBroken):
+            await anext(chunks)
 
 
 async def test_leaving_a_watch_closes_its_connection(server: Any, client: KubeClient, until: Any) -> None:
@@ -278,7 +278,10 @@ async def test_connections_of_watches_do_not_starve_requests(server: Any, clock:
     """T-4"""
     access = ClusterAccess(server=server.url)
     server.on("list", server.reply(200, OBJECT))
-    async with KubeClient(access, user_agent="test", clock=clock, connections=1) as client, asyncio.TaskGroup() as tasks:
+    async with (
+        KubeClient(access, user_agent="test", clock=clock, connections=1) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def hold() -> None:
             async with client.watch(PODS, resource_version="5", timeout_seconds=300):
@@ -290,3 +293,11 @@ async def test_connections_of_watches_do_not_starve_requests(server: Any, clock:
         for task in held:
             task.cancel()
 
+
+async def test_broken_connection_is_tried_again_for_a_delete_by_uid(server: Any, client: KubeClient) -> None:
+    """Two failures in a row, because aiohttp repeats a DELETE once by itself."""
+    server.on("DELETE", reset, reset, server.reply(200, {"kind": "Status"}))
+    await client.delete(PODS, "ns", "a", uid="u1")
+    server.on("DELETE", reset, reset, server.reply(200, {"kind": "Status"}))
+    with pytest.raises(TransportError):
+        await client.delete(PODS, "ns", "a")

@@ -35,7 +35,12 @@ def bookmark(version: int, *, end: bool = False) -> JsonObject:
 
 def pod_list(version: int, *pods: JsonObject, **metadata: str) -> JsonObject:
     items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in pods]
-    return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(version), **metadata}, "items": items}
+    return {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": str(version), **metadata},
+        "items": items,
+    }
 
 
 class Ear:
@@ -108,7 +113,9 @@ async def test_streaming_list_then_events_on_the_same_stream(server: Any, inform
     assert "resourceVersion" not in query
 
 
-async def test_nothing_is_visible_before_the_snapshot_is_complete(server: Any, informer: Informer, until: Until) -> None:
+async def test_nothing_is_visible_before_the_snapshot_is_complete(
+    server: Any, informer: Informer, until: Until
+) -> None:
     """R-3"""
     sent = asyncio.Event()
     server.on("stream", server.stream(event("ADDED", pod("a", 1)), then="hang", before=sent.set))
@@ -176,12 +183,16 @@ async def test_expired_continuation_takes_the_whole_list(server: Any, informer: 
 
 
 @pytest.mark.parametrize("refusal", ["gone", "too large"])
-async def test_unusable_version_goes_to_a_quorum_list(server: Any, informer: Informer, until: Until, refusal: str) -> None:
+async def test_unusable_version_goes_to_a_quorum_list(
+    server: Any, informer: Informer, until: Until, refusal: str
+) -> None:
     """R-8, R-11, R-12, R-26: first at the last version, then at once without one."""
     server.on(
         "list",
         server.reply(200, pod_list(5, pod("a", 1))),
-        server.status(410, "Expired") if refusal == "gone" else server.status(504, "Timeout", "Too large resource version"),
+        server.status(410, "Expired")
+        if refusal == "gone"
+        else server.status(504, "Timeout", "Too large resource version"),
         server.reply(200, pod_list(9, pod("b", 8))),
     )
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
@@ -283,7 +294,7 @@ async def test_broken_watch_goes_on_where_it_was(server: Any, clock: Any, until:
 
 
 async def test_relist_is_told_as_differences(server: Any, informer: Informer, until: Until) -> None:
-    """S-2, S-3, S-15: unchanged objects are silent, vanished ones come as tombstones, the store changed before all of it."""
+    """S-2, S-3, S-15: the store changes first; unchanged objects are silent, vanished ones come as tombstones."""
     server.on(
         "list",
         server.reply(200, pod_list(5, pod("same", 1), pod("changed", 2), pod("gone", 3))),
@@ -300,7 +311,9 @@ async def test_relist_is_told_as_differences(server: Any, informer: Informer, un
 
 async def test_recreation_under_one_name_is_an_update(server: Any, informer: Informer, until: Until) -> None:
     """S-4"""
-    server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("a", 8, uid="other"))))
+    server.on(
+        "list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("a", 8, uid="other")))
+    )
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410})))
     uids: list[tuple[str, str]] = []
     informer.add_handler(on_update=lambda old, new: uids.append((old["metadata"]["uid"], new["metadata"]["uid"])))
@@ -328,7 +341,9 @@ async def test_late_handler_hears_everything_once(server: Any, informer: Informe
         assert ear.heard == ["+a!", "+b!", "~a:1>6"]
 
 
-async def test_handler_added_during_a_delivery_hears_nothing_twice(server: Any, informer: Informer, until: Until) -> None:
+async def test_handler_added_during_a_delivery_hears_nothing_twice(
+    server: Any, informer: Informer, until: Until
+) -> None:
     """S-11: the delivery of a large snapshot pauses for other tasks, and one of them adds a handler."""
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 1001)))))
     late: list[Ear] = []
@@ -441,7 +456,9 @@ async def test_server_that_is_down_at_the_start(server: Any, clock: Any, until: 
 async def test_duplicate_event_is_not_told_twice(server: Any, informer: Informer, until: Until) -> None:
     """S-15"""
     server.on("list", server.reply(200, pod_list(5, pod("a", 4))))
-    server.on("watch", server.stream(event("ADDED", pod("a", 4)), event("DELETED", pod("x", 6)), bookmark(9), then="hang"))
+    server.on(
+        "watch", server.stream(event("ADDED", pod("a", 4)), event("DELETED", pod("x", 6)), bookmark(9), then="hang")
+    )
     ear = Ear(informer)
     async with running(informer):
         await until(lambda: informer.store.resource_version == 9)

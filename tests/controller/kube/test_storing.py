@@ -100,9 +100,7 @@ def test_readers_of_a_replaced_state_keep_it() -> None:
     assert names(store.list()) == ["b"]
 
 
-OBJECTS = st.builds(
-    thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"])
-)
+OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
 
 
 @given(st.lists(st.one_of(OBJECTS, st.sampled_from(["ns/a", "ns/b"]), st.lists(OBJECTS, max_size=4)), max_size=20))

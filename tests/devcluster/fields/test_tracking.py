@@ -33,9 +33,7 @@ def obj(**spec: Any) -> dict[str, Any]:
 
 
 def updated(old: Any, new: Any, manager: str = "u", *, now: str = "t1", subresource: str = "") -> Any:
-    return track_update(
-        old, new, manager=manager, schema=SCHEMA, api_version=VERSION, now=now, subresource=subresource
-    )
+    return track_update(old, new, manager=manager, schema=SCHEMA, api_version=VERSION, now=now, subresource=subresource)
 
 
 def changed(live: Any, **spec: Any) -> Any:

@@ -52,7 +52,7 @@ REWRITER = Rewriter(
         ("train", "train"),
         ("model.train", "model.train"),
         ("other-node-0-0.train", "other-node-0-0.train"),
-        ("train-node-0-0.train:295001", "train-node-0-0.train:295001"),
+        ("train-node-0-0.train:295001", "127.0.0.1:295001"),
     ],
 )
 def test_names(text: str, expected: str) -> None:

@@ -247,9 +247,7 @@ def test_everything_dies_when_the_server_is_killed(tmp_path: Path) -> None:
         "time.sleep(600)\n"
     )
     log = tmp_path / "log"
-    server = subprocess.Popen(
-        [sys.executable, "-c", script, DAEMON.format(stay=600), str(log)], stdout=subprocess.PIPE
-    )
+    server = subprocess.Popen([sys.executable, "-c", script, DAEMON.format(stay=600), str(log)], stdout=subprocess.PIPE)
     assert server.stdout is not None
     main = json.loads(server.stdout.readline())["pid"]
     daemon = int(wait_for(lambda: log.exists() and log.read_text()).split()[2])

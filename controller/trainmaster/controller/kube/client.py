@@ -7,6 +7,8 @@ Guarantees:
 - T-3, R-33: an answer 429 or 503 with Retry-After is tried again after that time, whatever the verb. A failed
   connection is tried again for reads and for writes that may be repeated (apply, delete by UID); a connection that was
   never made, for all. The number of tries is bounded.
+- Below that, aiohttp sends a GET, PUT or DELETE once more if its connection breaks before an answer. The resource
+  version makes that harmless for a PUT, the UID for a DELETE: give one.
 - A 401 renews the credentials and tries once more.
 - A-1: apply sends the full intent with a field manager; C-10: delete can be bound to a UID and a resource version.
 """

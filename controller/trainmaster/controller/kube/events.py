@@ -17,6 +17,7 @@ import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Protocol
@@ -24,7 +25,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.errors import Forbidden, KubeError, NotFound
+from trainmaster.controller.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from trainmaster.controller.kube.resources import EVENTS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -74,7 +75,7 @@ class _Series:
     count: int
     last: datetime
     last_seen: float
-    written_at: float | None = None
+    tried_at: float | None = None
     written_count: int = 0
     queued: bool = False
 
@@ -133,7 +134,7 @@ class EventRecorder:
             tasks.create_task(self._sweep())
 
     def _enqueue(self, series: _Series) -> None:
-        due = series.written_at is None or self._clock.monotonic() - series.written_at >= SERIES_PERIOD
+        due = series.tried_at is None or self._clock.monotonic() - series.tried_at >= SERIES_PERIOD
         # The first repeat is written at once, so that users see that it is a series.
         if series.queued or not (due or series.written_count == 1):
             return
@@ -161,23 +162,22 @@ class EventRecorder:
                 write("event was not recorded", reason=series.body["reason"], error=str(error))
 
     async def _sweep(self) -> None:
-        """Write the repeats that were only counted so far, and forget what is quiet."""
+        """Write what was only counted so far or could not be written, and forget what is quiet."""
         while True:
             await self._clock.sleep(SERIES_PERIOD)
             now = self._clock.monotonic()
             for key, series in list(self._series.items()):
                 if series.count > series.written_count:
                     self._enqueue(series)
-                elif now - series.last_seen > SERIES_QUIET:
+                if now - series.last_seen > SERIES_QUIET:
                     del self._series[key]
 
     async def _write(self, series: _Series) -> None:
         count, last, body = series.count, series.last, series.body
         repeats = {"series": {"count": count, "lastObservedTime": micro_time(last)}} if count > 1 else {}
         metadata = body["metadata"]
-        series_known = series.written_at is not None
-        series.written_at = self._clock.monotonic()
-        if series_known:
+        series.tried_at = self._clock.monotonic()
+        if series.written_count:
             try:
                 await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
             except NotFound:
@@ -186,7 +186,9 @@ class EventRecorder:
                 series.body = {**body, "metadata": metadata}
                 await self._client.create(EVENTS, {**series.body, **repeats})
         else:
-            await self._client.create(EVENTS, {**body, **repeats})
+            # An earlier try may have arrived although its answer did not; the name tells that it is ours.
+            with suppress(AlreadyExists):
+                await self._client.create(EVENTS, {**body, **repeats})
         series.written_count = count
 
     def _body(self, regarding: JsonObject, key: _Key, now: datetime) -> JsonObject:

@@ -30,7 +30,7 @@ class RuntimeReconciler:
         if LEGACY_FINALIZER in finalizers:
             kept = [finalizer for finalizer in finalizers if finalizer != LEGACY_FINALIZER]
             # The resource version guards against finalizers that others add meanwhile.
-            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept}}
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept or None}}
             try:
                 await self._client.patch(self._resource, metadata.get("namespace"), metadata["name"], patch)
             except NotFound:

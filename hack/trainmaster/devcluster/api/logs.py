@@ -28,8 +28,8 @@ class LogSource(Protocol):
     ) -> AsyncIterator[bytes]:
         """Open the log of a container and return its content piece by piece.
 
-        A coroutine that returns an iterator, not a generator: whatever speaks against reading the log (the container has not
-        started, there is no previous one) is raised as `StatusError` here, before the client has been promised a stream.
-        With `follow` the iterator ends when the container does. Whoever reads closes it with `aclose` if it has that method.
+        A coroutine that returns an iterator, not a generator: whatever speaks against reading the log (the container
+        has not started, there is no previous one) is raised as `StatusError` here, before the client has been promised
+        a stream. With `follow` the iterator ends when the container does. The reader calls `aclose` if there is one.
         """
         ...

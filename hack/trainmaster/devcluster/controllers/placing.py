@@ -21,12 +21,12 @@ _TOO_MANY = "Too many pods"
 
 def misfits(pod: JsonObject, requests: Resources, node: JsonObject, used: Resources, pods: int) -> list[str]:
     """Return the reasons why the pod cannot run on the node beside what uses it already; none means that it can."""
-    spec = pod["spec"]
-    if node["spec"].get("unschedulable"):
+    spec, wanted = pod["spec"], node.get("spec") or {}
+    if wanted.get("unschedulable"):
         return [_CORDONED]
     if not _is_selected(spec, node):
         return [_SELECTOR]
-    if not _tolerates(spec.get("tolerations") or (), node["spec"].get("taints") or ()):
+    if not _tolerates(spec.get("tolerations") or (), wanted.get("taints") or ()):
         return [_TAINT]
     allocatable = node.get("status", {}).get("allocatable") or {}
     reasons = []

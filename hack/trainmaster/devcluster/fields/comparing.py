@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from trainmaster.devcluster.fields.fieldset import SELF, FieldSet, Tree
-from trainmaster.devcluster.fields.typing import ApplyInvalid, index, index_stored, shape
+from trainmaster.devcluster.fields.shaping import ApplyInvalid, index, index_stored, shape
 from trainmaster.devcluster.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -50,19 +50,23 @@ def _stated(value: Any, schema: Schema) -> Tree:
     match shape(value, schema):
         case "map":
             for name, field in value.items():
-                try:
-                    below = _stated(field, schema.child(name))
-                except ApplyInvalid as error:
-                    raise ApplyInvalid(f".{name}{error}") from None
+                below = tree[f"f:{name}"] = _stated_below(f"f:{name}", field, schema.child(name))
                 if below and not schema.declares(name):
                     below[SELF] = {}
-                tree[f"f:{name}"] = below
         case "list":
+            items = schema.items()
             for element, item in index(value, schema).items():
-                below = tree[element] = _stated(item, schema.items())
+                below = tree[element] = _stated_below(element, item, items)
                 if below:
                     below[SELF] = {}
     return tree
+
+
+def _stated_below(element: str, value: Any, schema: Schema) -> Tree:
+    try:
+        return _stated(value, schema)
+    except ApplyInvalid as error:
+        raise error.under(element) from None
 
 
 def _everything(value: Any, schema: Schema) -> Tree:

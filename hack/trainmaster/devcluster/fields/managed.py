@@ -16,7 +16,7 @@ from trainmaster.devcluster.fields.comparing import Changes, applied_fields, cha
 from trainmaster.devcluster.fields.fieldset import FieldSet, FieldsInvalid
 from trainmaster.devcluster.fields.merging import merge, remove
 from trainmaster.devcluster.fields.owners import ApplyConflict, Conflict, Owner, Owners, Ownership
-from trainmaster.devcluster.fields.typing import UNTRACKED_FIELDS, UNTRACKED_METADATA, object_schema
+from trainmaster.devcluster.fields.shaping import UNTRACKED_FIELDS, UNTRACKED_METADATA, object_schema
 from trainmaster.devcluster.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from trainmaster.devcluster.fields.fieldset import SELF, FieldSet, Tree, is_member
-from trainmaster.devcluster.fields.typing import index, index_stored, shape
+from trainmaster.devcluster.fields.shaping import index, index_stored, shape
 from trainmaster.devcluster.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 

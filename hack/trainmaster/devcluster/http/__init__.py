@@ -1,1 +1,1 @@
-"""The HTTP face of the embedded cluster: paths, negotiation, discovery, streams and authentication in front of the API."""
+"""The HTTP face of the embedded cluster: paths, negotiation, discovery, streams and authentication."""

@@ -9,10 +9,11 @@ Guarantees:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.errors import StatusError
@@ -20,7 +21,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# Marks a request whose answer is on its way, so that no second one is sent after it.
+_STARTED = web.RequestKey("stream_started", bool)
 
 
 def json_response(
@@ -51,23 +53,43 @@ def page_not_found() -> web.Response:
     return web.Response(status=404, text="404 page not found\n")
 
 
+async def start_stream(request: web.Request, *, content_type: str) -> web.StreamResponse:
+    """Send the headers of an answer that arrives in pieces; errors from here on can only cut it off."""
+    response = web.StreamResponse()
+    response.headers["Content-Type"] = content_type
+    response.headers["Cache-Control"] = "no-cache, private"
+    request[_STARTED] = True
+    await response.prepare(request)
+    return response
+
+
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn exceptions into Status responses."""
     try:
         return await handler(request)
-    except StatusError as error:
-        return status_response(error)
-    except web.HTTPRequestEntityTooLarge:
-        return status_response(errors.too_large(f"the body is larger than {request.client_max_size} bytes"))
-    except web.HTTPException as error:
-        return status_response(StatusError(error.status, "BadRequest", error.reason))
     except ConnectionError:
-        # The client went away; there is nobody to answer, and aiohttp treats the same error as an ordinary end.
-        raise
-    except Exception:
-        _log.exception("the handler of %s %s failed", request.method, request.path)
-        return status_response(errors.internal("the embedded cluster hit a defect; its log has the details"))
+        raise  # the client went away: nobody is there to answer, and aiohttp takes it for an ordinary end
+    except Exception as error:
+        answer = _refusal(request, error)
+        if not request.get(_STARTED):
+            return answer
+        # The client holds half a list or a log: a broken connection is the one way left to tell it so.
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the answer failed halfway") from error
+
+
+def _refusal(request: web.Request, error: Exception) -> web.Response:
+    match error:
+        case StatusError():
+            return status_response(error)
+        case web.HTTPRequestEntityTooLarge():
+            return status_response(errors.too_large(f"the body is larger than {request.client_max_size} bytes"))
+        case web.HTTPException():
+            return status_response(StatusError(error.status, "BadRequest", error.reason))
+    _log.error("the handler of %s %s failed", request.method, request.path, exc_info=error)
+    return status_response(errors.internal("the embedded cluster hit a defect; its log has the details"))
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from trainmaster.devcluster import errors
 from trainmaster.runtime.jsontree import JsonObject
 
-_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+_PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,6 @@ class Authenticator:
         """Return the user of a request, None on a public path without credentials; 401 in every other case."""
         scheme, _, token = authorization.partition(" ")
         user = self.user_of(token.strip()) if scheme.lower() == "bearer" else None
-        if user is None and (authorization or not _is_public(path)):
+        if user is None and (authorization or path not in _PUBLIC):
             raise errors.unauthorized()
         return user
-
-
-def _is_public(path: str) -> bool:
-    return any(path == public or path.startswith(f"{public}/") for public in _PUBLIC)

@@ -45,8 +45,8 @@ def content_type_of(request: web.Request) -> str:
     return request.content_type if "Content-Type" in request.headers else JSON
 
 
-async def read_object(request: web.Request, *, duplicates: list[str]) -> JsonObject:
-    """Read a JSON or YAML body that has to be an object; paths of fields given twice are added to `duplicates`."""
+async def read_object(request: web.Request, *, duplicates: list[str] | None) -> JsonObject:
+    """Read a JSON or YAML body that has to be an object; paths of fields given twice go to `duplicates`."""
     content_type = content_type_of(request)
     if content_type == _PROTOBUF:
         message = (

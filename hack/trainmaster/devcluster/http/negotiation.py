@@ -1,7 +1,7 @@
 """Which shape of answer a client accepts.
 
 Guarantees:
-- the first media type of `Accept` that the server can produce wins; preference weights are ignored, as the API server does;
+- the first media type of `Accept` that the server can produce wins; like the API server it ignores weights;
 - protobuf is passed over in favour of the JSON that clients list behind it;
 - an `Accept` that admits nothing of ours is 406, never an answer in a format the client did not ask for.
 """

@@ -9,7 +9,6 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -17,7 +16,6 @@ import orjson
 from trainmaster.devcluster.kinds import Kind, Registry
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-_OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _COMPONENTS = "#/components/schemas/"
 
 _WRITE_PARAMETERS = [
@@ -39,9 +37,8 @@ _OPERATIONS = {
 class OpenApi:
     """Builds OpenAPI documents from the registry; keeps them until the registry changes."""
 
-    def __init__(self, registry: Registry, *, definitions: Mapping[str, JsonObject], version: str) -> None:
+    def __init__(self, registry: Registry, *, version: str) -> None:
         self._registry = registry
-        self._definitions = definitions
         self._version = version
         self._revision = -1
         self._documents: dict[str, bytes] = {}
@@ -76,7 +73,7 @@ class OpenApi:
         paths: JsonObject = {}
         for kind in kinds:
             name = kind.definition or _component_name(kind)
-            self._add_schema(schemas, name, kind)
+            _add_schema(schemas, name, kind)
             paths.update(_paths(kind, name))
         return {
             "openapi": "3.0.0",
@@ -85,22 +82,19 @@ class OpenApi:
             "components": {"schemas": schemas},
         }
 
-    def _add_schema(self, schemas: dict[str, JsonObject], name: str, kind: Kind) -> None:
-        if kind.definition is None:
-            schema = copy_tree(kind.schema.raw) if kind.schema is not None else {"type": "object"}
-            schema.setdefault("properties", {})["metadata"] = {"$ref": _OBJECT_META}
-            schema["properties"].setdefault("apiVersion", {"type": "string"})
-            schema["properties"].setdefault("kind", {"type": "string"})
-        else:
-            schema = copy_tree(self._definitions[kind.definition])
-        schema["x-kubernetes-group-version-kind"] = [_gvk(kind)]
-        missing = _link(schema)
-        schemas[name] = schema
-        while missing:
-            needed = missing.pop()
-            if needed not in schemas:
-                schemas[needed] = copy_tree(self._definitions[needed])
-                missing |= _link(schemas[needed])
+
+def _add_schema(schemas: dict[str, JsonObject], name: str, kind: Kind) -> None:
+    """Add the schema of a kind and of everything that it refers to."""
+    schema = copy_tree(kind.schema.raw) if kind.schema is not None else {"type": "object"}
+    schema["x-kubernetes-group-version-kind"] = [_gvk(kind)]
+    schemas[name] = schema
+    definitions = kind.schema.definitions if kind.schema is not None else {}
+    missing = _link(schema)
+    while missing:
+        needed = missing.pop()
+        if needed not in schemas:
+            schemas[needed] = copy_tree(definitions[needed])
+            missing |= _link(schemas[needed])
 
 
 def _link(node: Any) -> set[str]:

@@ -1,7 +1,7 @@
 """Lists in pages: `limit` and `continue`.
 
 Guarantees:
-- all pages of one list show one state, the one of the first page: records never change, so a snapshot costs only references;
+- all pages of one list show the state of the first one: records never change, so a snapshot costs only references;
 - a snapshot that was dropped (too many lists, too old, a restart) is 410 Expired with a token that goes on from the
   same place in the newest state, so a client that can live with a seam need not start again.
 
@@ -49,9 +49,7 @@ class Pager:
         """Return the first page of a list; `query` stands for everything that decides on its members."""
         return self._cut(query, records, revision=revision, start=0, limit=limit)
 
-    def next(
-        self, query: Hashable, token: str, *, limit: int, newest: Callable[[], tuple[list[Record], int]]
-    ) -> Page:
+    def next(self, query: Hashable, token: str, *, limit: int, newest: Callable[[], tuple[list[Record], int]]) -> Page:
         """Return the page behind a token."""
         revision, start = _decode(token)
         if revision == _NEWEST:

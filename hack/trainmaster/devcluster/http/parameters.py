@@ -37,6 +37,8 @@ class ListOptions:
     timeout_seconds: int | None = None
     allow_bookmarks: bool = False
     send_initial_events: bool = False
+    initial_events_refused: bool = False
+    """`sendInitialEvents=false` was given: even a watch from the newest version starts without the present objects."""
 
     @property
     def selects(self) -> bool:
@@ -49,6 +51,7 @@ def read_list_options(query: Query, *, watching: bool, name: str | None = None) 
     labels_text, fields_text = query.get("labelSelector", ""), query.get("fieldSelector", "")
     if name is not None:
         fields_text = f"metadata.name={name}" + (f",{fields_text}" if fields_text else "")
+    initial = read_boolean(query, "sendInitialEvents")
     options = ListOptions(
         labels=_parsed(parse_label_selector, labels_text, parameter="labelSelector"),
         fields=_parsed(parse_field_selector, fields_text, parameter="fieldSelector"),
@@ -60,7 +63,8 @@ def read_list_options(query: Query, *, watching: bool, name: str | None = None) 
         resource_version_match=query.get("resourceVersionMatch", ""),
         timeout_seconds=read_integer(query, "timeoutSeconds"),
         allow_bookmarks=read_boolean(query, "allowWatchBookmarks"),
-        send_initial_events=read_boolean(query, "sendInitialEvents"),
+        send_initial_events=initial,
+        initial_events_refused="sendInitialEvents" in query and not initial,
     )
     if problems := _contradictions(options, watching=watching, query=query):
         raise errors.invalid("meta.k8s.io", "ListOptions", "", problems)
@@ -132,15 +136,22 @@ def _contradictions(options: ListOptions, *, watching: bool, query: Query) -> li
         if initial and match != "NotOlderThan":
             forbid("resourceVersionMatch", "sendInitialEvents requires resourceVersionMatch=NotOlderThan")
         elif match and not initial:
-            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
         if options.send_initial_events and not options.allow_bookmarks:
-            forbid("allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks, which end the initial events")
+            forbid(
+                "allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks, which end the initial events"
+            )
         return problems
     if options.send_initial_events:
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list")
     if match:
         if match not in {"Exact", "NotOlderThan"}:
-            problems.append(FieldError("resourceVersionMatch", "NotSupported", match, 'supported values: "Exact", "NotOlderThan"'))
+            problems.append(
+                FieldError("resourceVersionMatch", "NotSupported", match, 'supported values: "Exact", "NotOlderThan"')
+            )
         if not version:
             forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
         if options.continue_token:

@@ -7,7 +7,6 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -16,6 +15,7 @@ import orjson
 
 from trainmaster.devcluster.http.negotiation import Shape
 from trainmaster.devcluster.kinds import Column, Kind
+from trainmaster.devcluster.store import Record
 from trainmaster.runtime.jsontree import JsonObject
 
 IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
@@ -31,28 +31,34 @@ class Presenter:
     include: IncludeObject
     now: datetime
 
-    def one(self, obj: JsonObject, encoded: bytes | None = None) -> bytes:
-        """Present a single object; `encoded` is its JSON if the caller has it."""
+    def one(self, obj: JsonObject) -> bytes:
+        """Present a single object."""
         if self.shape.is_table:
-            table = self.table_head(resource_version=obj["metadata"].get("resourceVersion", ""))
-            return orjson.dumps({**table, "rows": [self._row(obj)]})
-        if self.shape.is_metadata:
-            return orjson.dumps(self._metadata_only(obj))
-        return orjson.dumps(obj) if encoded is None else encoded
+            table = self._table({"resourceVersion": obj["metadata"].get("resourceVersion", "")})
+            return orjson.dumps({**table, "columnDefinitions": self._column_definitions(), "rows": [self._row(obj)]})
+        return orjson.dumps(self._metadata_only(obj) if self.shape.is_metadata else obj)
 
-    def item(self, obj: JsonObject, encoded: bytes | None = None) -> bytes:
+    def item(self, record: Record) -> bytes:
         """Present an object as one of the members of a list."""
         if self.shape.is_table:
-            return orjson.dumps(self._row(obj))
-        return self.one(obj, encoded)
+            return orjson.dumps(self._row(record.object))
+        return orjson.dumps(self._metadata_only(record.object)) if self.shape.is_metadata else record.json
 
-    def event(self, obj: JsonObject, *, first: bool) -> bytes:
+    def event(self, record: Record, *, first: bool) -> bytes:
         """Present the object of a watch event; a table describes its columns in the first one only."""
         if not self.shape.is_table:
-            return self.one(obj)
-        table = self.table_head(resource_version=obj["metadata"].get("resourceVersion", ""))
-        columns = table["columnDefinitions"] if first else None
-        return orjson.dumps({**table, "columnDefinitions": columns, "rows": [self._row(obj)]})
+            return self.item(record)
+        table = self._table({"resourceVersion": record.metadata["resourceVersion"]})
+        columns = self._column_definitions() if first else None
+        return orjson.dumps({**table, "columnDefinitions": columns, "rows": [self._row(record.object)]})
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        """Present a bookmark: an object that is nothing but its metadata."""
+        if self.shape.is_table:
+            return orjson.dumps({**self._table(metadata), "columnDefinitions": None, "rows": []})
+        if self.shape.is_metadata:
+            return orjson.dumps(self._metadata_only({"metadata": metadata}))
+        return orjson.dumps({"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata})
 
     def list_frame(self, metadata: JsonObject) -> tuple[bytes, bytes]:
         """Return what stands before and behind the members of a list."""
@@ -64,23 +70,14 @@ class Presenter:
         head = {"kind": self.kind.list_kind or f"{self.kind.kind}List", "apiVersion": self.kind.api_version}
         return _opened({**head, "metadata": metadata}, "items")
 
-    def table_head(self, *, resource_version: str) -> JsonObject:
-        """Build a table without rows."""
-        table = self._table({"resourceVersion": resource_version})
-        return {**table, "columnDefinitions": self._column_definitions()}
-
     def _table(self, metadata: JsonObject) -> JsonObject:
         return {"kind": "Table", "apiVersion": self.shape.api_version, "metadata": metadata}
 
     def _column_definitions(self) -> list[JsonObject]:
-        return [_definition(column) for column in self._columns]
-
-    @property
-    def _columns(self) -> Sequence[Column]:
-        return self.kind.columns
+        return [_definition(column) for column in self.kind.columns]
 
     def _row(self, obj: JsonObject) -> JsonObject:
-        row: JsonObject = {"cells": [column.cell(obj, self.now) for column in self._columns]}
+        row: JsonObject = {"cells": [column.cell(obj, self.now) for column in self.kind.columns]}
         if self.include == "Metadata":
             row["object"] = self._metadata_only(obj)
         elif self.include == "Object":

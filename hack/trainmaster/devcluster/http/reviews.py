@@ -88,12 +88,18 @@ class Reviewer:
 
 
 def _access(spec: JsonObject, _user: User) -> JsonObject:
-    _require(_asks(spec), "spec.resourceAttributes", "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    _require(
+        _asks(spec),
+        "spec.resourceAttributes",
+        "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+    )
     return dict(_ALLOWED)
 
 
 def _subject_access(spec: JsonObject, user: User) -> JsonObject:
-    _require(bool(spec.get("user") or spec.get("groups")), "spec.user", "at least one of user or group must be specified")
+    _require(
+        bool(spec.get("user") or spec.get("groups")), "spec.user", "at least one of user or group must be specified"
+    )
     return _access(spec, user)
 
 
@@ -111,7 +117,7 @@ def _asks(spec: JsonObject) -> bool:
     return sum(bool(each) for each in given) == 1
 
 
-def _require(condition: bool, field: str, detail: str) -> None:  # noqa: FBT001 - reads as an assertion
+def _require(condition: bool, field: str, detail: str) -> None:
     if not condition:
         problem = FieldError(field, "Invalid", None, detail)
         raise errors.invalid("authorization.k8s.io", "SubjectAccessReview", "", [problem])

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
-Verb: TypeAlias = Literal[
-    "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "options", "head"
-]
+Verb: TypeAlias = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 # In /namespaces/<name>/<word> these words are subresources of the namespace; every other word is a resource inside it.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -63,11 +61,11 @@ def parse_target(raw_path: str) -> RequestTarget | None:
 def verb_of(method: str, *, named: bool, watching: bool) -> Verb | None:
     """Translate an HTTP method; None when Kubernetes knows no verb for it."""
     match method:
-        case "GET" | "HEAD":
+        case "GET":
             if watching:
                 return "watch"
             return "get" if named else "list"
-        case "POST":
+        case "POST" if not named:
             return "create"
         case "PUT" if named:
             return "update"

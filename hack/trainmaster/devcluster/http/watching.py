@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import orjson
 from aiohttp import web
 
-from trainmaster.devcluster import errors
-from trainmaster.devcluster.api import Api, WatchEvent
+from trainmaster.devcluster.api import Api, Watch
 from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.http.answering import start_stream
 from trainmaster.devcluster.http.parameters import ListOptions, read_resource_version
 from trainmaster.devcluster.http.presenting import Presenter
 from trainmaster.runtime.jsontree import JsonObject
 
-_log = logging.getLogger(__name__)
+# Events that may be written in a row before other requests get their turn.
+_BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +37,108 @@ class WatchTiming:
     shortest: float = 30 * 60.0
     longest: float = 60 * 60.0
     """Without timeoutSeconds a watch lasts a random time between the two, so that clients do not return all at once."""
+
+
+class Watcher:
+    """Serves watch streams and ends them all when the server stops."""
+
+    def __init__(self, api: Api, timing: WatchTiming) -> None:
+        self._api = api
+        self._timing = timing
+        self._open: set[Watch] = set()
+        self.stopped = False
+        """Whether the server is on its way down."""
+
+    async def serve(
+        self, request: web.Request, presenter: Presenter, *, namespace: str | None, options: ListOptions
+    ) -> web.StreamResponse:
+        """Write the stream until it ends."""
+        try:
+            watch = self._start(presenter, namespace, options)
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            response = await start_stream(request, content_type="application/json")
+            await response.write(_line("ERROR", orjson.dumps(error.status())))
+            return response
+        self._open.add(watch)
+        try:
+            async with watch:
+                return await self._stream(request, watch, presenter, options)
+        finally:
+            self._open.discard(watch)
+
+    def stop(self) -> None:
+        """End every stream, the present and the coming ones."""
+        self.stopped = True
+        for watch in list(self._open):
+            watch.close()
+
+    def _start(self, presenter: Presenter, namespace: str | None, options: ListOptions) -> Watch:
+        since = read_resource_version(options.resource_version)
+        if options.send_initial_events:
+            since = None
+        elif options.initial_events_refused and not since:
+            since = self._api.revision
+        return self._api.watch(
+            presenter.kind.resource,
+            namespace=namespace,
+            since=since,
+            labels=options.labels,
+            fields=options.fields,
+            bookmark=options.send_initial_events,
+        )
+
+    async def _stream(
+        self, request: web.Request, watch: Watch, presenter: Presenter, options: ListOptions
+    ) -> web.StreamResponse:
+        response = await start_stream(request, content_type="application/json")
+        seconds = options.timeout_seconds or random.uniform(self._timing.shortest, self._timing.longest)  # noqa: S311 - no secret
+        # Closing the watch ends the loop below in an orderly way, after the event that is being written.
+        timer = asyncio.get_running_loop().call_later(seconds, watch.close)
+        bookmarks = asyncio.create_task(self._bookmark(response, watch, presenter)) if options.allow_bookmarks else None
+        try:
+            if not self.stopped:
+                await _write_events(response, watch, presenter)
+        except StatusError as error:
+            await response.write(_line("ERROR", orjson.dumps(error.status())))
+        finally:
+            timer.cancel()
+            if bookmarks is not None:
+                bookmarks.cancel()
+        return response
+
+    async def _bookmark(self, response: web.StreamResponse, watch: Watch, presenter: Presenter) -> None:
+        """Write a bookmark now and then.
+
+        No event can be in flight while this writes: an event is taken from the watch and handed to the transport in one
+        step of the event loop, and `watch.revision` counts only what was taken.
+        """
+        with contextlib.suppress(ConnectionError):  # the writer of the events meets the same error and ends the stream
+            while True:
+                await asyncio.sleep(self._timing.bookmark_interval)
+                if watch.revision:
+                    await response.write(_bookmark_line(presenter, watch.revision))
+
+
+async def _write_events(response: web.StreamResponse, watch: Watch, presenter: Presenter) -> None:
+    written = 0
+    async for event in watch:
+        if event.record is None:
+            await response.write(_bookmark_line(presenter, event.revision, initial_events_end=True))
+            continue
+        await response.write(_line(event.type, presenter.event(event.record, first=written == 0)))
+        written += 1
+        if written % _BATCH == 0:
+            await asyncio.sleep(0)
+
+
+def _bookmark_line(presenter: Presenter, revision: int, *, initial_events_end: bool = False) -> bytes:
+    metadata: JsonObject = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_events_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return _line("BOOKMARK", presenter.bookmark(metadata))
+
+
+def _line(event_type: str, obj: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (event_type.encode(), obj)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, ClassVar
 
+import orjson
 import yaml
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -54,14 +55,18 @@ def _refuse_depth(text: bytes) -> None:
             depth -= 1
 
 
+_TRUE = frozenset({"y", "yes", "true", "on"})
+_FALSE = frozenset({"n", "no", "false", "off"})
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader (in C where PyYAML has it) with the scalars of Kubernetes and strict mappings."""
 
     # Filled below; a copy, because the resolvers of the parent class are shared by every user of PyYAML in the process.
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> JsonObject:  # noqa: FBT001, FBT002
-        """Build a mapping with string keys, refusing repeated ones (a key beside a merge `<<` may still override it)."""
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> JsonObject:
+        """Build a mapping with string keys, refusing repeated ones; a key may still override what `<<` merges in."""
         keys: set[str] = set()
         for key_node, _ in node.value:
             key = self._key(key_node)
@@ -70,6 +75,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             keys.add(key)
         self.flatten_mapping(node)
         return {self._key(key_node): self.construct_object(value, deep=deep) for key_node, value in node.value}
+
+    def construct_json_bool(self, node: yaml.ScalarNode) -> bool:
+        """Build a boolean; a text with an explicit tag has to be one as well."""
+        text = node.value.lower()
+        if text not in _TRUE | _FALSE:
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a boolean", node.start_mark)
+        return text in _TRUE
 
     def construct_json_float(self, node: yaml.ScalarNode) -> float:
         """Build a float; infinities and NaN have no JSON notation."""
@@ -91,18 +103,20 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         """Refuse a tag that has no counterpart in JSON."""
         raise yaml.constructor.ConstructorError(None, None, f"{node.tag} has no JSON form", node.start_mark)
 
-    @staticmethod
-    def _key(node: yaml.Node) -> str:
+    def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
             raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", node.start_mark)
-        return str(node.value)
+        if node.tag == "tag:yaml.org,2002:merge":
+            return str(node.value)
+        key = self.construct_object(node)
+        return key if isinstance(key, str) else orjson.dumps(key).decode()
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 _Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool",
-    re.compile(r"^(?:yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
+    re.compile(r"^(?:y|Y|n|N|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
     list("yYnNtTfFoO"),
 )
 _Loader.add_implicit_resolver(
@@ -117,6 +131,7 @@ _Loader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
+_Loader.add_constructor("tag:yaml.org,2002:bool", _Loader.construct_json_bool)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_json_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_json_float)
 for _tag in ("binary", "timestamp", "set", "omap", "pairs"):

@@ -70,3 +70,13 @@ def resource_value(selector: JsonObject, container: JsonObject, facts: PodFacts)
         raise UnknownFieldError(f"{selector.get('resource')}: {error}") from error
     # Kubernetes writes a divisor that was left out as "0" and means 1.
     return str(-(-value.nano // (divisor.nano or 10**9)))
+
+
+def container_named(name: str | None, pod: JsonObject) -> JsonObject:
+    """Find the container that a resource reference names."""
+    spec = pod["spec"]
+    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
+        if container["name"] == name:
+            found: JsonObject = container
+            return found
+    raise UnknownFieldError(f"container {name} not found")

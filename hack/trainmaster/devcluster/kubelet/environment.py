@@ -15,7 +15,13 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainmaster.devcluster.kubelet.downward import PodFacts, UnknownFieldError, field_value, resource_value
+from trainmaster.devcluster.kubelet.downward import (
+    PodFacts,
+    UnknownFieldError,
+    container_named,
+    field_value,
+    resource_value,
+)
 from trainmaster.devcluster.kubelet.problems import NotYetError
 from trainmaster.devcluster.resources import CONFIGMAPS, SECRETS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject
@@ -110,7 +116,8 @@ def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, look
         if reference := source.get("fieldRef"):
             return field_value(str(reference.get("fieldPath", "")), facts)
         if reference := source.get("resourceFieldRef"):
-            return resource_value(reference, _named(reference, container, facts.pod), facts)
+            named = reference.get("containerName")
+            return resource_value(reference, container_named(named, facts.pod) if named else container, facts)
     except UnknownFieldError as error:
         raise NotYetError(_CONFIG_ERROR, str(error)) from error
     for field, resource in (("configMapKeyRef", CONFIGMAPS), ("secretKeyRef", SECRETS)):
@@ -123,17 +130,6 @@ def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, look
                 raise NotYetError(_CONFIG_ERROR, f"couldn't find key {key} in {kind} {namespace}/{name}")
             return values.get(key)
     raise NotYetError(_CONFIG_ERROR, f"no supported source in valueFrom: {', '.join(sorted(source)) or 'it is empty'}")
-
-
-def _named(reference: JsonObject, container: JsonObject, pod: JsonObject) -> JsonObject:
-    """Give the container that a resource reference names: the current one unless it says otherwise."""
-    name = reference.get("containerName") or container["name"]
-    spec = pod["spec"]
-    for candidate in (*spec["containers"], *(spec.get("initContainers") or ())):
-        if candidate["name"] == name:
-            found: JsonObject = candidate
-            return found
-    raise UnknownFieldError(f"container {name} not found")
 
 
 def _find(resource: GroupResource, namespace: str, reference: JsonObject, lookup: Lookup) -> JsonObject | None:

@@ -1,7 +1,8 @@
 """The server's end of the supervisor: starts the child, sends it commands and delivers its reports.
 
 - Each launch is answered by `Started` and then `Exited`, or by one of `Unstartable` and `Exited`, exactly once.
-- When the supervisor dies, everything that it ran is dead too; it is reported as killed, and a new one is started.
+- When the supervisor dies, everything that it ran is dead too and is reported as killed. A new one is started, which gets
+  the launches that were not answered.
 - Closing, cancelling and dying all end every process.
 """
 
@@ -66,8 +67,9 @@ class ProcessSupervisor:
         self._on_report = on_report
         self._clock = clock
         self._input: asyncio.StreamWriter | None = None
-        self._waiting: list[bytes] = []
         self._active: set[str] = set()
+        self._unanswered: dict[str, list[bytes]] = {}
+        """Commands for launches that no report has come for: sent again if the supervisor dies."""
         self.pid: int | None = None
 
     def is_active(self, identity: str) -> bool:
@@ -77,6 +79,7 @@ class ProcessSupervisor:
     def launch(self, launch: Launch) -> None:
         """Start a process."""
         self._active.add(launch.identity)
+        self._unanswered[launch.identity] = []
         self._send(
             {
                 "op": "start",
@@ -118,9 +121,8 @@ class ProcessSupervisor:
             raise RuntimeError("the supervisor was started without pipes")
         self.pid = process.pid
         self._input = process.stdin
-        for line in self._waiting:
-            process.stdin.write(line)
-        self._waiting.clear()
+        for lines in self._unanswered.values():
+            process.stdin.writelines(lines)
         try:
             async for line in process.stdout:
                 self._deliver(orjson.loads(line))
@@ -132,13 +134,14 @@ class ProcessSupervisor:
 
     def _send(self, command: JsonObject) -> None:
         line = _encode(command)
-        if self._input is None:
-            self._waiting.append(line)
-        else:
+        if (unanswered := self._unanswered.get(command["id"])) is not None:
+            unanswered.append(line)
+        if self._input is not None:
             self._input.write(line)
 
     def _deliver(self, message: JsonObject) -> None:
         identity, at = message["id"], datetime.fromtimestamp(message["at"], UTC)
+        self._unanswered.pop(identity, None)
         report: Report
         if message["event"] == "started":
             report = Started(identity, at)
@@ -153,9 +156,9 @@ class ProcessSupervisor:
         self._on_report(report)
 
     def _lose_all(self) -> None:
-        lost, self._active = self._active, set()
-        self._waiting.clear()
-        for identity in sorted(lost):
+        lost = sorted(self._active - self._unanswered.keys())
+        self._active.difference_update(lost)
+        for identity in lost:
             self._on_report(Exited(identity, self._clock(), 137, 9, lost=True))
 
 

@@ -21,7 +21,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from trainmaster.devcluster.kubelet.downward import PodFacts, UnknownFieldError, field_value, resource_value
+from trainmaster.devcluster.kubelet.downward import (
+    PodFacts,
+    UnknownFieldError,
+    container_named,
+    field_value,
+    resource_value,
+)
 from trainmaster.devcluster.kubelet.environment import Lookup, decoded, expand
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
 from trainmaster.devcluster.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
@@ -167,18 +173,12 @@ class VolumeMounter:
                     text = field_value(str(reference.get("fieldPath", "")), self._facts)
                 else:
                     reference = item.get("resourceFieldRef") or {}
-                    text = resource_value(reference, self._container(reference.get("containerName")), self._facts)
+                    text = resource_value(
+                        reference, container_named(reference.get("containerName"), self._pod), self._facts
+                    )
             except UnknownFieldError as error:
                 raise ImpossibleError(_UNSUPPORTED, f"downward API file {item.get('path')!r}: {error}") from error
             yield File(item["path"], text.encode(), item.get("mode") or mode)
-
-    def _container(self, name: str | None) -> JsonObject:
-        spec = self._pod["spec"]
-        for container in (*spec["containers"], *(spec.get("initContainers") or ())):
-            if container["name"] == name:
-                found: JsonObject = container
-                return found
-        raise UnknownFieldError(f"container {name} not found")
 
 
 def claim_directory(claims: Path, claim: JsonObject) -> Path:

@@ -16,6 +16,25 @@ from trainmaster.runtime.jsontree import JsonObject
 ListType: TypeAlias = Literal["atomic", "set", "map"]
 MapType: TypeAlias = Literal["granular", "atomic"]
 
+_VALUE_KEYWORDS = frozenset(
+    {
+        "allOf",
+        "anyOf",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxLength",
+        "maximum",
+        "minLength",
+        "minimum",
+        "multipleOf",
+        "not",
+        "oneOf",
+        "pattern",
+    }
+)
+
 ABSENT: Final = object()
 """What `Node.default_value` holds where a schema gives no default; null is a value like any other."""
 
@@ -29,6 +48,7 @@ class Node:
         "_defaults",
         "_items",
         "_values",
+        "constrained",
         "default_value",
         "definitions",
         "embedded_resource",
@@ -68,6 +88,8 @@ class Node:
             or raw.get("additionalProperties") is True
             or not (self.types or self.properties or "additionalProperties" in raw)
         )
+        # Most scalars are only typed: validating looks no further at these.
+        self.constrained: bool = not raw.keys().isdisjoint(_VALUE_KEYWORDS)
         self.default_value: Any = raw.get("default", ABSENT)
         self.list_type: ListType = cast("ListType", raw.get("x-kubernetes-list-type", "atomic"))
         self.map_keys: tuple[str, ...] = tuple(raw.get("x-kubernetes-list-map-keys", ()))

@@ -54,6 +54,8 @@ def next_status(
             _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
     if problem is not None and not _finished(conditions):
         set_condition(conditions, problem.condition(), now=now)
+        # Last, because the State column shows the last condition.
+        conditions.sort(key=lambda condition: bool(condition["type"] == BLOCKED))
     else:
         remove_condition(conditions, BLOCKED)
     _put(following, "conditions", conditions)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from trainmaster.devcluster.controllers.job.counting import (
     Tally,
@@ -74,7 +75,7 @@ def staff(
         staffing.postpone(pause)
     elif is_indexed(job):
         taken = {valid_index(job, pod) for pod in [*active, *leaving]}
-        staffing.create = [NewPod(index) for index in _pending(job, tally, taken, limit=missing)]
+        staffing.create = [NewPod(index) for index in islice(_pending(job, tally, taken), missing)]
     else:
         staffing.create = [NewPod()] * missing
     return staffing
@@ -106,15 +107,11 @@ def _surplus_of_indexes(job: JsonObject, active: Sequence[JsonObject]) -> list[J
     return surplus
 
 
-def _pending(job: JsonObject, tally: Tally, taken: set[int | None], *, limit: int) -> list[int]:
-    """Return the lowest indexes that still have to run."""
-    pending: list[int] = []
+def _pending(job: JsonObject, tally: Tally, taken: set[int | None]) -> Iterator[int]:
+    """Yield the indexes that still have to run, lowest first."""
     for index in range(job["spec"].get("completions", 0)):
-        if len(pending) == limit:
-            break
         if index not in taken and index not in tally.completed and index not in tally.failed_indexes:
-            pending.append(index)
-    return pending
+            yield index
 
 
 def _pause(job: JsonObject, pods: Sequence[JsonObject], *, settings: ControllerSettings, now: datetime) -> float:
@@ -154,7 +151,7 @@ def _replace_by_index(
     for pod in sorted(pods, key=predecessors_of):
         if is_failed(job, pod):
             latest[valid_index(job, pod)] = pod
-    for index in _pending(job, tally, taken, limit=job["spec"].get("completions", 0)):
+    for index in _pending(job, tally, taken):
         if len(staffing.create) == missing:
             return
         last = latest.get(index)

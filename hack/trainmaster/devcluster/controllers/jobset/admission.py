@@ -18,12 +18,10 @@ def admission_of(registry: Registry) -> AdmissionHook:
     """Return the hook; it needs the registry for the schema of the JobSets that are served at the time of a request."""
 
     def admit(operation: Operation, obj: JsonObject, old: JsonObject | None) -> JsonObject:
+        apply_defaults(obj)
         schema = registry.get(JOBSETS).schema
         if "spec" not in obj or (schema is not None and schema.validate(obj)):
-            return (
-                obj  # malformed: the API refuses it next, and says what is wrong better than rules on its content could
-            )
-        apply_defaults(obj)
+            return obj  # malformed: the API refuses it next, and says what is wrong better than the rules below could
         problems = validate_new(obj) if operation == "CREATE" or old is None else validate_change(obj, old)
         if problems:
             refusal = errors.invalid(JOBSETS.group, "JobSet", obj["metadata"].get("name", ""), problems)

@@ -51,7 +51,16 @@ METADATA: Final = Schema.compile(
 
 
 class ApplyInvalid(ValueError):
-    """An applied object whose lists have elements that cannot be told apart; the message says where."""
+    """An applied list whose elements cannot be told apart; `path` says which one, `text` why."""
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(f"{path}: {text}")
+        self.text = text
+        self.path = path
+
+    def under(self, element: str) -> ApplyInvalid:
+        """Return the same error, seen from one path element further up."""
+        return ApplyInvalid(self.text, readable(element) + self.path)
 
 
 def shape(value: Any, schema: Schema) -> Shape:

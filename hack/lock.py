@@ -1,0 +1,106 @@
+"""Pin everything that the Makefile installs, in hack/requirements; `--check` compares the pins with pyproject.toml.
+
+    runtime.txt    what `trainmaster` needs, and hatchling, which builds it
+    dev.txt        for `make test`, `make check`, `make generate` and `make lock`
+    examples.txt   what the scripts in examples/ import, apart from PyTorch
+    torch.txt      PyTorch, and what it needs
+
+Each file pins versions and the hashes of all their files, so that it serves every platform, and agrees with the ones
+above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU build is another file
+than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing.
+
+Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "hack/requirements"
+GROUPS = {"dev": ("test", "check", "generate", "lock"), "examples": ("examples",), "torch": ("torch",)}
+"""Dependency groups of pyproject.toml by lock file; runtime.txt comes from the project's dependencies."""
+
+_UNHASHED = {"torch"}
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
+_LOCAL_VERSION = re.compile(r"^(torch==[^\s+]+)\+\S+", re.MULTILINE)
+
+
+def wanted() -> dict[str, list[str]]:
+    """Return the requirements of each lock file, as pyproject.toml states them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = project["dependency-groups"]
+    requirements = {"runtime": [*project["project"]["dependencies"], *project["build-system"]["requires"]]}
+    for lock, names in GROUPS.items():
+        requirements[lock] = [requirement for name in names for requirement in groups[name]]
+    return requirements
+
+
+def compile_locks(*, upgrade: bool) -> None:
+    """Write all lock files. The work is done in an empty directory, so that no path of this machine gets into them."""
+    LOCKS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        constraints: list[str] = []
+        for lock, requirements in wanted().items():
+            lines = [*(f"-c {name}.txt" for name in constraints), *requirements]
+            (work / f"{lock}.in").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            output = work / f"{lock}.txt"
+            if (LOCKS / output.name).exists():
+                shutil.copy(LOCKS / output.name, output)
+            _compile(lock, work, upgrade=upgrade)
+            # The pin is the release; pip picks the build that the machine's indexes offer.
+            output.write_text(_LOCAL_VERSION.sub(r"\1", output.read_text(encoding="utf-8")), encoding="utf-8")
+            shutil.copy(output, LOCKS / output.name)
+            constraints.append(lock)
+
+
+def _compile(lock: str, work: Path, *, upgrade: bool) -> None:
+    command = [sys.executable, "-m", "piptools", "compile", "--quiet", "--strip-extras", "--allow-unsafe"]
+    command += ["--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--annotation-style=line"]
+    command += [] if lock in _UNHASHED else ["--generate-hashes"]
+    command += ["--upgrade"] if upgrade else []
+    environment = os.environ | {"CUSTOM_COMPILE_COMMAND": "make lock"}
+    subprocess.run([*command, f"--output-file={lock}.txt", f"{lock}.in"], cwd=work, env=environment, check=True)
+
+
+def problems() -> list[str]:
+    """Return what pyproject.toml asks for and the lock files do not give."""
+    found = []
+    for lock, requirements in wanted().items():
+        path = LOCKS / f"{lock}.txt"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        pins = {canonicalize_name(name): version for name, version in _PIN.findall(text)}
+        for requirement in map(Requirement, requirements):
+            version = pins.get(canonicalize_name(requirement.name))
+            if version is None or version not in requirement.specifier:
+                found.append(f"{path.relative_to(ROOT)}: {requirement} is not met; run `make lock`")
+    return found
+
+
+def main() -> int:
+    """Run the command; the exit status is 1 if --check finds a difference."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a requirement is not pinned")
+    parser.add_argument("--upgrade", action="store_true", help="move every pin to the newest version")
+    arguments = parser.parse_args()
+    if not arguments.check:
+        compile_locks(upgrade=arguments.upgrade)
+    found = problems()
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

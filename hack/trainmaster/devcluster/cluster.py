@@ -1,0 +1,270 @@
+"""The embedded cluster in one process: store, API server and the parts that were asked for.
+
+Guarantees:
+- After `start` the API answers, all definitions are established and every part runs; after `stop` nothing runs, no pod
+  either. The journal outlives both, so the next start finds every object that was acknowledged.
+- It listens on the loopback interface only, with TLS, and needs the token of the state directory.
+- A part that fails is not hidden: `failure` ends with its error.
+- Without parts it is a bare API server that serves the built-in kinds and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import structlog
+
+from trainmaster.devcluster.api import Api, seed
+from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.controllers.jobset.controller import JobSetController
+from trainmaster.devcluster.controllers.namespaces import NamespaceController
+from trainmaster.devcluster.controllers.running import Controller
+from trainmaster.devcluster.controllers.scheduler import Scheduler
+from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
+from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.http.server import HttpServer
+from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kubeconfig import write_kubeconfig
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.parts import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
+from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.parts.manager import Manager
+from trainmaster.devcluster.state import ClusterRecord, StateDirectory, StateError
+from trainmaster.devcluster.store import Journal, JournalError, Store
+from trainmaster.runtime.version import __version__
+
+HOST = "127.0.0.1"
+NODE_NAME = "trainmaster"
+
+# The port of a real cluster if it is free; neighbours of it for further clusters on the same machine; else any.
+_FIRST_PORT, _NEIGHBOURS = 6443, 20
+
+_log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """What can be chosen about a cluster."""
+
+    state: StateDirectory
+    port: int | None = None
+    """None: the port that this cluster had before, or a free one."""
+
+    parts: frozenset[str] = frozenset(PARTS)
+    token: str | None = None
+    kubeconfig: Path | None = None
+    """Where to write the kubeconfig; None: into the state directory."""
+
+    manager_config: Path | None = None
+    controllers: ControllerSettings = ControllerSettings()
+
+
+class Cluster:
+    """One embedded cluster; an async context manager."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._state = settings.state
+        self._stack = ExitStack()
+        self._http: HttpServer | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._record: ClusterRecord | None = None
+        self._api: Api | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    @property
+    def record(self) -> ClusterRecord:
+        """What the running cluster tells about itself."""
+        return _started(self._record)
+
+    @property
+    def api(self) -> Api:
+        """The API in this process."""
+        return _started(self._api)
+
+    async def start(self) -> None:
+        """Start the server, then the parts.
+
+        Raises:
+            StateError: The state directory or the port cannot be used.
+        """
+        settings, state = self._settings, self._state
+        self._stack.enter_context(state.hold())
+        before = state.read_record()
+        token = state.ensure_token(settings.token)
+        certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
+        api = self._open_api()
+        await seed(api)
+        controllers = self._controllers(api, certificates)
+        kubelet, port = await self._serve(api, certificates, token, _ports(settings.port, before))
+        kubeconfig = (settings.kubeconfig or state.kubeconfig).absolute()
+        server = _url(port)
+        write_kubeconfig(kubeconfig, server=server, authority_pem=certificates.authority_pem, token=token)
+        if kubeconfig != state.kubeconfig:
+            # Ours too: the manager reads it, and `trainmaster run` looks for it.
+            write_kubeconfig(state.kubeconfig, server=server, authority_pem=certificates.authority_pem, token=token)
+        await install_definitions(api, self._definitions())
+        for name, controller in controllers.items():
+            self._run(name, controller.run())
+        if KUBELET in settings.parts:
+            self._run(KUBELET, kubelet.run())
+        if MANAGER in settings.parts:
+            self._run(MANAGER, self._manager().run())
+        self._api = api
+        self._record = ClusterRecord(
+            version=__version__,
+            pid=os.getpid(),
+            port=port,
+            server=server,
+            kubeconfig=str(kubeconfig),
+            parts=tuple(part for part in PARTS if part in settings.parts),
+        )
+        state.write_record(self._record)
+        _log.info("cluster is ready", server=server, parts=",".join(self._record.parts))
+
+    async def failure(self) -> None:
+        """Wait until a part fails, and raise its error."""
+        if not self._tasks:
+            await asyncio.Event().wait()
+        done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+            raise RuntimeError(f"the part {task.get_name()} of the cluster ended by itself")
+
+    async def stop(self) -> None:
+        """Stop everything: the manager first, while the API still answers it; the store last."""
+        for name in (MANAGER, *self._tasks.keys() - {MANAGER}):
+            if task := self._tasks.get(name):
+                task.cancel()
+                if name == MANAGER:
+                    await asyncio.wait([task])
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+        if self._http is not None:
+            await self._http.stop()
+        self._stack.close()
+
+    def _open_api(self) -> Api:
+        try:
+            journal = Journal(self._state.journal)
+            self._stack.callback(journal.close)
+            store = Store(journal=journal)
+        except JournalError as error:
+            raise StateError(str(error)) from error
+        except OSError as error:
+            raise StateError(f"cannot use {self._state.journal}: {error.strerror or error}; make it writable") from error
+        self._stack.callback(store.close)
+        return Api(store, builtin_registry())
+
+    async def _serve(
+        self, api: Api, certificates: ServerCertificates, token: str, ports: Iterable[int]
+    ) -> tuple[Kubelet, int]:
+        """Start the server on the first port that can be had."""
+        for port in ports:
+            kubelet = Kubelet(
+                api,
+                node_name=NODE_NAME,
+                state_dir=self._state.kubelet,
+                server_url=_url(port),
+                clock=api.clock,
+            )
+            self._http = HttpServer(
+                api,
+                api.registry,
+                token=token,
+                ssl_context=certificates.server_context(),
+                log_source=kubelet.logs if KUBELET in self._settings.parts else None,
+            )
+            try:
+                return kubelet, await self._http.start(HOST, port)
+            except OSError as error:
+                if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                    raise
+                reason = os.strerror(error.errno)
+        raise StateError(
+            f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for a free one"
+        )
+
+    def _controllers(self, api: Api, certificates: ServerCertificates) -> dict[str, Controller]:
+        parts, settings = self._settings.parts, self._settings.controllers
+        controllers: dict[str, Controller] = {}
+        if CONTROLLERS in parts:
+            root_ca = certificates.authority_pem.decode("ascii")
+            controllers |= {
+                "jobset": JobSetController(api, settings=settings),
+                "job": JobController(api, settings=settings),
+                "scheduler": Scheduler(api, settings=settings),
+                "serviceaccounts": ServiceAccountController(api, settings=settings, root_ca=root_ca),
+            }
+        if GARBAGE_COLLECTION in parts:
+            controllers |= {
+                "garbage-collection": GarbageCollector(api, settings=settings),
+                "namespaces": NamespaceController(api, settings=settings),
+            }
+        return controllers
+
+    def _definitions(self) -> tuple[str, ...]:
+        parts = self._settings.parts
+        return (JOBSET_DEFINITIONS if CONTROLLERS in parts else ()) + (TRAINER_DEFINITIONS if MANAGER in parts else ())
+
+    def _manager(self) -> Manager:
+        return Manager(
+            kubeconfig=self._state.kubeconfig,
+            log=self._state.manager_log,
+            configuration=self._settings.manager_config,
+            default_configuration=self._state.manager_config,
+        )
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = asyncio.create_task(work, name=name)
+
+
+def _ports(wanted: int | None, before: ClusterRecord | None) -> Iterator[int]:
+    """Yield the ports to try, the best one first."""
+    if wanted:
+        yield wanted
+        return
+    if before is not None:
+        yield before.port
+    yield from range(_FIRST_PORT, _FIRST_PORT + _NEIGHBOURS)
+    yield from (_free_port() for _ in range(_NEIGHBOURS))
+
+
+def _free_port() -> int:
+    """Let the operating system choose; somebody else may be faster to use it, which is why there are several tries."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _url(port: int) -> str:
+    return f"https://{HOST}:{port}"
+
+
+def _started(value: _T | None) -> _T:
+    if value is None:
+        raise RuntimeError("the cluster was not started; use it inside `async with Cluster(...)`")
+    return value

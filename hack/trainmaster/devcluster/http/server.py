@@ -1,0 +1,129 @@
+"""The HTTP server of the embedded cluster.
+
+Guarantees:
+- `start` returns when the port answers; `stop` ends every watch in an orderly way and returns when nothing runs;
+- no request is handled before it was authenticated;
+- a client that disconnects cancels what was done for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from trainmaster.devcluster.api import Api
+from trainmaster.devcluster.api.logs import LogSource
+from trainmaster.devcluster.http.answering import answer_errors, page_not_found
+from trainmaster.devcluster.http.authentication import Authenticator
+from trainmaster.devcluster.http.bodies import MAX_BODY_BYTES
+from trainmaster.devcluster.http.discovery import Discovery
+from trainmaster.devcluster.http.dispatching import Dispatcher
+from trainmaster.devcluster.http.information import Information
+from trainmaster.devcluster.http.openapi import OpenApi
+from trainmaster.devcluster.http.reading import Reader
+from trainmaster.devcluster.http.reviews import REVIEWS, Reviewer
+from trainmaster.devcluster.http.watching import Watcher, WatchTiming
+from trainmaster.devcluster.http.writing import Writer
+from trainmaster.devcluster.kinds import Registry
+from trainmaster.runtime.version import __version__
+
+# Selectors travel in the URL; client libraries write long ones.
+_MAX_LINE = 64 * 1024
+# Handlers that are still busy at a stop get this many seconds; watches do not need them.
+_SHUTDOWN_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTiming:
+    """How long things take, in seconds; tests shorten them."""
+
+    watch: WatchTiming = field(default_factory=WatchTiming)
+    freshness_wait: float = 3.0
+    """How long a reader may wait for a resource version that is not there yet."""
+
+
+class HttpServer:
+    """Serves one `Api` over HTTP, or HTTPS with an SSL context; clients need `token`."""
+
+    def __init__(
+        self,
+        api: Api,
+        registry: Registry,
+        *,
+        token: str,
+        ssl_context: ssl.SSLContext | None = None,
+        log_source: LogSource | None = None,
+        timing: ServerTiming | None = None,
+    ) -> None:
+        timing = timing or ServerTiming()
+        self._ssl_context = ssl_context
+        self._runner: web.AppRunner | None = None
+        self._watcher = Watcher(api, timing.watch)
+        authenticator = Authenticator(token)
+        information = Information(
+            Discovery(registry, virtual=REVIEWS),
+            OpenApi(registry, version=__version__),
+            ready=lambda: not self._watcher.stopped,
+        )
+        dispatcher = Dispatcher(
+            api,
+            reader=Reader(api, freshness_wait=timing.freshness_wait),
+            writer=Writer(api),
+            watcher=self._watcher,
+            reviewer=Reviewer(authenticator),
+            log_source=log_source,
+        )
+        self._app = web.Application(
+            middlewares=[answer_errors, _authentication(authenticator)], client_max_size=MAX_BODY_BYTES
+        )
+        self._app.add_routes(
+            [
+                *information.routes(),
+                web.route("*", "/api/{path:.+}", dispatcher.handle),
+                web.route("*", "/apis/{path:.+}", dispatcher.handle),
+                web.route("*", "/{path:.*}", _unknown_path),
+            ]
+        )
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen, and return the port; port 0 takes a free one."""
+        if self._runner is not None:
+            raise RuntimeError("the server was started already; make another one to serve again")
+        self._runner = web.AppRunner(
+            self._app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_TIMEOUT,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_LINE,
+        )
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, ssl_context=self._ssl_context).start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening, end the streams and wait for the handlers; stopping twice is harmless."""
+        if self._runner is None:
+            return
+        self._watcher.stop()
+        await self._runner.cleanup()
+
+
+def _authentication(authenticator: Authenticator) -> Middleware:
+    @web.middleware
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        authenticator.authenticate(path=request.path, authorization=request.headers.get("Authorization", ""))
+        return await handler(request)
+
+    return authenticate
+
+
+async def _unknown_path(_request: web.Request) -> web.StreamResponse:
+    return page_not_found()

@@ -1,0 +1,69 @@
+"""An API server for tests: everything but controllers and kubelet, in memory, on a free port, gone with its context."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from trainmaster.devcluster.api import Api, seed
+from trainmaster.devcluster.api.logs import LogSource
+from trainmaster.devcluster.certificates import ensure_certificates
+from trainmaster.devcluster.http.server import HttpServer, ServerTiming
+from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.kubeconfig import write_kubeconfig
+from trainmaster.devcluster.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """A running API server and what a client needs to reach it."""
+
+    api: Api
+    server: HttpServer
+    url: str
+    token: str
+    authority: Path
+    kubeconfig: Path
+
+    def session(self, **options: Any) -> aiohttp.ClientSession:
+        """Open an authenticated session whose paths are relative to the server."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        options.setdefault("headers", {"Authorization": f"Bearer {self.token}"})
+        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(ssl=context), **options)
+
+
+@asynccontextmanager
+async def serve_api(
+    directory: Path, *, log_source: LogSource | None = None, timing: ServerTiming | None = None
+) -> AsyncIterator[ServedApi]:
+    """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
+    registry = builtin_registry()
+    store = Store()
+    api = Api(store, registry)
+    await seed(api)
+    certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))
+    token = secrets.token_urlsafe(16)
+    server = HttpServer(
+        api,
+        registry,
+        token=token,
+        ssl_context=certificates.server_context(),
+        log_source=log_source,
+        timing=timing,
+    )
+    url = f"https://127.0.0.1:{await server.start()}"
+    kubeconfig = directory / "kubeconfig"
+    write_kubeconfig(kubeconfig, server=url, authority_pem=certificates.authority_pem, token=token)
+    try:
+        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig)
+    finally:
+        await server.stop()
+        store.close()

@@ -1,0 +1,138 @@
+"""The status of a TrainJob, as a function of what was observed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from support.objects import trainjob_object
+
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
+from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.statuses import next_status, status_patch
+from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.extension import StatusReport
+from trainmaster.runtime.jsontree import JsonObject
+
+NOW = "2026-01-01T00:10:00Z"
+SUSPENDED = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "Suspended",
+    "message": "TrainJob is suspended",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+COMPLETE = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "AllJobsCompleted",
+    "message": "jobset completed successfully",
+    "lastTransitionTime": "2026-01-01T00:05:00Z",
+}
+BLOCKED = Problem("RuntimeNotFound", "nowhere")
+
+
+def follow(status: JsonObject, *, suspend: bool = False, **arguments: Any) -> JsonObject:
+    job = parse_trainjob(trainjob_object(suspend=suspend, status=status))
+    defaults: dict[str, Any] = {
+        "report": None,
+        "problem": None,
+        "deadline_exceeded": False,
+        "unsupported_runtime": None,
+        "now": NOW,
+    }
+    return next_status(job, status, **(defaults | arguments))
+
+
+def types(status: JsonObject) -> list[tuple[str, str]]:
+    return [(condition["type"], condition["status"]) for condition in status.get("conditions", [])]
+
+
+def test_a_running_job_that_was_never_suspended_has_no_condition() -> None:
+    """The Kubeflow SDK takes a job without conditions to be running."""
+    assert follow({}) == {}
+
+
+def test_timeline_of_suspend_resume_complete() -> None:
+    status = follow({}, suspend=True)
+    assert types(status) == [("Suspended", "True")]
+    status = follow(status)
+    assert types(status) == [("Suspended", "False")]
+    assert status["conditions"][0]["reason"] == "Resumed"
+    status = follow(status, report=StatusReport(conditions=[COMPLETE], jobs_status=[]))
+    assert types(status) == [("Suspended", "False"), ("Complete", "True")]
+    assert status["conditions"][1] == COMPLETE
+
+
+def test_time_of_a_condition_moves_only_when_it_flips() -> None:
+    assert follow({"conditions": [SUSPENDED]}, suspend=True) == {"conditions": [SUSPENDED]}
+
+
+def test_jobs_status_follows_and_disappears_with_the_workloads() -> None:
+    entry = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
+    status = follow({}, report=StatusReport(jobs_status=[entry]))
+    assert status == {"jobsStatus": [entry]}
+    assert follow(status, report=StatusReport(jobs_status=[])) == {}
+    assert follow(status, report=None) == status
+
+
+def test_the_first_end_counts() -> None:
+    failed = follow({}, deadline_exceeded=True)
+    assert failed["conditions"][0]["reason"] == "DeadlineExceeded"
+    assert follow(failed, report=StatusReport(conditions=[COMPLETE])) == failed
+    complete = {"conditions": [COMPLETE]}
+    assert follow(complete, deadline_exceeded=True) == complete
+
+
+def test_b1_an_unsupported_runtime_fails_the_job() -> None:
+    """B1: the original panicked for ever and never stored the condition."""
+    (condition,) = follow({}, unsupported_runtime="Pod.v1")["conditions"]
+    assert (condition["type"], condition["reason"]) == ("Failed", "TrainingRuntimeNotSupported")
+    assert condition["message"] == "unsupported runtime: Pod.v1"
+
+
+def test_u5_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
+    status = follow({}, problem=BLOCKED)
+    assert types(status) == [("Blocked", "True")]
+    assert status["conditions"][0]["message"] == "nowhere"
+    assert follow(status, problem=None) == {}
+
+
+def test_a_finished_job_is_not_blocked() -> None:
+    complete = {"conditions": [COMPLETE]}
+    assert follow(complete, problem=BLOCKED) == complete
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, None),
+        ({}, {"conditions": [1]}, {"status": {"conditions": [1]}}),
+        ({"conditions": [1], "jobsStatus": [2]}, {"conditions": [1]}, {"status": {"jobsStatus": None}}),
+        ({"conditions": [1]}, {}, {"status": None}),
+    ],
+)
+def test_the_patch_holds_only_what_changed(old: JsonObject, new: JsonObject, patch: JsonObject | None) -> None:
+    assert status_patch(old, new) == patch
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({}, {}, None),
+        ({"activeDeadlineSeconds": 60}, {}, -540.0),
+        ({"activeDeadlineSeconds": 900}, {}, 300.0),
+        ({"activeDeadlineSeconds": 60, "suspend": True}, {}, None),
+        ({"activeDeadlineSeconds": 60}, {"conditions": [COMPLETE]}, None),
+        ({"activeDeadlineSeconds": 60}, {"conditions": [SUSPENDED]}, 60.0),
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30Z"}]},
+            30.0,
+        ),
+    ],
+)
+def test_seconds_to_the_deadline(spec: JsonObject, status: JsonObject, expected: float | None) -> None:
+    job = parse_trainjob(trainjob_object(status=status, **spec))
+    assert seconds_left(job, datetime(2026, 1, 1, 0, 10, tzinfo=UTC)) == expected

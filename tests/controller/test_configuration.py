@@ -1,0 +1,100 @@
+"""The configuration file: what is read, and every error as it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration, seconds
+
+HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+
+SHIPPED = (
+    HEAD
+    + """
+webhook: {port: 9443}
+metrics: {bindAddress: ":8443", secureServing: true}
+health: {healthProbeBindAddress: ":8081", readinessEndpointName: readyz, livenessEndpointName: healthz}
+leaderElection:
+  leaderElect: true
+  resourceName: trainer.kubeflow.org
+  resourceNamespace: ""
+  leaseDuration: 15s
+  renewDeadline: 10s
+  retryPeriod: 2s
+controller:
+  groupKindConcurrency:
+    TrainJob.trainer.kubeflow.org: 5
+    TrainingRuntime.trainer.kubeflow.org: 1
+certManagement: {enable: true, webhookServiceName: a, webhookSecretName: b}
+clientConnection: {qps: 50, burst: 100}
+statusServer: {port: 10443, qps: 5, burst: 10}
+"""
+)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_the_defaults_apply() -> None:
+    assert load_configuration(None) == Configuration()
+    assert Configuration().leader_election is None
+
+
+def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path) -> None:
+    configuration = load_configuration(write(tmp_path, SHIPPED))
+    assert configuration.controller.group_kind_concurrency["TrainJob.trainer.kubeflow.org"] == 5
+    assert configuration.leader_election is not None
+    assert configuration.leader_election.leader_elect
+
+
+def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
+    """B31: the original left the other durations at zero and refused to start."""
+    configuration = load_configuration(write(tmp_path, HEAD + "leaderElection: {leaderElect: true}\n"))
+    assert configuration.leader_election is not None
+    assert seconds(configuration.leader_election.lease_duration) == 15
+    assert configuration.leader_election.resource_name == "trainer.kubeflow.org"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration"),
+        ("kind: Configuration\n", "apiVersion must be 'config.trainer.kubeflow.org/v1alpha1', not None"),
+        (HEAD + "a: [", "did not find expected node content at line"),
+        (HEAD + "kind: Configuration\n", 'key "kind" is already set'),
+        (HEAD + "webhok: {}\n", "webhok: unknown field"),
+        (HEAD + "webhook: {port: 70000}\n", "webhook.port: must be less than or equal to 65535, got 70000"),
+        (HEAD + "webhook: {port: '9443'}\n", "webhook.port: must be a valid integer, got '9443'"),
+        (
+            HEAD + "controller: {groupKindConcurrency: {TrainJob.trainer.kubeflow.org: 0}}\n",
+            "controller.groupKindConcurrency.TrainJob.trainer.kubeflow.org: must be greater than or equal to 1, got 0",
+        ),
+        (HEAD + "leaderElection: {leaseDuration: soon}\n", "leaderElection.leaseDuration: must "),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_configuration(write(tmp_path, text))
+    assert message in str(caught.value)
+    assert "config.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"webhook\.port.*statusServer\.burst"):
+        load_configuration(write(tmp_path, HEAD + "webhook: {port: 0}\nstatusServer: {burst: -1}\n"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"failed to read config file: .*none\.yaml: .*No such file"):
+        load_configuration(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400)])
+def test_go_durations(text: str, expected: float) -> None:
+    assert seconds(text) == expected

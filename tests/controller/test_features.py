@@ -1,0 +1,38 @@
+"""Feature gates."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.controller import features
+from trainmaster.controller.features import Feature, UnknownFeature, enabled_features, parse_feature_gates
+
+
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)})
+
+
+def test_the_command_line_form() -> None:
+    assert parse_feature_gates("A=true, B=False,") == {"A": True, "B": False}
+
+
+@pytest.mark.parametrize("text", ["A", "A=1", "A=yes"])
+def test_a_value_must_be_true_or_false(text: str) -> None:
+    with pytest.raises(UnknownFeature, match="write it as Name=true or Name=false"):
+        parse_feature_gates(text)
+
+
+@pytest.mark.usefixtures("gates")
+def test_later_sources_win() -> None:
+    assert enabled_features({"New": True}, {"New": False}) == {"New": False, "Old": True}
+
+
+@pytest.mark.usefixtures("gates")
+def test_a_stage_switches_its_gates_but_not_those_named() -> None:
+    assert enabled_features({"AllAlpha": True, "AllBeta": False, "Old": True}) == {"New": True, "Old": True}
+
+
+def test_an_unknown_gate_is_an_error() -> None:
+    with pytest.raises(UnknownFeature, match="unknown feature gate 'Nwe'; known are: "):
+        enabled_features({"Nwe": True})

@@ -1,0 +1,202 @@
+"""The life of custom resource definitions."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainmaster.devcluster.api import Api
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.resources import CRDS, JOBSETS, NAMESPACES, TRAINJOBS, GroupResource
+from trainmaster.devcluster.store import Journal, Store
+from trainmaster.runtime.jsontree import copy_tree
+
+WIDGETS = GroupResource("example.com", "widgets")
+
+
+def widget(name: str = "w", **metadata: Any) -> dict[str, Any]:
+    head = {"apiVersion": "example.com/v1", "kind": "Widget"}
+    return {**head, "metadata": {"name": name, **metadata}, "spec": {"size": 1}}
+
+
+def conditions(crd: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in crd["status"]["conditions"]}
+
+
+async def test_a_definition_is_established_and_served_at_once(api: Api, define: Any) -> None:
+    before = api.registry.revision
+    made = await define()
+    assert conditions(made) == {
+        "NamesAccepted": ("True", "NoConflicts"),
+        "Established": ("True", "InitialNamesAccepted"),
+    }
+    assert made["status"]["storedVersions"] == ["v1"]
+    assert made["status"]["acceptedNames"]["listKind"] == "WidgetList"
+    kind = api.registry.find("example.com", "v1", "widgets")
+    assert kind is not None
+    assert (kind.singular, kind.custom, kind.has_status) == ("widget", True, True)
+    assert [column.name for column in kind.columns] == ["Name", "Age"]
+    assert api.registry.revision > before
+
+
+async def test_names_that_clash_are_not_served_until_they_are_free(api: Api, define: Any) -> None:
+    await define()
+    other = await define(plural="gadgets", kind="Widget")
+    assert conditions(other) == {
+        "NamesAccepted": ("False", "SingularConflict"),
+        "Established": ("False", "NotAccepted"),
+    }
+    assert not api.registry.serves(GroupResource("example.com", "gadgets"))
+    await api.delete(CRDS, None, "widgets.example.com")
+    assert conditions(api.get(CRDS, None, "gadgets.example.com"))["Established"][0] == "True"
+    assert api.registry.serves(GroupResource("example.com", "gadgets"))
+
+
+async def test_a_change_replaces_the_kind(api: Api, define: Any) -> None:
+    crd = copy_tree(await define())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["color"] = {
+        "type": "string"
+    }
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"}
+    ]
+    stored = await api.update(CRDS, crd)
+    assert stored["metadata"]["generation"] == 2
+    obj = widget()
+    obj["spec"]["color"] = "red"
+    assert (await api.create(WIDGETS, obj, namespace="default"))["spec"]["color"] == "red"
+    assert [column.name for column in api.registry.get(WIDGETS).columns] == ["Name", "Size"]
+
+
+async def test_deleting_a_definition_deletes_its_objects_and_ends_watches(api: Api, define: Any) -> None:
+    await define()
+    await api.create(WIDGETS, widget(), namespace="default")
+    watch = api.watch(WIDGETS, since=api.revision)
+    _, gone = await api.delete(CRDS, None, "widgets.example.com")
+    assert gone
+    assert not api.registry.serves(WIDGETS)
+    assert [event.type async for event in watch] in ([], ["DELETED"])
+    with pytest.raises(StatusError) as caught:
+        api.list(WIDGETS)
+    assert caught.value.code == 404
+
+
+async def test_a_definition_waits_for_objects_with_finalizers(api: Api, define: Any) -> None:
+    await define()
+    await api.create(WIDGETS, widget(finalizers=["example.com/x"]), namespace="default")
+    marked, gone = await api.delete(CRDS, None, "widgets.example.com")
+    assert not gone
+    assert conditions(marked)["Terminating"] == ("True", "InstanceDeletionInProgress")
+    with pytest.raises(StatusError, match="create not allowed while custom resource definition is terminating"):
+        await api.create(WIDGETS, widget("v"), namespace="default")
+    held = copy_tree(api.get(WIDGETS, "default", "w"))
+    assert "deletionTimestamp" in held["metadata"]
+    held["metadata"]["finalizers"] = []
+    await api.update(WIDGETS, held, namespace="default")
+    assert api.list(CRDS)[0] == []
+    assert not api.registry.serves(WIDGETS)
+
+
+async def test_definitions_are_served_again_after_a_restart(tmp_path: Path, define: Any) -> None:
+    crd = await define()
+    store = Store(journal=Journal(tmp_path / "journal"))
+    first = Api(store, builtin_registry())
+    await first.create(NAMESPACES, {"metadata": {"name": "default"}})
+    await first.create(CRDS, crd)
+    await first.create(WIDGETS, widget(), namespace="default")
+    store.close()
+    store = Store(journal=Journal(tmp_path / "journal"))
+    again = Api(store, builtin_registry())
+    assert again.get(WIDGETS, "default", "w")["spec"]["mode"] == "fast"
+    store.close()
+
+
+def _no_storage(crd: dict[str, Any]) -> None:
+    crd["spec"]["versions"][0]["storage"] = False
+
+
+def _no_schema(crd: dict[str, Any]) -> None:
+    del crd["spec"]["versions"][0]["schema"]
+
+
+def _bad_name(crd: dict[str, Any]) -> None:
+    crd["metadata"]["name"] = "other.example.com"
+
+
+def _bad_path(crd: dict[str, Any]) -> None:
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [{"name": "X", "type": "string", "jsonPath": ".a[?("}]
+
+
+def _two_versions(crd: dict[str, Any]) -> None:
+    crd["spec"]["versions"].append({**crd["spec"]["versions"][0], "name": "v2", "storage": False})
+
+
+def _webhook(crd: dict[str, Any]) -> None:
+    crd["spec"]["conversion"] = {"strategy": "Webhook"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        (_no_storage, 422, "must have exactly one version marked as storage version"),
+        (_no_schema, 422, "spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required"),
+        (_bad_name, 422, 'must be spec.names.plural+"."+spec.group'),
+        (_bad_path, 422, "spec.versions: Invalid value"),
+        (_two_versions, 501, "several served versions"),
+        (_webhook, 501, "conversion webhooks"),
+    ],
+)
+async def test_definitions_that_cannot_be_served_are_refused(
+    api: Api, define: Any, change: Any, code: int, text: str
+) -> None:
+    crd = copy_tree(await define())
+    await api.delete(CRDS, None, "widgets.example.com")
+    for field in ("status", "metadata"):
+        del crd[field]
+    crd["metadata"] = {"name": "widgets.example.com"}
+    change(crd)
+    with pytest.raises(StatusError) as caught:
+        await api.create(CRDS, crd)
+    assert caught.value.code == code
+    assert text in caught.value.message
+    assert not api.registry.serves(WIDGETS)
+
+
+async def test_a_definition_cannot_become_another(api: Api, define: Any) -> None:
+    crd = copy_tree(await define())
+    crd["spec"]["names"]["kind"] = "Gadget"
+    crd["spec"]["scope"] = "Cluster"
+    with pytest.raises(StatusError) as caught:
+        await api.update(CRDS, crd)
+    assert caught.value.details is not None
+    assert {cause["field"] for cause in caught.value.details["causes"]} == {"spec.scope", "spec.names.kind"}
+
+
+def _definitions() -> list[Any]:
+    bundled = resources.files("trainmaster.devcluster.kinds") / "crds"
+    deployed = Path(__file__).parents[3] / "deploy" / "crds"
+    texts = [*(file.read_text() for file in bundled.iterdir()), *(f.read_text() for f in sorted(deployed.glob("*.yaml")))]
+    return [yaml.safe_load(text) for text in texts]
+
+
+async def test_the_definitions_that_training_needs_are_served(api: Api) -> None:
+    for crd in _definitions():
+        assert conditions(await api.create(CRDS, crd))["Established"][0] == "True"
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t"},
+        "spec": {"runtimeRef": {"name": "torch"}, "bogus": 1},
+    }
+    made = await api.create(TRAINJOBS, job, namespace="default")
+    assert made["spec"] == {
+        "managedBy": "trainer.kubeflow.org/trainjob-controller",
+        "runtimeRef": {"name": "torch", "apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime"},
+        "suspend": False,
+    }
+    assert api.registry.serves(JOBSETS)

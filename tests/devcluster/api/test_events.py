@@ -1,0 +1,132 @@
+"""Events: two names for one storage, and their short life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.api import Api
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.resources import EVENTS, EVENTS_V1, NAMESPACES
+from trainmaster.devcluster.selectors import parse_field_selector
+from trainmaster.devcluster.store import Journal, Store
+from trainmaster.runtime.jsontree import copy_tree
+
+
+def new_style(**fields: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-01-02T03:04:05.123456Z",
+        "reportingController": "trainmaster",
+        "reportingInstance": "pod-1",
+        "action": "Reconciling",
+        "reason": "Created",
+        "type": "Normal",
+        "note": "made it",
+        "regarding": {"kind": "TrainJob", "name": "t", "namespace": "default", "uid": "u"},
+        **fields,
+    }
+
+
+def old_style(name: str = "old") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "message": "hello",
+        "reason": "Pulled",
+        "type": "Normal",
+        "source": {"component": "kubelet"},
+    }
+
+
+async def test_a_new_event_reads_as_an_old_one(api: Api) -> None:
+    """The Kubeflow SDK skips events that have no firstTimestamp."""
+    await api.create(EVENTS_V1, new_style(), namespace="default")
+    old = api.get(EVENTS, "default", "e")
+    assert old["apiVersion"] == "v1"
+    assert old["involvedObject"]["name"] == "t"
+    assert old["message"] == "made it"
+    assert old["source"] == {"component": "trainmaster"}
+    assert (old["firstTimestamp"], old["lastTimestamp"], old["count"]) == (
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:05Z",
+        1,
+    )
+    new = api.get(EVENTS_V1, "default", "e")
+    assert new["apiVersion"] == "events.k8s.io/v1"
+    assert (new["note"], new["regarding"]["kind"]) == ("made it", "TrainJob")
+
+
+async def test_a_series_counts_in_the_old_form_too(api: Api) -> None:
+    made = copy_tree(await api.create(EVENTS_V1, new_style(), namespace="default"))
+    made["series"] = {"count": 4, "lastObservedTime": "2026-01-02T03:05:00.000000Z"}
+    await api.update(EVENTS_V1, made, namespace="default")
+    old = api.get(EVENTS, "default", "e")
+    assert (old["count"], old["firstTimestamp"], old["lastTimestamp"]) == (
+        4,
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:05:00Z",
+    )
+
+
+async def test_an_old_event_reads_as_a_new_one(api: Api) -> None:
+    await api.create(EVENTS, old_style(), namespace="default")
+    (record,), _ = api.list(EVENTS_V1, "default", fields=parse_field_selector("regarding.kind=Pod"))
+    assert (record.object["note"], record.object["apiVersion"]) == ("hello", "events.k8s.io/v1")
+    (record,), _ = api.list(EVENTS, fields=parse_field_selector("involvedObject.name=p,source=kubelet"))
+    assert record.object["message"] == "hello"
+
+
+async def test_watchers_see_the_form_that_they_asked_for(api: Api) -> None:
+    watch = api.watch(EVENTS_V1, since=api.revision)
+    await api.create(EVENTS, old_style(), namespace="default")
+    event = await anext(watch)
+    assert event.object is not None
+    assert (event.object["apiVersion"], event.object["note"]) == ("events.k8s.io/v1", "hello")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"eventTime": None}, "eventTime"),
+        ({"action": ""}, "action"),
+        ({"type": "Odd"}, "type"),
+        ({"note": "é" * 600}, "message"),
+        ({"regarding": {"namespace": "kubeflow"}}, "involvedObject.namespace"),
+    ],
+)
+async def test_the_newer_api_is_strict(api: Api, change: dict[str, Any], field: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        await api.create(EVENTS_V1, new_style(**change), namespace="default")
+    assert caught.value.details is not None
+    assert [cause["field"] for cause in caught.value.details["causes"]] == [field]
+
+
+async def test_events_live_for_an_hour_after_their_last_write(api: Api, clock: Any) -> None:
+    await api.create(EVENTS, old_style("first"), namespace="default")
+    made = copy_tree(await api.create(EVENTS, old_style("second"), namespace="default"))
+    clock.advance(minutes=30)
+    await api.update(EVENTS, {**made, "count": 2}, namespace="default")
+    clock.advance(minutes=30)
+    watch = api.watch(EVENTS, since=api.revision - 1)
+    assert [record.metadata["name"] for record in api.list(EVENTS)[0]] == ["second"]
+    clock.advance(minutes=30)
+    assert api.list(EVENTS_V1)[0] == []
+    watch.close()
+
+
+async def test_events_grow_old_across_restarts(tmp_path: Any, clock: Any) -> None:
+    store = Store(journal=Journal(tmp_path / "journal"))
+    api = Api(store, builtin_registry(), clock=clock)
+    await api.create(NAMESPACES, {"metadata": {"name": "default"}})
+    await api.create(EVENTS, {**old_style(), "lastTimestamp": "2026-01-02T03:04:05Z"}, namespace="default")
+    store.close()
+    clock.advance(minutes=59)
+    store = Store(journal=Journal(tmp_path / "journal"))
+    api = Api(store, builtin_registry(), clock=clock)
+    assert len(api.list(EVENTS)[0]) == 1
+    clock.advance(minutes=1)
+    assert api.list(EVENTS)[0] == []
+    store.close()

@@ -1,0 +1,90 @@
+"""What kubectl get shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.kinds import Column, builtin_registry, columns
+
+NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
+METADATA = {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def cells(shown: tuple[Column, ...], obj: dict[str, Any]) -> dict[str, Any]:
+    return {column.name: column.cell({"metadata": METADATA, **obj}, NOW) for column in shown}
+
+
+def test_pods() -> None:
+    statuses = [
+        {"ready": True, "restartCount": 2, "state": {"running": {}}},
+        {"ready": False, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+    ]
+    status = {"phase": "Running", "podIP": "127.0.0.2", "containerStatuses": statuses}
+    obj = {"spec": {"containers": [{}, {}], "nodeName": "n"}, "status": status}
+    assert cells(columns.PODS, obj) == {
+        "Name": "x",
+        "Ready": "1/2",
+        "Status": "CrashLoopBackOff",
+        "Restarts": "3",
+        "Age": "60m",
+        "IP": "127.0.0.2",
+        "Node": "n",
+    }
+    new = {"spec": {"containers": [{}]}, "status": {"phase": "Pending"}}
+    assert cells(columns.PODS, new)["Status"] == "Pending"
+    assert cells(columns.PODS, new)["IP"] == "<none>"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "text"),
+    [([], "Running"), (["Suspended"], "Suspended"), (["SuccessCriteriaMet", "Complete"], "Complete"), (["Failed"], "Failed")],
+)
+def test_jobs(conditions: list[str], text: str) -> None:
+    status = {
+        "startTime": "2026-01-01T00:00:00Z",
+        "completionTime": "2026-01-01T00:01:00Z",
+        "succeeded": 1,
+        "conditions": [{"type": each, "status": "True"} for each in conditions],
+    }
+    shown = cells(columns.JOBS, {"spec": {"completions": 2}, "status": status})
+    assert (shown["Status"], shown["Completions"], shown["Duration"]) == (text, "1/2", "60s")
+
+
+def test_declared_columns_of_custom_resources() -> None:
+    declared = [
+        {"name": "State", "type": "string", "jsonPath": ".status.state"},
+        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+        {"name": "On", "type": "string", "jsonPath": ".spec.on"},
+        {"name": "Count", "type": "integer", "jsonPath": ".spec.count"},
+        {"name": "Wrong", "type": "integer", "jsonPath": ".status.state"},
+        {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp", "priority": 1},
+        {"name": "Odd", "type": "date", "jsonPath": ".status.state"},
+        {"name": "Missing", "type": "string", "jsonPath": ".status.nothing"},
+    ]
+    obj = {
+        "spec": {"on": True, "count": 3},
+        "status": {"state": "good", "conditions": [{"type": "Ready", "status": "False"}]},
+    }
+    shown = columns.custom_columns(declared)
+    assert cells(shown, obj) == {
+        "Name": "x",
+        "State": "good",
+        "Ready": "False",
+        "On": "true",
+        "Count": 3,
+        "Wrong": None,
+        "Since": "60m",
+        "Odd": "<invalid>",
+        "Missing": None,
+    }
+    assert [column.priority for column in shown] == [0, 0, 0, 0, 0, 0, 1, 0, 0]
+
+
+def test_every_column_of_every_built_in_kind_copes_with_an_empty_object() -> None:
+    obj = {"metadata": METADATA, "spec": {"containers": []}}
+    for kind in builtin_registry().kinds():
+        for column in kind.columns:
+            column.cell(obj, NOW)

@@ -1,0 +1,192 @@
+"""Variables of containers: order, references, expansion, and the clean base below them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.environment import base_environment, expand, pod_environment, thread_limit
+from trainmaster.devcluster.kubelet.images import command_of
+from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+OBJECTS: dict[tuple[GroupResource, str], JsonObject] = {
+    (CONFIGMAPS, "settings"): {"data": {"LR": "0.1", "shared": "map", "a=b": "not a name"}},
+    (SECRETS, "keys"): {"data": {"token": base64.b64encode(b"s3cret").decode(), "raw": "/w=="}},
+}
+
+
+def lookup(resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
+    assert namespace == "team"
+    return OBJECTS.get((resource, name))
+
+
+POD: JsonObject = {
+    "metadata": {
+        "name": "p-0",
+        "namespace": "team",
+        "uid": "u-1",
+        "labels": {"batch.kubernetes.io/job-completion-index": "3"},
+        "annotations": {"batch.kubernetes.io/job-completion-index": "4", "quote": 'a "b"'},
+    },
+    "spec": {"nodeName": "laptop", "containers": [{"name": "other", "resources": {"limits": {"memory": "1Gi"}}}]},
+}
+FACTS = PodFacts(pod=POD, pod_ip="127.20.3.4", capacity={"cpu": "8", "memory": "16Gi"})
+
+
+def environment(*env: JsonObject, **container: Any) -> dict[str, str]:
+    return pod_environment({"name": "c", "env": list(env), **container}, FACTS, services={"S": "svc"}, lookup=lookup)
+
+
+def value(source: JsonObject, **container: Any) -> str | None:
+    return environment({"name": "X", "valueFrom": source}, **container).get("X")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)-$(B)", "1-$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$(A", "$(A"),
+        ("$()", "$()"),
+        ("$(nested $(A))", "$(nested 1)"),
+    ],
+)
+def test_expansion(text: str, expected: str) -> None:
+    assert expand(text, {"A": "1"}) == expected
+
+
+def test_variables_see_what_was_defined_before_them() -> None:
+    found = environment(
+        {"name": "EARLY", "value": "$(LATE)"},
+        {"name": "LATE", "value": "$(S)/$(CM_LR)"},
+        {"name": "AGAIN", "value": "$(LATE)!"},
+        {"name": "EMPTY"},
+        envFrom=[{"prefix": "CM_", "configMapRef": {"name": "settings"}}],
+    )
+    assert found["EARLY"] == "$(LATE)"
+    assert found["AGAIN"] == "svc/0.1!"
+    assert found["EMPTY"] == ""
+
+
+def test_env_wins_over_env_from_and_later_sources_over_earlier() -> None:
+    sources = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "keys"}}]
+    found = environment({"name": "shared", "value": "mine"}, envFrom=sources)
+    assert (found["shared"], found["LR"], found["token"]) == ("mine", "0.1", "s3cret")
+    assert "a=b" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "p-0"),
+        ("metadata.namespace", "team"),
+        ("metadata.uid", "u-1"),
+        ("metadata.labels['batch.kubernetes.io/job-completion-index']", "3"),
+        ("metadata.annotations['batch.kubernetes.io/job-completion-index']", "4"),
+        ("metadata.labels['missing']", ""),
+        ("spec.nodeName", "laptop"),
+        ("spec.serviceAccountName", "default"),
+        ("status.podIP", "127.20.3.4"),
+        ("status.podIPs", "127.20.3.4"),
+        ("status.hostIP", "127.0.0.1"),
+    ],
+)
+def test_field_references(path: str, expected: str) -> None:
+    assert value({"fieldRef": {"fieldPath": path}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ({"resource": "limits.cpu"}, "2"),
+        ({"resource": "limits.cpu", "divisor": "1m"}, "1500"),
+        ({"resource": "limits.cpu", "divisor": "0"}, "2"),
+        ({"resource": "requests.memory", "divisor": "1Mi"}, "512"),
+        ({"resource": "limits.memory", "divisor": "1Gi"}, "16"),
+        ({"resource": "limits.memory", "containerName": "other"}, "1073741824"),
+        ({"resource": "requests.cpu"}, "0"),
+    ],
+)
+def test_resource_references(reference: JsonObject, expected: str) -> None:
+    resources = {"limits": {"cpu": "1500m"}, "requests": {"memory": "512Mi"}}
+    assert value({"resourceFieldRef": reference}, resources=resources) == expected
+
+
+def test_keys_of_config_maps_and_secrets() -> None:
+    assert value({"configMapKeyRef": {"name": "settings", "key": "LR"}}) == "0.1"
+    assert value({"secretKeyRef": {"name": "keys", "key": "token"}}) == "s3cret"
+    assert os.fsencode(value({"secretKeyRef": {"name": "keys", "key": "raw"}}) or "") == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"configMapKeyRef": {"name": "none", "key": "a"}}, 'configmap "none" not found'),
+        ({"secretKeyRef": {"name": "none", "key": "a"}}, 'secret "none" not found'),
+        ({"configMapKeyRef": {"name": "settings", "key": "a"}}, "couldn't find key a in ConfigMap team/settings"),
+        ({"secretKeyRef": {"name": "keys", "key": "a"}}, "couldn't find key a in Secret team/keys"),
+        ({"fieldRef": {"fieldPath": "spec.bogus"}}, "unsupported fieldPath: spec.bogus"),
+        ({"resourceFieldRef": {"resource": "bogus"}}, "unsupported container resource: bogus"),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "x"}}, "not a quantity"),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "containerName": "x"}}, "container x not found"),
+        ({"fileKeyRef": {}}, "no supported source in valueFrom: fileKeyRef"),
+    ],
+)
+def test_what_is_missing_says_so_and_may_still_come(source: JsonObject, message: str) -> None:
+    with pytest.raises(NotYetError) as caught:
+        value(source)
+    assert caught.value.reason == "CreateContainerConfigError"
+    assert message in caught.value.message
+
+
+def test_optional_references_leave_the_variable_undefined() -> None:
+    assert value({"configMapKeyRef": {"name": "none", "key": "a", "optional": True}}) is None
+    assert value({"secretKeyRef": {"name": "keys", "key": "a", "optional": True}}) is None
+    assert environment(envFrom=[{"secretRef": {"name": "none", "optional": True}}]) == {"S": "svc"}
+    with pytest.raises(NotYetError):
+        environment(envFrom=[{"configMapRef": {"name": "none"}}])
+
+
+def test_the_base_is_clean() -> None:
+    host = {"PATH": "/usr/bin:/bin", "AWS_SECRET_ACCESS_KEY": "x", "HF_HOME": "/cache", "PYTHONPATH": "/y"}
+    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), host=host)
+    assert base["PATH"] == f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    assert (base["HOME"], base["TMPDIR"], base["HOSTNAME"], base["HF_HOME"]) == ("/home", "/t", "h", "/cache")
+    assert base["PYTHONUNBUFFERED"] == "1"
+    assert not {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH"} & base.keys()
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"requests": {"cpu": "1500m"}}, {"OMP_NUM_THREADS": "2"}),
+        ({"limits": {"cpu": 4}}, {"OMP_NUM_THREADS": "4"}),
+        ({"requests": {"memory": "1Gi"}}, {}),
+        ({"requests": {"cpu": "many"}}, {}),
+        (None, {}),
+    ],
+)
+def test_thread_limit_follows_the_cpu_request(resources: JsonObject | None, expected: dict[str, str]) -> None:
+    assert thread_limit({"resources": resources}) == expected
+
+
+def test_command_is_followed_by_arguments() -> None:
+    assert command_of({"name": "c", "command": ["a"], "args": ["b"]}) == ["a", "b"]
+
+
+@pytest.mark.parametrize("container", [{"args": ["x"]}, {"command": []}, {"command": None}])
+def test_without_a_command_the_image_would_have_to_be_known(container: JsonObject) -> None:
+    with pytest.raises(ImpossibleError, match="set `command` in the container") as caught:
+        command_of({"name": "c", "image": "repo/img:1", **container})
+    assert caught.value.reason == "ImageEntrypointUnknown"
+    assert "repo/img:1" in caught.value.message

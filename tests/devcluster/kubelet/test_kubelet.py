@@ -1,0 +1,446 @@
+"""The kubelet with the real API and real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.api import Api, DeleteOptions, seed
+from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.resources import CONFIGMAPS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from trainmaster.devcluster.store import Store
+from trainmaster.runtime.jsontree import JsonObject
+
+LIMIT = 15.0
+PYTHON = sys.executable
+
+
+def sh(script: str, **container: Any) -> JsonObject:
+    return {"name": "c", "image": "any", "command": ["/bin/sh", "-c", script], **container}
+
+
+class Node:
+    """A kubelet on an API of its own, which can be restarted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.store = Store()
+        self.api = Api(self.store, builtin_registry())
+        self.settings = KubeletSettings(restart_backoff=0.02, retry_interval=0.02)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Kubelet]:
+        kubelet = Kubelet(
+            self.api,
+            node_name="laptop",
+            state_dir=self.directory,
+            server_url="https://127.0.0.1:16443",
+            clock=lambda: datetime.now(UTC),
+            settings=self.settings,
+        )
+        task = asyncio.create_task(kubelet.run())
+        try:
+            yield kubelet
+        finally:
+            assert not task.done(), task.exception()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def create(self, *containers: JsonObject, name: str = "p", labels: Any = None, **spec: Any) -> None:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
+            "spec": {"restartPolicy": "Never", "nodeName": "laptop", **spec, "containers": list(containers)},
+        }
+        await self.api.create(PODS, pod)
+
+    async def create_data(self, **data: str) -> None:
+        obj = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "cm", "namespace": "default"},
+            "data": data,
+        }
+        await self.api.create(CONFIGMAPS, obj)
+
+    async def reached(self, condition: Callable[[JsonObject], Any], *, name: str = "p") -> JsonObject:
+        """Wait until a condition holds for the pod."""
+        async with asyncio.timeout(LIMIT), self.api.watch(PODS, since=None) as changes:
+            async for change in changes:
+                if change.object and change.object["metadata"]["name"] == name and condition(change.object):
+                    return change.object
+        raise AssertionError("the watch ended")
+
+    async def phase(self, phase: str, *, name: str = "p") -> JsonObject:
+        pod = await self.reached(lambda pod: pod["status"].get("phase") in {phase, "Failed", "Succeeded"}, name=name)
+        assert pod["status"]["phase"] == phase, pod["status"]
+        return pod
+
+    async def gone(self, name: str = "p") -> None:
+        await eventually(lambda: not any(r.object["metadata"]["name"] == name for r in self.api.list(PODS)[0]))
+
+    async def log(self, kubelet: Kubelet, *, name: str = "p", container: str = "c", **options: Any) -> str:
+        defaults: dict[str, Any] = dict.fromkeys(("tail_lines", "since_seconds", "since_time", "limit_bytes"))
+        defaults |= dict.fromkeys(("follow", "previous", "timestamps"), False)
+        pod = self.api.get(PODS, "default", name)
+        stream = await kubelet.logs.read(namespace="default", pod=pod, container=container, **{**defaults, **options})
+        return b"".join([block async for block in stream]).decode()
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(LIMIT):
+        while not (result := condition()):
+            await asyncio.sleep(0.005)
+    return result
+
+
+def terminated(pod: JsonObject, index: int = 0, *, state: str = "state") -> JsonObject:
+    found: JsonObject = pod["status"]["containerStatuses"][index][state]["terminated"]
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    node = Node(tmp_path / "state")
+    await seed(node.api)
+    return node
+
+
+@pytest.fixture
+async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
+    async with node.running() as kubelet:
+        yield kubelet
+
+
+async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Kubelet) -> None:
+    await eventually(lambda: node.api.list(NODES)[0])
+    found = node.api.get(NODES, None, "laptop")
+    assert found["metadata"]["labels"]["kubernetes.io/hostname"] == "laptop"
+    assert int(found["status"]["capacity"]["cpu"]) >= 1
+    assert found["status"]["allocatable"]["memory"].endswith("Ki")
+    ready = [c for c in found["status"]["conditions"] if c["type"] == "Ready"]
+    assert [c["status"] for c in ready] == ["True"]
+
+
+@pytest.mark.parametrize(("code", "phase", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")])
+async def test_a_pod_runs_to_its_end(node: Node, kubelet: Kubelet, code: int, phase: str, reason: str) -> None:
+    await node.create(sh(f"echo hello; exit {code}"))
+    pod = await node.phase(phase)
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended["reason"]) == (code, reason)
+    assert await node.log(kubelet) == "hello\n"
+    assert pod["status"]["podIP"].startswith("127.")
+
+
+async def test_short_pods_cost_few_writes(node: Node, kubelet: Kubelet) -> None:
+    await eventually(lambda: kubelet.supervisor_pid)
+    before = node.store.revision
+    await node.create(sh("true"))
+    await node.phase("Succeeded")
+    assert node.store.revision - before <= 3
+
+
+async def test_pods_of_other_nodes_are_left_alone(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("true"), name="other", nodeName="elsewhere")
+    await node.create(sh("true"))
+    await node.phase("Succeeded")
+    assert node.api.get(PODS, "default", "other")["status"]["phase"] == "Pending"
+
+
+async def test_init_containers_share_volumes_with_the_main_one(node: Node, kubelet: Kubelet) -> None:
+    mounts = [{"name": "work", "mountPath": "/workspace"}]
+    first = sh("echo from init > /workspace/file", volumeMounts=mounts) | {"name": "init"}
+    volumes = [{"name": "work", "emptyDir": {}}]
+    await node.create(sh("cat /workspace/file", volumeMounts=mounts), initContainers=[first], volumes=volumes)
+    pod = await node.phase("Succeeded")
+    assert await node.log(kubelet) == "from init\n"
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_environment_and_expansion_reach_the_process(node: Node, kubelet: Kubelet) -> None:
+    env = [
+        {"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['idx']"}}},
+        {"name": "RANK", "value": "rank-$(INDEX)"},
+    ]
+    script = (
+        "echo $(RANK) $HOSTNAME $KUBERNETES_SERVICE_PORT $OMP_NUM_THREADS; pwd; test -w . -a -w $HOME -a -w $TMPDIR"
+    )
+    resources = {"requests": {"cpu": "1500m"}}
+    await node.create(sh(script, env=env, resources=resources), labels={"idx": "7"}, hostname="host-0")
+    await node.phase("Succeeded")
+    first, directory = (await node.log(kubelet)).splitlines()
+    assert first == "rank-7 host-0 16443 2"
+    assert Path(directory).is_relative_to(node.directory)
+
+
+async def test_working_directory_inside_and_outside_of_volumes(node: Node, kubelet: Kubelet) -> None:
+    mounted = sh("pwd", workingDir="/data/sub", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+    private = sh("pwd", workingDir="/app") | {"name": "private"}
+    await node.create(mounted, private, volumes=[{"name": "v", "emptyDir": {}}])
+    await node.phase("Succeeded")
+    assert (await node.log(kubelet)).endswith("/volumes/v/sub\n")
+    assert (await node.log(kubelet, container="private")).endswith("/root/app\n")
+    assert not Path("/app").exists()
+
+
+async def test_on_failure_restarts_in_place_and_keeps_the_previous_log(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("echo run >> runs; cat runs | wc -l; test $(wc -l < runs) -ge 3"), restartPolicy="OnFailure")
+    pod = await node.phase("Succeeded")
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 2
+    assert terminated(pod, state="lastState")["exitCode"] == 1
+    assert (await node.log(kubelet)).strip() == "3"
+    assert (await node.log(kubelet, previous=True)).strip() == "2"
+
+
+async def test_termination_messages(node: Node, kubelet: Kubelet) -> None:
+    own = sh("echo because > /dev/termination-log; exit 1")
+    fallback = sh("echo from the log; exit 1", terminationMessagePolicy="FallbackToLogsOnError") | {"name": "log"}
+    await node.create(own, fallback)
+    pod = await node.phase("Failed")
+    assert terminated(pod)["message"] == "because\n"
+    assert terminated(pod, 1)["message"] == "from the log\n"
+
+
+async def test_a_missing_program_fails_the_container(node: Node, kubelet: Kubelet) -> None:
+    await node.create({"name": "c", "image": "any", "command": ["no-such-program"]})
+    ended = terminated(await node.phase("Failed"))
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "executable 'no-such-program' not found" in ended["message"]
+
+
+async def test_a_container_without_a_command_fails_the_pod(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60"), {"name": "image-only", "image": "docker.io/any:1"}, restartPolicy="Always")
+    status = (await node.phase("Failed"))["status"]
+    assert status["reason"] == "ImageEntrypointUnknown"
+    assert "set `command`" in status["message"]
+
+
+async def test_a_missing_secret_is_waited_for(node: Node, kubelet: Kubelet) -> None:
+    reference = {"secretKeyRef": {"name": "late", "key": "k"}}
+    await node.create(sh("echo $KEY", env=[{"name": "KEY", "valueFrom": reference}]))
+    waiting = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
+    assert waiting["status"]["containerStatuses"][0]["state"]["waiting"] == {
+        "reason": "CreateContainerConfigError",
+        "message": 'secret "late" not found',
+    }
+    secret = {"metadata": {"name": "late", "namespace": "default"}, "stringData": {"k": "here"}}
+    await node.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **secret})
+    await node.phase("Succeeded")
+    assert await node.log(kubelet) == "here\n"
+
+
+async def test_a_missing_config_map_volume_is_waited_for(node: Node, kubelet: Kubelet) -> None:
+    volumes = [{"name": "v", "configMap": {"name": "cm"}}]
+    await node.create(sh("cat /etc/cm/key", volumeMounts=[{"name": "v", "mountPath": "/etc/cm"}]), volumes=volumes)
+    await node.reached(lambda pod: pod["status"].get("containerStatuses"))
+    await node.create_data(key="value")
+    await node.phase("Succeeded")
+    assert await node.log(kubelet) == "value"
+
+
+async def test_claims_are_bound_shared_and_removed(node: Node, kubelet: Kubelet) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "ws", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+    options: JsonObject = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "ws"}}]}
+    mounts = [{"name": "v", "mountPath": "/workspace"}]
+    await node.create(sh("echo model > /workspace/m", volumeMounts=mounts), name="writer", **options)
+    await node.phase("Succeeded", name="writer")
+    await node.create(sh("cat /workspace/m", volumeMounts=mounts), **options)
+    await node.phase("Succeeded")
+    assert await node.log(kubelet) == "model\n"
+    live = node.api.get(PERSISTENT_VOLUME_CLAIMS, "default", "ws")
+    assert (live["status"]["phase"], live["status"]["capacity"]) == ("Bound", {"storage": "1Gi"})
+    directory = node.directory / "claims/default/ws"
+    assert directory.is_dir()
+    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "default", "ws")
+    await eventually(lambda: not directory.exists())
+
+
+async def test_deletion_is_graceful_and_leaves_nothing(node: Node, kubelet: Kubelet) -> None:
+    volumes = [{"name": "v", "configMap": {"name": "cm"}}]
+    await node.create_data(key="value")
+    await node.create(sh("trap 'exit 0' TERM; while :; do sleep 0.02; done"), volumes=volumes)
+    pod = await node.phase("Running")
+    files = node.directory / "pods" / pod["metadata"]["uid"]
+    assert (files / "volumes/v/key").exists()
+    await node.api.delete(PODS, "default", "p")
+    await node.gone()
+    await eventually(lambda: not files.exists())
+
+
+async def test_the_grace_period_ends_with_a_kill(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("trap '' TERM; echo $$$$; while :; do sleep 0.02; done"))
+    await node.phase("Running")
+    pid = int(await eventually_log(node, kubelet))
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=1))
+    await node.gone()
+    assert not alive(pid)
+
+
+async def eventually_log(node: Node, kubelet: Kubelet) -> str:
+    async with asyncio.timeout(LIMIT):
+        while not (text := await node.log(kubelet)):
+            await asyncio.sleep(0.005)
+    return text
+
+
+async def test_a_forced_deletion_kills_at_once(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("trap '' TERM; echo $$$$; while :; do sleep 0.02; done"))
+    await node.phase("Running")
+    pid = int(await eventually_log(node, kubelet))
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+    await eventually(lambda: not alive(pid))
+
+
+async def test_a_finalizer_sees_the_final_phase(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60"))
+    pod = await node.phase("Running")
+    held = {**pod, "metadata": {**pod["metadata"], "finalizers": ["example.com/tracking"]}}
+    held["metadata"].pop("resourceVersion")
+    await node.api.update(PODS, held, namespace="default")
+    await node.api.delete(PODS, "default", "p")
+    pod = await node.phase("Failed")
+    assert terminated(pod)["exitCode"] == 143
+    assert pod["metadata"]["finalizers"]
+
+
+async def test_the_deadline_of_a_pod(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60"), activeDeadlineSeconds=1)
+    assert (await node.phase("Failed"))["status"]["reason"] == "DeadlineExceeded"
+
+
+async def test_a_followed_log_ends_with_the_container(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("echo one; while ! test -f go; do sleep 0.01; done; echo two"))
+    pod = await node.phase("Running")
+    following = asyncio.create_task(node.log(kubelet, follow=True))
+    (node.directory / "pods" / pod["metadata"]["uid"] / "container-c/work/go").touch()
+    assert await asyncio.wait_for(following, LIMIT) == "one\ntwo\n"
+
+
+MEET = """
+import os, socket, sys
+host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    server = socket.create_server(("", port))
+    peer, _ = server.accept()
+    print(peer.recv(100).decode())
+else:
+    while True:
+        try:
+            socket.create_connection((host, port)).sendall(os.environ["JOB"].encode())
+            break
+        except ConnectionRefusedError:
+            pass
+"""
+
+
+async def test_two_jobs_meet_on_the_same_port_at_once(node: Node, kubelet: Kubelet) -> None:
+    for job in ("a", "b"):
+        for rank in ("0", "1"):
+            variables = {"JOB": job, "RANK": rank, "MASTER_PORT": "29500"}
+            variables["MASTER_ADDR"] = f"{job}-node-0-0.{job}"
+            env = [{"name": name, "value": value} for name, value in variables.items()]
+            container = {"name": "c", "image": "any", "command": [PYTHON, "-c", MEET], "env": env}
+            labels = {"jobset.sigs.k8s.io/jobset-name": job}
+            await node.create(
+                container, name=f"{job}-{rank}", labels=labels, subdomain=job, hostname=f"{job}-node-0-{rank}"
+            )
+    for job in ("a", "b"):
+        await node.phase("Succeeded", name=f"{job}-0")
+        assert await node.log(kubelet, name=f"{job}-0") == f"{job}\n"
+
+
+async def test_fifty_pods_run_side_by_side(node: Node, kubelet: Kubelet) -> None:
+    """A gang needs all its pods at once: each waits until all have come."""
+    script = "touch $(DIR)/$HOSTNAME; while [ `ls $(DIR) | wc -l` -lt 50 ]; do sleep 0.05; done"
+    (node.directory / "meeting").mkdir()
+    env = [{"name": "DIR", "value": str(node.directory / "meeting")}]
+    for number in range(50):
+        await node.create(sh(script, env=env), name=f"p{number}")
+    for number in range(50):
+        await node.phase("Succeeded", name=f"p{number}")
+
+
+async def test_after_a_restart_lost_containers_fail_or_restart(node: Node) -> None:
+    async with node.running():
+        await node.create(sh("sleep 60"), name="never")
+        await node.create(sh("test -f again || { touch again; sleep 60; }"), name="again", restartPolicy="OnFailure")
+        await node.phase("Running", name="never")
+        await node.phase("Running", name="again")
+        await eventually(lambda: list(node.directory.glob("pods/*/container-c/work/again")))
+    async with node.running():
+        pod = await node.phase("Failed", name="never")
+        assert terminated(pod)["exitCode"] == 137
+        assert "embedded cluster stopped" in terminated(pod)["message"]
+        pod = await node.phase("Succeeded", name="again")
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+async def test_what_was_deleted_while_the_kubelet_was_away_is_removed(node: Node) -> None:
+    async with node.running():
+        await node.create(sh("true"))
+        pod = await node.phase("Succeeded")
+    files = node.directory / "pods" / pod["metadata"]["uid"]
+    assert files.exists()
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+    async with node.running():
+        await eventually(lambda: not files.exists())
+
+
+async def test_stopping_the_kubelet_ends_all_processes(node: Node) -> None:
+    async with node.running() as kubelet:
+        await node.create(sh("echo $$$$; sleep 60"))
+        await node.phase("Running")
+        pid = int(await eventually_log(node, kubelet))
+    assert not alive(pid)
+
+
+async def test_a_dead_supervisor_is_replaced_and_its_containers_count_as_killed(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60"))
+    await node.phase("Running")
+    supervisor = kubelet.supervisor_pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    ended = terminated(await node.phase("Failed"))
+    assert (ended["exitCode"], ended["signal"]) == (137, 9)
+    await node.create(sh("true"), name="next")
+    await node.phase("Succeeded", name="next")
+
+
+async def test_the_state_directory_is_private(node: Node, kubelet: Kubelet) -> None:
+    await eventually(lambda: kubelet.supervisor_pid)
+    assert node.directory.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture(autouse=True)
+def _no_leftovers_in_tmp(tmp_path: Path) -> Iterator[None]:
+    yield
+    shutil.rmtree(StateDirectory(tmp_path / "state").pod("x").tmp.parent, ignore_errors=True)

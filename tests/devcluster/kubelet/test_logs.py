@@ -1,0 +1,158 @@
+"""What the log of a container shows, with the options of `kubectl logs`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.logs import PodLogs, tail
+from trainmaster.devcluster.kubelet.supervisor import LogFile
+from trainmaster.runtime.jsontree import JsonObject
+
+NOW = datetime(2026, 11, 20, 12, 0, 10, tzinfo=UTC)
+
+
+class Logs:
+    """A pod with one container `c` and hand-written log files."""
+
+    def __init__(self, directory: Path) -> None:
+        state = StateDirectory(directory)
+        self.files = state.pod("uid")
+        self.running: set[str] = set()
+        self.source = PodLogs(state, is_active=self.running.__contains__, clock=lambda: NOW)
+        self.status: JsonObject = {"name": "c", "state": {"running": {}}}
+        self.containers = [{"name": "c"}]
+
+    def write(self, *seconds: int, attempt: int = 0, tag: str = "F") -> Path:
+        path = self.files.log("c", attempt)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as log:
+            log.writelines(f"2026-11-20T12:00:{s:02}.000000000Z {tag} line {s}\n" for s in seconds)
+        return path
+
+    async def open(self, *, container: str = "c", **options: Any) -> Any:
+        pod = {
+            "metadata": {"name": "p", "namespace": "ns", "uid": "uid"},
+            "spec": {"containers": self.containers, "initContainers": [{"name": "init"}]},
+            "status": {"containerStatuses": [self.status]},
+        }
+        defaults: dict[str, Any] = dict.fromkeys(("tail_lines", "since_seconds", "since_time", "limit_bytes"))
+        defaults |= dict.fromkeys(("follow", "previous", "timestamps"), False)
+        return await self.source.read(namespace="ns", pod=pod, container=container, **{**defaults, **options})
+
+    async def read(self, **options: Any) -> str:
+        return b"".join([block async for block in await self.open(**options)]).decode()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)
+
+
+async def test_the_whole_log(logs: Logs) -> None:
+    logs.write(1, 2)
+    assert await logs.read() == "line 1\nline 2\n"
+    assert await logs.read(timestamps=True) == (
+        "2026-11-20T12:00:01.000000000Z line 1\n2026-11-20T12:00:02.000000000Z line 2\n"
+    )
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, ""), (1, "line 3\n"), (2, "line 2\nline 3\n"), (9, None)])
+async def test_the_last_lines(logs: Logs, count: int, expected: str | None) -> None:
+    logs.write(1, 2, 3)
+    assert await logs.read(tail_lines=count) == (await logs.read() if expected is None else expected)
+
+
+async def test_the_last_lines_of_a_log_of_many_blocks(logs: Logs) -> None:
+    logs.write(*(number % 60 for number in range(20_000)))
+    assert (await logs.read(tail_lines=10_000)).count("\n") == 10_000
+
+
+async def test_lines_since(logs: Logs) -> None:
+    logs.write(1, 5, 9)
+    assert await logs.read(since_seconds=5) == "line 5\nline 9\n"
+    assert await logs.read(since_time=datetime(2026, 11, 20, 12, 0, 6, tzinfo=UTC)) == "line 9\n"
+    assert await logs.read(since_seconds=3600, tail_lines=1) == "line 9\n"
+
+
+async def test_no_more_bytes_than_wanted(logs: Logs) -> None:
+    logs.write(1, 2)
+    assert await logs.read(limit_bytes=9) == "line 1\nli"
+    assert await logs.read(limit_bytes=14) == "line 1\nline 2\n"
+    assert await logs.read(limit_bytes=0) == ""
+
+
+async def test_parts_of_a_long_line_are_joined(logs: Logs) -> None:
+    logs.write(1, tag="P")
+    logs.write(2)
+    assert await logs.read() == "line 1line 2\n"
+
+
+async def test_what_the_supervisor_writes_is_what_comes_out(logs: Logs) -> None:
+    log = LogFile(str(logs.write()))
+    log.feed(b"one\ntw")
+    log.feed(b"o\n\nlast")
+    log.finish()
+    assert await logs.read() == "one\ntwo\n\nlast"
+    assert tail(logs.files.log("c", 0), lines=1) == b"last"
+
+
+async def test_following_ends_with_the_container_and_misses_nothing(logs: Logs) -> None:
+    path = logs.write(1)
+    logs.running.add("uid/c/0")
+    stream = await logs.open(follow=True)
+    assert await anext(stream) == b"line 1\n"
+    with path.open("a") as log:
+        log.write("2026-11-20T12:00:02.000000000Z F li")
+    waiting = asyncio.ensure_future(anext(stream))
+    done, _ = await asyncio.wait([waiting], timeout=0.25)
+    assert not done, "half a line is not shown"
+    with path.open("a") as log:
+        log.write("ne 2\n")
+    assert await waiting == b"line 2\n"
+    logs.write(3)
+    logs.running.clear()
+    assert [block async for block in stream] == [b"line 3\n"]
+
+
+async def test_the_newest_attempt_and_the_one_before(logs: Logs) -> None:
+    logs.write(1)
+    logs.write(2, attempt=1)
+    assert await logs.read() == "line 2\n"
+    assert await logs.read(previous=True) == "line 1\n"
+
+
+async def test_while_waiting_for_a_restart_the_last_attempt_is_both(logs: Logs) -> None:
+    logs.write(1)
+    logs.status = {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    assert await logs.read() == await logs.read(previous=True) == "line 1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, 'container "c" in pod "p" is waiting to start: CreateContainerConfigError'),
+        ({"previous": True}, 'previous terminated container "c" in pod "p" not found'),
+        ({"container": "init"}, 'container "init" in pod "p" is waiting to start: ContainerCreating'),
+        ({"container": "x"}, "container x is not valid for pod p"),
+    ],
+)
+async def test_errors_before_the_first_byte(logs: Logs, options: dict[str, Any], message: str) -> None:
+    logs.status = {"name": "c", "state": {"waiting": {"reason": "CreateContainerConfigError"}}}
+    with pytest.raises(StatusError) as caught:
+        await logs.open(**options)
+    assert (caught.value.code, caught.value.message) == (400, message)
+
+
+async def test_a_container_has_to_be_named_where_there_are_several(logs: Logs) -> None:
+    logs.write(1)
+    assert await logs.read(container="") == "line 1\n"
+    logs.containers.append({"name": "d"})
+    with pytest.raises(StatusError, match=r"choose one of: \[c d\]"):
+        await logs.open(container="")

@@ -1,0 +1,72 @@
+"""Addresses and the table of ports."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainmaster.devcluster.kubelet.networking import PortTable, is_free, job_key, pod_address
+from trainmaster.devcluster.kubelet.problems import NotYetError
+
+
+def test_two_jobs_get_different_ports_for_the_same_one(tmp_path: Path) -> None:
+    table = PortTable(tmp_path / "ports.json")
+    first, second = table.ports("ns/a", [29500]), table.ports("ns/b", [29500])
+    assert first[29500] != second[29500]
+    assert table.ports("ns/a", [29500]) == first
+
+
+def test_pods_of_a_job_see_the_ports_of_all(tmp_path: Path) -> None:
+    table = PortTable(tmp_path / "ports.json")
+    table.ports("ns/a", [29500])
+    assert table.ports("ns/a", [8080]).keys() == {29500, 8080}
+    assert table.ports("ns/a", []).keys() == {29500, 8080}
+
+
+def test_the_table_survives_a_restart_even_if_its_ports_are_in_use(tmp_path: Path) -> None:
+    before = PortTable(tmp_path / "ports.json").ports("ns/a", [29500])
+    assert PortTable(tmp_path / "ports.json", free=lambda port: False).ports("ns/a", [29500]) == before
+
+
+def test_a_finished_job_gives_its_ports_back(tmp_path: Path) -> None:
+    only = PortTable(tmp_path / "ports.json", free=lambda port: port == 12000)
+    assert only.ports("ns/a", [1]) == {1: 12000}
+    with pytest.raises(NotYetError, match="no free port"):
+        only.ports("ns/b", [1])
+    only.keep([])
+    assert only.ports("ns/b", [1]) == {1: 12000}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": {"x": "y"}}'])
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "ports.json"
+    path.write_text(content)
+    assert PortTable(path).ports("ns/a", [29500]).keys() == {29500}
+
+
+def test_ports_in_use_are_not_free() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert not is_free(server.getsockname()[1])
+
+
+def test_pods_of_one_job_share_a_key() -> None:
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "ownerReferences": [{"uid": "o", "controller": True}]}
+    assert job_key({"metadata": metadata, "spec": {"subdomain": "train"}}) == "ns/train"
+    assert job_key({"metadata": metadata, "spec": {}}) == "ns/uid:o"
+    assert job_key({"metadata": {"namespace": "ns", "uid": "u"}, "spec": {}}) == "ns/uid:u"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only 127.0.0.1 exists")
+def test_each_pod_has_an_address_of_its_own_that_can_be_bound() -> None:
+    addresses = {pod_address(f"uid-{number}") for number in range(200)}
+    assert len(addresses) == 200
+    assert all(ipaddress.IPv4Address(address).is_loopback for address in addresses)
+    assert pod_address("uid-1") == pod_address("uid-1")
+    with socket.socket() as server:
+        server.bind((pod_address("uid-1"), 0))

@@ -1,0 +1,196 @@
+"""Volumes as directories, and mounts that stay inside them."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.kubelet.volumes import VolumeMounter, mounted_paths
+from trainmaster.devcluster.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Mounts:
+    """A pod in namespace `ns` with the objects that it may refer to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.allow_host_path = False
+        self.objects: dict[tuple[GroupResource, str], JsonObject] = {
+            (CONFIGMAPS, "settings"): {
+                "data": {"host": "peer.svc", "other": "x"},
+                "binaryData": {"blob": base64.b64encode(b"\xff\x00").decode()},
+            },
+            (SECRETS, "keys"): {"data": {"token": base64.b64encode(b"peer.svc").decode()}},
+            (PERSISTENT_VOLUME_CLAIMS, "ws"): {"metadata": {"name": "ws", "namespace": "ns"}},
+        }
+
+    def mount(self, **source: Any) -> Path:
+        pod = {
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": 'say "x"'}},
+            "spec": {
+                "volumes": [{"name": "v", **source}],
+                "containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}],
+            },
+        }
+        mounter = VolumeMounter(
+            PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
+            directory=self.directory / "volumes",
+            claims=self.directory / "claims",
+            lookup=lambda resource, namespace, name: self.objects.get((resource, name)) if namespace == "ns" else None,
+            allow_host_path=self.allow_host_path,
+            rewrite=lambda text: text.replace("peer.svc", "127.0.0.1"),
+        )
+        return mounter.mount_all()["v"]
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Mounts:
+    return Mounts(tmp_path)
+
+
+def visible(volume: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(volume)): path.read_bytes()
+        for path in volume.rglob("*")
+        if path.is_file() and ".." not in str(path.relative_to(volume)).split("/")[0]
+    }
+
+
+def test_empty_dir_is_kept_when_mounted_again(mounts: Mounts) -> None:
+    (mounts.mount(emptyDir={}) / "file").write_text("kept")
+    assert (mounts.mount(emptyDir={"medium": "Memory"}) / "file").read_text() == "kept"
+
+
+def test_config_map_files_with_names_rewritten(mounts: Mounts) -> None:
+    volume = mounts.mount(configMap={"name": "settings"})
+    assert visible(volume) == {"host": b"127.0.0.1", "other": b"x", "blob": b"\xff\x00"}
+    assert (volume / "host").readlink() == Path("..data/host")
+
+
+def test_a_new_version_replaces_all_files_at_once(mounts: Mounts) -> None:
+    volume = mounts.mount(configMap={"name": "settings"})
+    mounts.objects[CONFIGMAPS, "settings"] = {"data": {"host": "new"}}
+    assert mounts.mount(configMap={"name": "settings"}) == volume
+    assert (volume / "host").read_bytes() == b"new"
+    assert len([path for path in volume.iterdir() if path.is_dir() and not path.is_symlink()]) == 1
+
+
+def test_secret_files_are_left_as_they_are(mounts: Mounts) -> None:
+    volume = mounts.mount(secret={"secretName": "keys", "defaultMode": 0o400})
+    assert (volume / "token").read_bytes() == b"peer.svc"
+    assert (volume / "token").stat().st_mode & 0o777 == 0o400
+
+
+def test_items_choose_place_and_mode(mounts: Mounts) -> None:
+    items = [{"key": "other", "path": "deep/er/file", "mode": 0o600}]
+    volume = mounts.mount(configMap={"name": "settings", "items": items})
+    assert (volume / "deep/er/file").read_bytes() == b"x"
+    assert (volume / "deep/er/file").stat().st_mode & 0o777 == 0o600
+    assert not (volume / "host").exists()
+
+
+def test_projected_sources_share_a_directory(mounts: Mounts) -> None:
+    fields = [
+        {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "cpu", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}},
+    ]
+    sources = [
+        {"configMap": {"name": "settings", "items": [{"key": "other", "path": "cm"}]}},
+        {"secret": {"name": "keys"}},
+        {"secret": {"name": "missing", "optional": True}},
+        {"downwardAPI": {"items": fields}},
+    ]
+    volume = mounts.mount(projected={"sources": sources})
+    labels = b'a="say \\"x\\""\nb="2"'
+    assert visible(volume) == {"cm": b"x", "token": b"peer.svc", "name": b"p", "labels": labels, "cpu": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"configMap": {"name": "none"}}, 'configmap "none" not found'),
+        ({"secret": {"secretName": "none"}}, 'secret "none" not found'),
+        ({"persistentVolumeClaim": {"claimName": "none"}}, 'persistentvolumeclaim "none" not found'),
+        ({"configMap": {"name": "settings", "items": [{"key": "x", "path": "x"}]}}, "has no key 'x'"),
+    ],
+)
+def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, message: str) -> None:
+    with pytest.raises(NotYetError, match=message):
+        mounts.mount(**source)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"nfs": {"server": "x"}}, "volume 'v' of type nfs is not supported"),
+        ({"hostPath": {"path": "/etc"}}, "host paths enabled"),
+        ({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}, "serviceAccountToken is not supported"),
+        ({"configMap": {"name": "settings", "items": [{"key": "host", "path": "../x"}]}}, "must not contain"),
+        ({"configMap": {"name": "settings", "items": [{"key": "host", "path": "/x"}]}}, "must be relative"),
+        ({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "spec.x"}}]}}, "unsupported fieldPath"),
+    ],
+)
+def test_what_is_impossible_fails(mounts: Mounts, source: JsonObject, message: str) -> None:
+    with pytest.raises(ImpossibleError, match=message):
+        mounts.mount(**source)
+
+
+def test_optional_sources_give_an_empty_directory(mounts: Mounts) -> None:
+    assert visible(mounts.mount(configMap={"name": "none", "optional": True})) == {}
+
+
+def test_claims_are_shared(mounts: Mounts) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "ws"}}
+    (mounts.mount(**claim) / "model").write_text("weights")
+    assert (mounts.mount(**claim) / "model").read_text() == "weights"
+
+
+def test_host_paths_where_they_are_enabled(mounts: Mounts, tmp_path: Path) -> None:
+    mounts.allow_host_path = True
+    wanted = tmp_path / "made"
+    assert mounts.mount(hostPath={"path": str(wanted), "type": "DirectoryOrCreate"}) == wanted
+    assert wanted.is_dir()
+    with pytest.raises(NotYetError, match="does not exist"):
+        mounts.mount(hostPath={"path": "/no/such", "type": "Directory"})
+
+
+def container(*mounts: JsonObject) -> JsonObject:
+    return {"name": "c", "volumeMounts": list(mounts)}
+
+
+def test_mount_paths(tmp_path: Path) -> None:
+    mounted = container(
+        {"name": "v", "mountPath": "/data/"},
+        {"name": "v", "mountPath": "/sub", "subPath": "a/b"},
+        {"name": "v", "mountPath": "/own", "subPathExpr": "$(POD)"},
+        {"name": "v", "mountPath": "/dev/shm"},
+    )
+    paths = mounted_paths(mounted, {"v": tmp_path}, {"POD": "p-0"})
+    assert paths == {"/data": str(tmp_path), "/sub": str(tmp_path / "a/b"), "/own": str(tmp_path / "p-0")}
+    assert (tmp_path / "a/b").is_dir()
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        {"name": "unknown", "mountPath": "/x"},
+        {"name": "v", "mountPath": "/"},
+        {"name": "v", "mountPath": "/x", "subPath": "../up"},
+        {"name": "v", "mountPath": "/x", "subPath": "/abs"},
+        {"name": "v", "mountPath": "/x", "subPath": "link/y"},
+    ],
+)
+def test_bad_mounts_are_refused(tmp_path: Path, mount: JsonObject) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "link").symlink_to("/")
+    with pytest.raises(ImpossibleError) as caught:
+        mounted_paths(container(mount), {"v": volume}, {})
+    assert caught.value.reason == "InvalidVolumeMount"

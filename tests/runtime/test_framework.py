@@ -1,0 +1,213 @@
+"""The plugin framework: loading, checking, ordering, running and isolating plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from support.objects import runtime, trainjob
+
+from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.facts import NO_FACTS
+from trainmaster.runtime.framework import (
+    Framework,
+    PluginFailed,
+    PluginInvalid,
+    discover,
+    load_plugins,
+    order_plugins,
+)
+from trainmaster.runtime.resolving import new_info, resolve
+
+
+class Builder:
+    """Builds one ConfigMap."""
+
+    def __init__(self, name: str = "Builder", *, object_name: str = "made", error: Exception | None = None) -> None:
+        self.name = name
+        self._object_name = object_name
+        self._error = error
+
+    def build(self, info: Any, job: Any, facts: Any) -> Iterator[Desired]:
+        if self._error:
+            raise self._error
+        yield Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._object_name}})
+
+
+class Enforcer:
+    """Notes that it ran."""
+
+    def __init__(self, name: str, **place: Any) -> None:
+        self.name = name
+        for key, value in place.items():
+            setattr(self, key, value)
+
+    def enforce_ml_policy(self, info: Any, job: Any) -> None:
+        info.labels[f"ran-{len(info.labels)}"] = self.name
+
+
+def names(plugins: list[Any]) -> list[str]:
+    return [plugin.name for plugin in order_plugins(plugins)]
+
+
+def test_built_in_plugins_come_through_entry_points() -> None:
+    assert {"torch", "plainml", "jobset"} <= {point.name for point in discover()}
+    assert {plugin.name for plugin in load_plugins()} >= {"Torch", "PlainML", "JobSet"}
+
+
+def test_a_disabled_plugin_is_not_even_imported() -> None:
+    broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
+    assert load_plugins([broken], disabled=frozenset({"broken"})) == []
+
+
+def test_a_plugin_that_does_not_load_is_named_with_its_module() -> None:
+    broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
+    with pytest.raises(PluginInvalid, match=r"plugin 'broken' \(no.such.module:Plugin, from .*No module named 'no'"):
+        load_plugins([broken])
+
+
+def test_options_of_an_unknown_plugin_are_an_error() -> None:
+    with pytest.raises(PluginInvalid, match=r"unknown plugins: torhc; installed are: .*torch"):
+        load_plugins(options={"torhc": {}})
+
+
+def test_options_reach_the_constructor() -> None:
+    point = EntryPoint("builder", f"{__name__}:Builder", "trainmaster.plugins")
+    with pytest.raises(PluginInvalid, match="unexpected keyword argument 'colour'"):
+        load_plugins([_point_of(point, Builder)], options={"builder": {"colour": "red"}})
+
+
+def _point_of(point: EntryPoint, value: Any) -> Any:
+    """An entry point that loads a class of this test module, which cannot be imported by name."""
+
+    class Point:
+        name, value_, group, dist = point.name, point.value, point.group, None
+        value = point.value
+
+        @staticmethod
+        def load() -> Any:
+            return value
+
+    return Point()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"name": ""}, "has no name"),
+        ({"name": "X"}, "implements no extension point"),
+        (
+            {"name": "X", "api_version": "2.0", "build": Builder.build},
+            "needs plugin API 2.0, this Trainmaster offers 1.0",
+        ),
+        ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
+        ({"name": "X", "build": lambda self, info: ()}, r"build\(info\) must be build\(info, job, facts\)"),
+    ],
+)
+def test_a_plugin_that_does_not_fit_is_refused_at_start(attributes: dict[str, Any], message: str) -> None:
+    plugin = type("Odd", (), attributes)()
+    with pytest.raises(PluginInvalid, match=message):
+        Framework([plugin])
+
+
+def test_an_async_plugin_is_refused() -> None:
+    class Waiting:
+        name = "Waiting"
+
+        async def enforce_ml_policy(self, info: Any, job: Any) -> None:
+            """Waits."""
+
+    with pytest.raises(PluginInvalid, match="must be a plain function, not async"):
+        Framework([Waiting()])
+
+
+def test_order_is_by_name_without_any_wish() -> None:
+    assert names([Enforcer("c"), Enforcer("a"), Enforcer("b")]) == ["a", "b", "c"]
+
+
+def test_higher_priority_runs_first() -> None:
+    assert names([Enforcer("a"), Enforcer("z", priority=1), Enforcer("b", priority=-1)]) == ["z", "a", "b"]
+
+
+def test_before_and_after_win_over_priority() -> None:
+    first = Enforcer("first", priority=-5, before=("second", "unknown"))
+    assert names([Enforcer("second", priority=9), first, Enforcer("third", after=("second",))]) == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+def test_a_contradiction_in_the_order_is_refused() -> None:
+    with pytest.raises(PluginInvalid, match="contradicts itself: "):
+        order_plugins([Enforcer("a", before=("b",)), Enforcer("b", before=("a",))])
+
+
+def test_only_one_plugin_may_report_status() -> None:
+    class Reporter:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def status(self, job: Any, facts: Any) -> None:
+            """Reports nothing."""
+
+    with pytest.raises(PluginInvalid, match="these do: one, two"):
+        Framework([Reporter("one"), Reporter("two")])
+
+
+def test_enforcers_run_in_order() -> None:
+    info = new_info(trainjob(), runtime())
+    Framework([Enforcer("b"), Enforcer("a")]).enforce(info, trainjob())
+    assert list(info.labels.values()) == ["a", "b"]
+
+
+def test_built_objects_get_namespace_and_owner() -> None:
+    built = Framework([Builder()]).build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+    assert built[0].object["metadata"] == {
+        "name": "made",
+        "namespace": "team",
+        "ownerReferences": [
+            {
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainJob",
+                "name": "demo",
+                "uid": "uid-1",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def test_two_plugins_cannot_build_the_same_object() -> None:
+    framework = Framework([Builder("one"), Builder("two")])
+    with pytest.raises(PluginFailed, match="another plugin builds ConfigMap made as well"):
+        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+
+
+def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
+    framework = Framework([Builder(error=KeyError("gone"))])
+    with pytest.raises(PluginFailed, match="plugin Builder failed in build: KeyError: 'gone'") as caught:
+        resolve(trainjob(), runtime(), framework)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert not caught.value.rejected
+
+
+def test_a_rejection_speaks_for_itself() -> None:
+    framework = Framework([Builder(error=Rejected("there is no such queue"))])
+    with pytest.raises(PluginFailed, match="^there is no such queue$") as caught:
+        resolve(trainjob(), runtime(), framework)
+    assert caught.value.rejected
+
+
+def test_each_call_is_observed_with_its_result() -> None:
+    seen: list[tuple[str, str, bool]] = []
+    framework = Framework(
+        [Enforcer("ok"), Builder(error=ValueError())],
+        observer=lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, succeeded)),
+    )
+    with pytest.raises(PluginFailed):
+        resolve(trainjob(), runtime(), framework)
+    assert seen == [("ok", "enforce_ml_policy", True), ("Builder", "build", False)]
