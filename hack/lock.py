@@ -7,7 +7,8 @@
 
 Each file pins versions and the hashes of all their files, so that it serves every platform, and agrees with the ones
 above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU build is another file
-than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing.
+than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing. For the same
+reason it leaves out the CUDA packages, which the builds that need them pin themselves.
 
 Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
 """
@@ -35,6 +36,7 @@ GROUPS = {"dev": ("test", "check", "generate", "lock"), "examples": ("examples",
 _UNHASHED = {"torch"}
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 _LOCAL_VERSION = re.compile(r"^(torch==[^\s+]+)\+\S+", re.MULTILINE)
+_CUDA = re.compile(r"^(?:cuda-|nvidia-|triton==).*\n", re.MULTILINE)
 
 
 def wanted() -> dict[str, list[str]]:
@@ -60,9 +62,10 @@ def compile_locks(*, upgrade: bool) -> None:
             if (LOCKS / output.name).exists():
                 shutil.copy(LOCKS / output.name, output)
             _compile(lock, work, upgrade=upgrade)
-            # The pin is the release; pip picks the build that the machine's indexes offer.
-            output.write_text(_LOCAL_VERSION.sub(r"\1", output.read_text(encoding="utf-8")), encoding="utf-8")
-            shutil.copy(output, LOCKS / output.name)
+            text = output.read_text(encoding="utf-8")
+            if lock == "torch":
+                text = _CUDA.sub("", _LOCAL_VERSION.sub(r"\1", text))
+            (LOCKS / output.name).write_text(text, encoding="utf-8")
             constraints.append(lock)
 
 
@@ -72,7 +75,8 @@ def _compile(lock: str, work: Path, *, upgrade: bool) -> None:
     command += [] if lock in _UNHASHED else ["--generate-hashes"]
     command += ["--upgrade"] if upgrade else []
     environment = os.environ | {"CUSTOM_COMPILE_COMMAND": "make lock"}
-    subprocess.run([*command, f"--output-file={lock}.txt", f"{lock}.in"], cwd=work, env=environment, check=True)
+    command += [f"--output-file={lock}.txt", f"{lock}.in"]
+    subprocess.run(command, cwd=work, env=environment, check=True)  # noqa: S603 - all words are written here
 
 
 def problems() -> list[str]:

@@ -43,7 +43,7 @@ SAME = "<same as in the step before>"
 
 MASKED = "<masked>"
 
-SETTLED = 0.4
+SETTLED = 0.25
 """Seconds without any change after which a cluster with an idle controller counts as settled."""
 
 PATIENCE = 20.0

@@ -16,7 +16,7 @@ import os
 import socket
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -69,7 +69,7 @@ class ClusterSettings:
     """Where to write the kubeconfig; None: into the state directory."""
 
     manager_config: Path | None = None
-    controllers: ControllerSettings = ControllerSettings()
+    controllers: ControllerSettings = field(default_factory=ControllerSettings)
 
 
 class Cluster:
@@ -175,7 +175,9 @@ class Cluster:
         except JournalError as error:
             raise StateError(str(error)) from error
         except OSError as error:
-            raise StateError(f"cannot use {self._state.journal}: {error.strerror or error}; make it writable") from error
+            raise StateError(
+                f"cannot use {self._state.journal}: {error.strerror or error}; make it writable"
+            ) from error
         self._stack.callback(store.close)
         return Api(store, builtin_registry())
 
@@ -183,6 +185,7 @@ class Cluster:
         self, api: Api, certificates: ServerCertificates, token: str, ports: Iterable[int]
     ) -> tuple[Kubelet, int]:
         """Start the server on the first port that can be had."""
+        reason = "no port is left"
         for port in ports:
             kubelet = Kubelet(
                 api,

@@ -20,6 +20,7 @@ from trainmaster.devcluster.http.server import HttpServer, ServerTiming
 from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
 from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.store.store import HISTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ class ServedApi:
 
 @asynccontextmanager
 async def serve_api(
-    directory: Path, *, log_source: LogSource | None = None, timing: ServerTiming | None = None
+    directory: Path, *, log_source: LogSource | None = None, timing: ServerTiming | None = None, history: int = HISTORY
 ) -> AsyncIterator[ServedApi]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
     registry = builtin_registry()
-    store = Store()
+    store = Store(history=history)
     api = Api(store, registry)
     await seed(api)
     certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))

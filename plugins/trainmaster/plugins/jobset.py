@@ -22,6 +22,7 @@ from trainmaster.runtime.api.constants import (
     STORAGE_URI_ENV,
     TRAINER_ANCESTOR,
 )
+from trainmaster.runtime.canonical import spell_out_env
 from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.facts import Facts, Watch
 from trainmaster.runtime.info import Info, PodSet
@@ -73,6 +74,7 @@ class JobSet:
             pods_of = info.pod_set(replicated_job["name"])
             if pods_of and pods_of.ancestor in ANCESTORS:
                 replicated_job["replicas"] = 1
+        spell_out_env(info.template)
         metadata: JsonObject = {"name": job.metadata.name}
         if info.labels:
             metadata["labels"] = info.labels

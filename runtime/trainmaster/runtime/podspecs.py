@@ -1,7 +1,8 @@
 """Upserts into pod specifications: how plugins add environment, ports, volumes and mounts.
 
 An upsert replaces the first matching item in place and appends what matches nothing, so that the order which users
-wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution.
+wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution. Items are copied, so that
+what a plugin adds in two places, or takes from the TrainJob, stays apart.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], same: C
     for item in items:
         for position, existing in enumerate(merged):
             if same(existing, item):
-                merged[position] = item
+                merged[position] = dict(item)
                 break
         else:
-            merged.append(item)
+            merged.append(dict(item))
     if merged:
         holder[field] = merged

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
-from trainmaster.runtime.canonical import canonicalize_jobset_spec, canonicalize_resources, spell_out_env
+from trainmaster.runtime.canonical import canonicalize_jobset_spec, canonicalize_resources
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework
@@ -61,7 +61,6 @@ def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
     template = _merge_patches(runtime_template, _templates(job.spec.runtime_patches))
     canonicalize_jobset_spec(template)
-    spell_out_env(template)
     info = Info(
         labels=labels,
         annotations=annotations,

@@ -52,7 +52,7 @@ async def test_a_name_is_generated(api: Api) -> None:
 
 
 async def test_without_any_name_the_object_is_invalid(api: Api) -> None:
-    with pytest.raises(StatusError, match="metadata.name: Required value: name or generateName is required"):
+    with pytest.raises(StatusError, match=r"metadata\.name: Required value: name or generateName is required"):
         await api.create(CONFIGMAPS, config_map(), namespace="default")
 
 
@@ -76,7 +76,12 @@ async def test_creating_twice_is_a_conflict(api: Api) -> None:
     ("obj", "namespace", "code", "text"),
     [
         (config_map(name="a"), "nowhere", 404, 'namespaces "nowhere" not found'),
-        (config_map(name="a", namespace="kube-system"), "default", 400, "does not match the namespace sent on the request"),
+        (
+            config_map(name="a", namespace="kube-system"),
+            "default",
+            400,
+            "does not match the namespace sent on the request",
+        ),
         (config_map(name="a"), None, 400, "an empty namespace"),
         ({**config_map(name="a"), "kind": "Secret"}, "default", 400, "kind in the data (Secret)"),
         ({**config_map(name="a"), "apiVersion": "v2"}, "default", 400, "API version in the data (v2)"),
@@ -198,7 +203,10 @@ async def test_jobs_own_their_pods_by_a_generated_selector(api: Api) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"completionMode": "Indexed", "parallelism": 2}, "spec.completions: Required value: when completion mode is Indexed"),
+        (
+            {"completionMode": "Indexed", "parallelism": 2},
+            "spec.completions: Required value: when completion mode is Indexed",
+        ),
         ({"parallelism": -1}, "spec.parallelism: Invalid value: -1: must be greater than or equal to 0"),
         ({"restart": "Always"}, 'Unsupported value: "Always": supported values: "Never", "OnFailure"'),
         ({"completionMode": "Odd"}, 'spec.completionMode: Unsupported value: "Odd"'),
@@ -208,7 +216,9 @@ async def test_jobs_that_cannot_run_are_refused(api: Api, change: dict[str, Any]
     restart = change.pop("restart", "Never")
     template = {"spec": {"restartPolicy": restart, "containers": [{"name": "a", "image": "x"}]}}
     with pytest.raises(StatusError) as caught:
-        await api.create(JOBS, {"metadata": {"name": "j"}, "spec": {"template": template, **change}}, namespace="default")
+        await api.create(
+            JOBS, {"metadata": {"name": "j"}, "spec": {"template": template, **change}}, namespace="default"
+        )
     assert caught.value.code == 422
     assert text in caught.value.message
 

@@ -73,6 +73,14 @@ async def test_a_change_replaces_the_kind(api: Api, define: Any) -> None:
     assert [column.name for column in api.registry.get(WIDGETS).columns] == ["Name", "Size"]
 
 
+async def test_changed_names_are_accepted(api: Api, define: Any) -> None:
+    crd = copy_tree(await define())
+    crd["spec"]["names"]["shortNames"] = ["wd"]
+    await api.update(CRDS, crd)
+    assert api.get(CRDS, None, "widgets.example.com")["status"]["acceptedNames"]["shortNames"] == ["wd"]
+    assert api.registry.get(WIDGETS).short_names == ("wd",)
+
+
 async def test_deleting_a_definition_deletes_its_objects_and_ends_watches(api: Api, define: Any) -> None:
     await define()
     await api.create(WIDGETS, widget(), namespace="default")
@@ -180,7 +188,10 @@ async def test_a_definition_cannot_become_another(api: Api, define: Any) -> None
 def _definitions() -> list[Any]:
     bundled = resources.files("trainmaster.devcluster.kinds") / "crds"
     deployed = Path(__file__).parents[3] / "deploy" / "crds"
-    texts = [*(file.read_text() for file in bundled.iterdir()), *(f.read_text() for f in sorted(deployed.glob("*.yaml")))]
+    texts = [
+        *(file.read_text() for file in bundled.iterdir()),
+        *(f.read_text() for f in sorted(deployed.glob("*.yaml"))),
+    ]
     return [yaml.safe_load(text) for text in texts]
 
 

@@ -43,9 +43,7 @@ async def test_an_object_that_nothing_holds_goes_at_once(api: Api) -> None:
 @pytest.mark.parametrize(
     ("propagation", "finalizers"), [("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"])]
 )
-async def test_propagation_is_left_to_the_garbage_collector(
-    api: Api, propagation: Any, finalizers: list[str]
-) -> None:
+async def test_propagation_is_left_to_the_garbage_collector(api: Api, propagation: Any, finalizers: list[str]) -> None:
     await config_map(api)
     marked, gone = await api.delete(CONFIGMAPS, "default", "a", options=DeleteOptions(propagation=propagation))
     assert not gone

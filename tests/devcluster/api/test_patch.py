@@ -23,9 +23,7 @@ async def existing(api: Api) -> dict[str, Any]:
 
 
 async def patch(api: Api, body: Any, patch_type: PatchType, name: str = "a", **options: Any) -> dict[str, Any]:
-    obj, _ = await api.patch(
-        CONFIGMAPS, "default", name, body, patch_type=patch_type, options=WriteOptions(**options)
-    )
+    obj, _ = await api.patch(CONFIGMAPS, "default", name, body, patch_type=patch_type, options=WriteOptions(**options))
     return obj
 
 
@@ -47,7 +45,10 @@ async def test_each_type_changes_the_object(
 
 
 async def test_strategic_merge_knows_the_keys_of_lists(api: Api) -> None:
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]},
+    }
     await api.create(PODS, pod, namespace="default")
     body = {"spec": {"containers": [{"name": "b", "image": "y"}]}}
     patched, created = await api.patch(PODS, "default", "p", body, patch_type=PatchType.STRATEGIC)
@@ -153,9 +154,7 @@ async def test_what_is_no_longer_applied_goes(api: Api) -> None:
 async def test_applying_a_status_writes_nothing_else(api: Api, define: Any) -> None:
     await define()
     head = {"apiVersion": "example.com/v1", "kind": "Widget"}
-    await api.patch(
-        WIDGETS, "default", "w", {**head, "spec": {"size": 1}}, patch_type=PatchType.APPLY, options=ALICE
-    )
+    await api.patch(WIDGETS, "default", "w", {**head, "spec": {"size": 1}}, patch_type=PatchType.APPLY, options=ALICE)
     body = {**head, "metadata": {"labels": {"a": "b"}}, "spec": {"size": 9}, "status": {"ready": True}}
     made, _ = await api.patch(
         WIDGETS, "default", "w", body, patch_type=PatchType.APPLY, subresource="status", options=BOB

@@ -49,7 +49,9 @@ async def test_a_put_that_changes_nothing_is_no_event(api: Api) -> None:
     """Level-triggered controllers would run in circles otherwise."""
     made = await api.create(CONFIGMAPS, config_map(x="1"), namespace="default")
     before = api.revision
-    again = await api.update(CONFIGMAPS, config_map(x="1"), namespace="default", options=WriteOptions(field_manager="b"))
+    again = await api.update(
+        CONFIGMAPS, config_map(x="1"), namespace="default", options=WriteOptions(field_manager="b")
+    )
     assert again is made
     assert api.revision == before
 
@@ -101,7 +103,9 @@ async def test_custom_resources_demand_a_resource_version(api: Api, define: Any)
     await define()
     made = await widget(api)
     del made["metadata"]["resourceVersion"]
-    with pytest.raises(StatusError, match="metadata.resourceVersion: Invalid value: 0: must be specified for an update"):
+    with pytest.raises(
+        StatusError, match=r"metadata\.resourceVersion: Invalid value: 0: must be specified for an update"
+    ):
         await api.update(WIDGETS, made, namespace="default")
 
 
@@ -175,7 +179,7 @@ async def test_only_new_problems_of_custom_resources_count(api: Api, define: Any
     made = copy_tree(await api.update(WIDGETS, made, namespace="default"))
     assert made["spec"] == {"size": 1, "mode": "slow", "owner": "me"}
     made["spec"]["size"] = 2
-    with pytest.raises(StatusError, match="spec.size"):
+    with pytest.raises(StatusError, match=r"spec\.size"):
         await api.update(WIDGETS, made, namespace="default")
 
 
@@ -199,7 +203,7 @@ async def test_no_finalizer_may_join_a_deleted_object(api: Api, define: Any) -> 
     await widget(api, finalizers=["example.com/a"])
     made = copy_tree((await api.delete(WIDGETS, "default", "w"))[0])
     made["metadata"]["finalizers"].append("example.com/late")
-    with pytest.raises(StatusError, match="metadata.finalizers: Forbidden: no new finalizers can be added"):
+    with pytest.raises(StatusError, match=r"metadata\.finalizers: Forbidden: no new finalizers can be added"):
         await api.update(WIDGETS, made, namespace="default")
 
 
@@ -300,3 +304,36 @@ async def test_a_dry_run_changes_nothing(api: Api) -> None:
     assert shown["data"] == {"x": "2"}
     await api.delete(CONFIGMAPS, "default", "a", options=DeleteOptions(dry_run=True))
     assert api.revision == before
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [None, [], [{"manager": "x"}], [{"manager": "x", "operation": "Odd", "apiVersion": "v1", "fieldsV1": {}}]],
+)
+async def test_managed_fields_that_cannot_be_read_are_not_an_edit(api: Api, sent: Any) -> None:
+    made = copy_tree(await api.create(CONFIGMAPS, config_map(x="1"), namespace="default"))
+    before = made["metadata"]["managedFields"]
+    made["metadata"]["managedFields"] = sent
+    made["metadata"]["labels"] = {"a": "b"}
+    changed = await api.update(CONFIGMAPS, made, namespace="default", options=WriteOptions(field_manager="me"))
+    assert before[0] in changed["metadata"]["managedFields"]
+    assert {entry["manager"] for entry in changed["metadata"]["managedFields"]} == {"unknown", "me"}
+
+
+async def test_managed_fields_can_be_forgotten(api: Api) -> None:
+    made = copy_tree(await api.create(CONFIGMAPS, config_map(x="1"), namespace="default"))
+    made["metadata"]["managedFields"] = [{}]
+    changed = await api.update(CONFIGMAPS, made, namespace="default")
+    assert not changed["metadata"].get("managedFields")
+
+
+@pytest.mark.parametrize("field", ["containers", "restartPolicy"])
+async def test_an_unsound_change_is_refused_before_it_is_compared(api: Api, field: str) -> None:
+    """Comparing relies on a sound object; a broken one must be a 422 and not a crash."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}
+    job = {"metadata": {"name": "j"}, "spec": {"template": template, "suspend": True}}
+    made = copy_tree(await api.create(JOBS, job, namespace="default"))
+    del made["spec"]["template"]["spec"][field]
+    with pytest.raises(StatusError) as caught:
+        await api.update(JOBS, made, namespace="default")
+    assert caught.value.code == 422

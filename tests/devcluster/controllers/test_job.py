@@ -61,14 +61,14 @@ def conditions(cluster: Stepper) -> list[tuple[str, str, str]]:
 def active(cluster: Stepper) -> list[JsonObject]:
     return [
         pod
-        for pod in cluster.list(PODS)
+        for pod in cluster.objects(PODS)
         if pod["status"]["phase"] not in {"Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]
     ]
 
 
 async def test_an_indexed_pod_is_complete_enough_for_a_kubelet(cluster: Stepper) -> None:
     await create(cluster, completions=2, parallelism=2)
-    pod = cluster.list(PODS)[1]
+    pod = cluster.objects(PODS)[1]
     job = get(cluster)
     assert pod["metadata"]["name"].startswith("train-1-")
     assert pod["metadata"]["labels"][INDEX] == pod["metadata"]["annotations"][INDEX] == "1"
@@ -110,7 +110,7 @@ async def test_success_is_announced_then_final_and_every_pod_released(cluster: S
     assert status(cluster)["completedIndexes"] == "0-2"
     assert (status(cluster)["succeeded"], status(cluster)["active"]) == (3, 0)
     assert "completionTime" in status(cluster)
-    assert not [pod for pod in cluster.list(PODS) if pod["metadata"].get("finalizers")]
+    assert not [pod for pod in cluster.objects(PODS) if pod["metadata"].get("finalizers")]
     assert "Completed" in cluster.reasons("train")
 
 
@@ -127,7 +127,7 @@ async def test_a_failed_pod_is_replaced_until_the_backoff_limit(cluster: Stepper
     assert status(cluster)["conditions"][1]["message"] == "Job has reached the specified backoff limit"
     assert status(cluster)["failed"] == 2
     assert not status(cluster).get("uncountedTerminatedPods")
-    assert not [pod for pod in cluster.list(PODS) if pod["metadata"].get("finalizers")]
+    assert not [pod for pod in cluster.objects(PODS) if pod["metadata"].get("finalizers")]
     assert "BackoffLimitExceeded" in cluster.reasons("train")
 
 
@@ -172,7 +172,7 @@ async def test_the_deadline_ends_the_job_and_its_pods(cluster: Stepper) -> None:
         ("FailureTarget", "True", "DeadlineExceeded"),
         ("Failed", "True", "DeadlineExceeded"),
     ]
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
     assert status(cluster)["failed"] == 2
 
 
@@ -197,7 +197,7 @@ async def test_suspension_removes_pods_without_counting_them_and_resets_the_cloc
     await create(cluster, completions=2, parallelism=2, backoffLimit=0, activeDeadlineSeconds=100)
     await cluster.set_pods("Running")
     await change(cluster, suspend=True)
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
     assert conditions(cluster) == [("Suspended", "True", "JobSuspended")]
     assert (status(cluster)["active"], status(cluster)["failed"]) == (0, 0)
     assert "startTime" not in status(cluster)
@@ -211,7 +211,7 @@ async def test_suspension_removes_pods_without_counting_them_and_resets_the_cloc
 
 async def test_a_job_created_suspended_has_no_pods(cluster: Stepper) -> None:
     await create(cluster, suspend=True)
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
     assert conditions(cluster) == [("Suspended", "True", "JobSuspended")]
 
 
@@ -243,7 +243,7 @@ async def test_time_to_live_deletes_the_finished_job_in_the_foreground(cluster: 
     assert cluster.exists(JOBS, "train")
     await cluster.advance(1)
     assert not cluster.exists(JOBS, "train")
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
 
 
 async def test_pods_of_an_orphaning_deletion_lose_the_tracking_finalizer(cluster: Stepper) -> None:
@@ -251,7 +251,7 @@ async def test_pods_of_an_orphaning_deletion_lose_the_tracking_finalizer(cluster
     cluster.start(GarbageCollector(cluster.api, settings=cluster.settings))
     await create(cluster)
     await cluster.delete(JOBS, "train")
-    (pod,) = cluster.list(PODS)
+    (pod,) = cluster.objects(PODS)
     assert not pod["metadata"].get("finalizers")
     assert not pod["metadata"].get("ownerReferences")
 
@@ -260,7 +260,7 @@ async def test_pods_of_a_job_deleted_in_the_background_go(cluster: Stepper) -> N
     cluster.start(GarbageCollector(cluster.api, settings=cluster.settings))
     await create(cluster, completions=2, parallelism=2)
     await cluster.delete(JOBS, "train", propagation="Background")
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
 
 
 async def test_a_restarted_controller_goes_on_where_the_old_one_stopped(cluster: Stepper) -> None:
@@ -276,7 +276,7 @@ async def test_a_restarted_controller_goes_on_where_the_old_one_stopped(cluster:
 async def test_a_crash_between_status_and_release_counts_each_failure_once(cluster: Stepper) -> None:
     await create(cluster, backoffLimit=5)
     cluster.stop()
-    (pod,) = cluster.list(PODS)
+    (pod,) = cluster.objects(PODS)
     job = get(cluster)
     counted = {**job["status"], "active": 0, "uncountedTerminatedPods": {"failed": [pod["metadata"]["uid"]]}}
     await cluster.set_pod(pod, "Failed")
@@ -331,7 +331,7 @@ async def test_parallelism_can_shrink_and_grow(cluster: Stepper) -> None:
 
 async def test_jobs_of_another_controller_are_left_alone(cluster: Stepper) -> None:
     await create(cluster, managedBy="acme.io/jobs")
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
     assert status(cluster) == {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainmaster.devcluster.api import DeleteOptions
+from trainmaster.devcluster.controllers.assembling import add_admission
 from trainmaster.devcluster.controllers.gc import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
@@ -40,6 +40,7 @@ def start(cluster: Stepper) -> None:
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     await cluster.api.create(CRDS, copy_tree(DEFINITION))
+    add_admission(cluster.api)
     start(cluster)
     return cluster
 
@@ -96,11 +97,11 @@ def message(cluster: Stepper, kind: str) -> str:
 
 
 def jobs(cluster: Stepper) -> list[str]:
-    return [job["metadata"]["name"] for job in cluster.list(JOBS)]
+    return [job["metadata"]["name"] for job in cluster.objects(JOBS)]
 
 
 async def finish(cluster: Stepper, job: str, phase: str = "Succeeded") -> None:
-    for pod in cluster.list(PODS):
+    for pod in cluster.objects(PODS):
         ended = pod["status"]["phase"] in {"Succeeded", "Failed"}
         if pod["metadata"]["labels"]["job-name"] == job and not ended:
             await cluster.set_pod(pod, phase)
@@ -109,7 +110,7 @@ async def finish(cluster: Stepper, job: str, phase: str = "Succeeded") -> None:
 async def test_jobs_carry_their_place_in_the_jobset(cluster: Stepper) -> None:
     await create(cluster, replicated("a", replicas=2, groupName="g"), replicated("b", groupName="g"))
     assert jobs(cluster) == ["js-a-0", "js-a-1", "js-b-0"]
-    job = cluster.list(JOBS)[2]
+    job = cluster.objects(JOBS)[2]
     expected = {
         "jobset-name": "js",
         "jobset-uid": get(cluster)["metadata"]["uid"],
@@ -131,13 +132,13 @@ async def test_jobs_carry_their_place_in_the_jobset(cluster: Stepper) -> None:
     assert job["spec"]["completionMode"] == "Indexed"
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
     assert job["spec"]["template"]["spec"]["subdomain"] == "js"
-    pod = cluster.list(PODS)[0]
+    pod = cluster.objects(PODS)[0]
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("js-a-0-0", "js")
 
 
 async def test_a_headless_service_names_the_pods(cluster: Stepper) -> None:
     await create(cluster)
-    (service,) = cluster.list(SERVICES)
+    (service,) = cluster.objects(SERVICES)
     assert service["metadata"]["name"] == "js"
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"] == {f"{PREFIX}jobset-name": "js"}
@@ -146,8 +147,8 @@ async def test_a_headless_service_names_the_pods(cluster: Stepper) -> None:
 
 async def test_without_dns_hostnames_there_is_no_service(cluster: Stepper) -> None:
     await create(cluster, network={"enableDNSHostnames": False})
-    assert cluster.list(SERVICES) == []
-    assert "subdomain" not in cluster.list(PODS)[0]["spec"]
+    assert cluster.objects(SERVICES) == []
+    assert "subdomain" not in cluster.objects(PODS)[0]["spec"]
 
 
 async def test_status_follows_the_jobs_to_completion(cluster: Stepper) -> None:
@@ -172,23 +173,21 @@ async def test_without_failure_policy_one_failed_job_fails_the_jobset(cluster: S
     await cluster.set_pods("Running")
     await finish(cluster, "js-b-0", "Failed")
     assert conditions(cluster) == {"Failed": ("True", "FailedJobs")}
-    assert message(cluster, "Failed") == (
-        "jobset failed due to one or more job failures (first failed job: js-b-0)"
-    )
+    assert message(cluster, "Failed") == ("jobset failed due to one or more job failures (first failed job: js-b-0)")
     assert status(cluster)["terminalState"] == "Failed"
     assert jobs(cluster) == ["js-b-0"], "the jobs that still ran are deleted"
-    assert [pod["metadata"]["labels"]["job-name"] for pod in cluster.list(PODS)] == ["js-b-0"]
+    assert [pod["metadata"]["labels"]["job-name"] for pod in cluster.objects(PODS)] == ["js-b-0"]
 
 
 async def test_a_suspended_jobset_has_suspended_jobs_and_no_pods(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b"), suspend=True)
-    assert [job["spec"]["suspend"] for job in cluster.list(JOBS)] == [True, True]
-    assert cluster.list(PODS) == []
+    assert [job["spec"]["suspend"] for job in cluster.objects(JOBS)] == [True, True]
+    assert cluster.objects(PODS) == []
     assert conditions(cluster) == {"Suspended": ("True", "SuspendedJobs")}
     assert message(cluster, "Suspended") == "jobset is suspended"
     assert counts(cluster) == {"a": {"suspended": 1}, "b": {"suspended": 1}}
     await change(cluster, suspend=False)
-    assert len(cluster.list(PODS)) == 2
+    assert len(cluster.objects(PODS)) == 2
     assert conditions(cluster) == {"Suspended": ("False", "ResumeJobs")}
     assert message(cluster, "Suspended") == "jobset is resumed"
     assert counts(cluster) == {"a": {"active": 1}, "b": {"active": 1}}
@@ -198,7 +197,7 @@ async def test_suspending_a_running_jobset_ends_its_pods_and_it_can_go_on(cluste
     await create(cluster)
     await cluster.set_pods("Running")
     await change(cluster, suspend=True)
-    assert cluster.list(PODS) == []
+    assert cluster.objects(PODS) == []
     assert conditions(cluster) == {"Suspended": ("True", "SuspendedJobs")}
     await change(cluster, suspend=False)
     await cluster.set_pods("Succeeded")
@@ -217,7 +216,7 @@ async def test_resuming_takes_over_where_the_pods_shall_run(cluster: Stepper) ->
     jobset["spec"]["suspend"] = False
     await cluster.api.update(JOBSETS, jobset)
     await cluster.settle()
-    (pod,) = cluster.list(PODS)
+    (pod,) = cluster.objects(PODS)
     assert pod["spec"]["nodeSelector"] == {"pool": "gpu"}
     assert {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
     assert pod["metadata"]["labels"]["queue"] == "q"
@@ -226,13 +225,13 @@ async def test_resuming_takes_over_where_the_pods_shall_run(cluster: Stepper) ->
 
 async def test_a_failure_restarts_the_jobset_up_to_the_maximum(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b"), failurePolicy={"maxRestarts": 1})
-    before = {job["metadata"]["uid"] for job in cluster.list(JOBS)}
+    before = {job["metadata"]["uid"] for job in cluster.objects(JOBS)}
     await cluster.set_pods("Running")
     await finish(cluster, "js-a-0", "Failed")
     assert (status(cluster)["restarts"], status(cluster)["restartsCountTowardsMax"]) == (1, 1)
     assert jobs(cluster) == ["js-a-0", "js-b-0"]
-    assert before.isdisjoint(job["metadata"]["uid"] for job in cluster.list(JOBS)), "all jobs are new"
-    assert {job["metadata"]["labels"][f"{PREFIX}restart-attempt"] for job in cluster.list(JOBS)} == {"1"}
+    assert before.isdisjoint(job["metadata"]["uid"] for job in cluster.objects(JOBS)), "all jobs are new"
+    assert {job["metadata"]["labels"][f"{PREFIX}restart-attempt"] for job in cluster.objects(JOBS)} == {"1"}
     assert conditions(cluster) == {"RestartingJobSet": ("True", "DefaultFailurePolicy")}
     assert "RestartJobSetFailurePolicyAction" in cluster.reasons("js")
     await cluster.set_pods("Running")
@@ -247,13 +246,12 @@ async def test_a_failure_restarts_the_jobset_up_to_the_maximum(cluster: Stepper)
 async def test_blocking_recreate_waits_until_the_old_jobs_are_gone(cluster: Stepper) -> None:
     policy = {"maxRestarts": 1, "restartStrategy": "BlockingRecreate"}
     await create(cluster, replicated("a"), replicated("b"), failurePolicy=policy)
-    lingering = next(pod for pod in cluster.list(PODS) if pod["metadata"]["labels"]["job-name"] == "js-b-0")
+    lingering = next(pod for pod in cluster.objects(PODS) if pod["metadata"]["labels"]["job-name"] == "js-b-0")
     await cluster.api.update(PODS, {**lingering, "spec": {**lingering["spec"], "nodeName": "node"}})
     await cluster.set_pods("Running")
     await finish(cluster, "js-a-0", "Failed")
     assert jobs(cluster) == ["js-b-0"], "nothing new beside a pod that still ends"
-    await cluster.api.delete(PODS, "default", lingering["metadata"]["name"], options=DeleteOptions(grace_seconds=0))
-    await cluster.settle()
+    await cluster.end_pod(lingering)
     assert jobs(cluster) == ["js-a-0", "js-b-0"]
 
 
@@ -322,7 +320,7 @@ async def test_time_to_live_deletes_the_jobset_with_everything(cluster: Stepper)
     assert cluster.exists(JOBSETS, "js")
     await cluster.advance(1)
     assert not cluster.exists(JOBSETS, "js")
-    assert (cluster.list(JOBS), cluster.list(PODS), cluster.list(SERVICES)) == ([], [], [])
+    assert (cluster.objects(JOBS), cluster.objects(PODS), cluster.objects(SERVICES)) == ([], [], [])
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", None])
@@ -330,7 +328,7 @@ async def test_a_deleted_jobset_takes_its_children_with_it(cluster: Stepper, pro
     await create(cluster, replicated(replicas=2, pods=2))
     await cluster.delete(JOBSETS, "js", propagation=propagation)
     assert not cluster.exists(JOBSETS, "js")
-    assert (cluster.list(JOBS), cluster.list(PODS), cluster.list(SERVICES)) == ([], [], [])
+    assert (cluster.objects(JOBS), cluster.objects(PODS), cluster.objects(SERVICES)) == ([], [], [])
 
 
 async def test_a_restarted_controller_writes_nothing_for_a_settled_jobset(cluster: Stepper) -> None:
@@ -351,13 +349,13 @@ async def test_a_restarted_controller_continues_a_restart(cluster: Stepper) -> N
     await cluster.api.update(JOBSETS, {**jobset, "status": {**jobset["status"], "restarts": 1}}, subresource="status")
     start(cluster)
     await cluster.settle()
-    assert {job["metadata"]["labels"][f"{PREFIX}restart-attempt"] for job in cluster.list(JOBS)} == {"1"}
+    assert {job["metadata"]["labels"][f"{PREFIX}restart-attempt"] for job in cluster.objects(JOBS)} == {"1"}
     assert status(cluster)["restarts"] == 1
 
 
 async def test_the_coordinator_is_told_to_every_pod(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b", pods=2), coordinator={"replicatedJob": "b", "podIndex": 1})
-    labels = {pod["metadata"]["labels"][f"{PREFIX}coordinator"] for pod in cluster.list(PODS)}
+    labels = {pod["metadata"]["labels"][f"{PREFIX}coordinator"] for pod in cluster.objects(PODS)}
     assert labels == {"js-b-0-1.js"}
 
 
@@ -371,11 +369,11 @@ async def test_volume_claims_are_made_from_templates(cluster: Stepper) -> None:
         {"templates": [{"metadata": {"name": "keep"}, "spec": claim}], "retentionPolicy": {"whenDeleted": "Retain"}},
     ]
     await create(cluster, node, volumeClaimPolicies=policies)
-    assert [claim["metadata"]["name"] for claim in cluster.list(PERSISTENT_VOLUME_CLAIMS)] == ["data-js", "keep-js"]
-    volumes = cluster.list(PODS)[0]["spec"]["volumes"]
+    assert [claim["metadata"]["name"] for claim in cluster.objects(PERSISTENT_VOLUME_CLAIMS)] == ["data-js", "keep-js"]
+    volumes = cluster.objects(PODS)[0]["spec"]["volumes"]
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-js"}} in volumes
     await cluster.delete(JOBSETS, "js")
-    assert [claim["metadata"]["name"] for claim in cluster.list(PERSISTENT_VOLUME_CLAIMS)] == ["keep-js"]
+    assert [claim["metadata"]["name"] for claim in cluster.objects(PERSISTENT_VOLUME_CLAIMS)] == ["keep-js"]
 
 
 async def test_jobsets_of_another_controller_are_left_alone(cluster: Stepper) -> None:
@@ -393,7 +391,7 @@ async def test_a_job_that_cannot_be_created_is_told(cluster: Stepper) -> None:
     assert "JobCreationFailed" in cluster.reasons("js")
     await cluster.delete(JOBS, "js-node-0", propagation="Background")
     await cluster.advance(1)
-    assert cluster.list(JOBS)[0]["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+    assert cluster.objects(JOBS)[0]["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
 
 
 async def test_two_hundred_jobsets_at_once_cost_a_bounded_number_of_reconciles(cluster: Stepper) -> None:
@@ -403,5 +401,5 @@ async def test_two_hundred_jobsets_at_once_cost_a_bounded_number_of_reconciles(c
         obj["metadata"]["name"] = f"js{number}"
         await cluster.api.create(JOBSETS, obj, namespace="default")
     reconciles = await cluster.settle()
-    assert len(cluster.list(PODS)) == 200
+    assert len(cluster.objects(PODS)) == 200
     assert reconciles < 200 * 30

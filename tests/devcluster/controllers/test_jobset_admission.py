@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainmaster.devcluster.controllers.jobset.controller import JobSetController
+from trainmaster.devcluster.controllers.assembling import add_admission
 from trainmaster.devcluster.controllers.stepping import Stepper
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.resources import CRDS, JOBSETS
@@ -22,9 +22,9 @@ PREFIX = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    """The controller is not started: only its admission hook is looked at."""
+    """No controller is started: only admission is looked at."""
     await cluster.api.create(CRDS, copy_tree(DEFINITION))
-    JobSetController(cluster.api, settings=cluster.settings)
+    add_admission(cluster.api)
     return cluster
 
 
@@ -70,7 +70,14 @@ async def test_what_the_author_says_is_kept(cluster: Stepper) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["text", [], {"replicatedJobs": "a"}, {"replicatedJobs": [1]}, {"network": []}, {"replicatedJobs": [{"name": "a"}]}],
+    [
+        "text",
+        [],
+        {"replicatedJobs": "a"},
+        {"replicatedJobs": [1]},
+        {"network": []},
+        {"replicatedJobs": [{"name": "a"}]},
+    ],
 )
 async def test_malformed_objects_are_refused_not_stumbled_over(cluster: Stepper, spec: Any) -> None:
     obj = {**manifest(), "spec": spec}

@@ -40,7 +40,12 @@ def test_pods() -> None:
 
 @pytest.mark.parametrize(
     ("conditions", "text"),
-    [([], "Running"), (["Suspended"], "Suspended"), (["SuccessCriteriaMet", "Complete"], "Complete"), (["Failed"], "Failed")],
+    [
+        ([], "Running"),
+        (["Suspended"], "Suspended"),
+        (["SuccessCriteriaMet", "Complete"], "Complete"),
+        (["Failed"], "Failed"),
+    ],
 )
 def test_jobs(conditions: list[str], text: str) -> None:
     status = {
@@ -54,7 +59,7 @@ def test_jobs(conditions: list[str], text: str) -> None:
 
 
 def test_declared_columns_of_custom_resources() -> None:
-    declared = [
+    declared: list[dict[str, Any]] = [
         {"name": "State", "type": "string", "jsonPath": ".status.state"},
         {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
         {"name": "On", "type": "string", "jsonPath": ".spec.on"},

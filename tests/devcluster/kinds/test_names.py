@@ -43,7 +43,9 @@ def test_label_keys(key: str, good: bool) -> None:
     assert (names.qualified_name(key) == []) is good
 
 
-@pytest.mark.parametrize(("value", "good"), [("", True), ("a_B.1", True), ("a b", False), ("a-", False), ("x" * 64, False)])
+@pytest.mark.parametrize(
+    ("value", "good"), [("", True), ("a_B.1", True), ("a b", False), ("a-", False), ("x" * 64, False)]
+)
 def test_label_values(value: str, good: bool) -> None:
     assert (names.label_value(value) == []) is good
 

@@ -69,9 +69,7 @@ def test_values_of_maps_correlate_by_name() -> None:
     assert [error.field for error in errors] == ["sizes[a]"]
 
 
-@pytest.mark.parametrize(
-    ("list_type", "changed"), [("set", False), ("map", False), ("atomic", True)]
-)
+@pytest.mark.parametrize(("list_type", "changed"), [("set", False), ("map", False), ("atomic", True)])
 def test_the_order_of_sets_and_keyed_lists_does_not_matter(list_type: str, changed: bool) -> None:
     items: list[Any] = ["a", "b"] if list_type == "set" else [{"k": "a"}, {"k": "b"}]
     node = {

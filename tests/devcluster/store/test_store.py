@@ -73,7 +73,10 @@ async def test_a_watch_replays_the_past_and_goes_on_live() -> None:
     store.put(ObjectKey(PODS, "default", "p"), config_map("p"), expect=0)
     store.delete(key("a"))
     events = [await anext(watch), await anext(watch)]
-    assert [(event.type, event.key.name, event.revision) for event in events] == [("ADDED", "b", 2), ("DELETED", "a", 4)]
+    assert [(event.type, event.key.name, event.revision) for event in events] == [
+        ("ADDED", "b", 2),
+        ("DELETED", "a", 4),
+    ]
     assert events[1].record.object["metadata"]["resourceVersion"] == "4"
     assert watch.delivered == 4
 
@@ -81,7 +84,7 @@ async def test_a_watch_replays_the_past_and_goes_on_live() -> None:
 async def test_a_waiting_watcher_wakes_up() -> None:
     store = Store()
     watch = store.watch(CONFIGMAPS, since=0)
-    waiting = asyncio.create_task(anext(watch))  # type: ignore[arg-type]  # Subscription.__anext__ is a coroutine
+    waiting = asyncio.create_task(anext(watch))
     await asyncio.sleep(0)
     store.put(key("a"), config_map("a"), expect=0)
     assert (await waiting).key == key("a")

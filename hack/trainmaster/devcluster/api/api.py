@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.api.applying import applied, applied_configuration
+from trainmaster.devcluster.api.checking import check_identity, check_namespace
 from trainmaster.devcluster.api.customresources import CustomResources
 from trainmaster.devcluster.api.decoding import decode
 from trainmaster.devcluster.api.deleting import check_preconditions, is_released, plan_deletion
@@ -30,9 +31,9 @@ from trainmaster.devcluster.api.patching import check_patch_type, parse_patch, p
 from trainmaster.devcluster.api.preparing import AdmissionHook, Preparation, prepare_change, prepare_new
 from trainmaster.devcluster.api.selecting import Selection
 from trainmaster.devcluster.api.watching import Watch
-from trainmaster.devcluster.errors import FieldError, StatusError
+from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kinds import Kind, Registry
-from trainmaster.devcluster.resources import EVENTS, NAMESPACES, GroupResource
+from trainmaster.devcluster.resources import EVENTS, GroupResource
 from trainmaster.devcluster.selectors import FieldSelector, LabelSelector
 from trainmaster.devcluster.store import Mismatch, ObjectKey, Record, Store
 from trainmaster.runtime.jsontree import JsonObject
@@ -169,7 +170,7 @@ class Api:
             if not target:
                 raise errors.bad_request("name must be provided")
             record = self._record(kind, new["metadata"].get("namespace"), target)
-            conditional = _check_identity(kind, new, record, target)
+            conditional = check_identity(kind, new, record, target)
             try:
                 return await self._replace(kind, new, record, subresource, options)
             except Mismatch as error:
@@ -198,7 +199,7 @@ class Api:
             record = self._record(kind, namespace, name)
             live = kind.strategy.from_storage(record.object)
             new = decode(kind, patched(kind, live, parsed, patch_type), namespace=namespace, options=options)
-            _check_identity(kind, new, record, name)
+            check_identity(kind, new, record, name)
             try:
                 return await self._replace(kind, new, record, subresource, options), False
             except Mismatch:
@@ -353,26 +354,7 @@ class Api:
         """Refuse to create in a namespace that does not exist or goes away, or what the cluster cannot serve."""
         kind.strategy.check_create(obj)
         self._custom_resources.check_create(kind)
-        if not kind.namespaced:
-            return
-        metadata = obj["metadata"]
-        namespace = metadata["namespace"]
-        record = self.store.get(ObjectKey(NAMESPACES, "", namespace))
-        if record is None:
-            raise errors.not_found(NAMESPACES, namespace)
-        if "deletionTimestamp" in record.metadata:
-            raise errors.forbidden(
-                f"unable to create new content in namespace {namespace} because it is being terminated",
-                resource=kind.resource,
-                name=metadata.get("name", ""),
-                causes=[
-                    {
-                        "reason": "NamespaceTerminating",
-                        "message": f"namespace {namespace} is being terminated",
-                        "field": "metadata.namespace",
-                    }
-                ],
-            )
+        check_namespace(self.store, kind, obj["metadata"])
 
     def _free_name(self, kind: Kind, metadata: JsonObject) -> str:
         for _ in range(_NAME_ATTEMPTS):
@@ -388,25 +370,3 @@ class Api:
 
 def _key(kind: Kind, namespace: str | None, name: str) -> ObjectKey:
     return ObjectKey(kind.stored_as, (namespace or "") if kind.namespaced else "", name)
-
-
-def _check_identity(kind: Kind, new: JsonObject, record: Record, name: str) -> bool:
-    """Check that a new object is a version of the recorded one; returns whether the client named the version."""
-    metadata = new["metadata"]
-    given = metadata.get("name")
-    if given and given != name:
-        raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    metadata["name"] = name
-    uid = metadata.get("uid")
-    if uid and uid != record.metadata["uid"]:
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
-        raise errors.conflict(kind.resource, name, text)
-    version = metadata.get("resourceVersion")
-    if version in (None, "", "0"):
-        if kind.custom or not kind.strategy.unconditional_update:
-            missing = FieldError("metadata.resourceVersion", "Invalid", 0, "must be specified for an update")
-            raise errors.invalid(kind.group, kind.kind, name, [missing])
-        return False
-    if version != str(record.revision):
-        raise errors.modified(kind.resource, name)
-    return True

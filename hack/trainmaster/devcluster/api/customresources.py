@@ -51,6 +51,7 @@ class CustomResources:
                 self._forget(resource_of(event.record.object))
             else:
                 self._serve(event.record)
+                self._accept(event.record)
                 self._clean(event.record)
         elif event.type == "DELETED":
             definition = self._store.get(_definition_key(event.key.resource))
@@ -98,10 +99,17 @@ class CustomResources:
         self._registry.remove(resource)
         self._on_removed(resource)
         for record in self._store.list(CRDS):
-            if not is_established(record.object):
-                accepted = accept_names(record.object, self._registry, now=timestamp(self._clock()))
-                if is_established(accepted):
-                    self._store.put(ObjectKey(CRDS, "", record.metadata["name"]), accepted, expect=record.revision)
+            self._accept(record)
+
+    def _accept(self, record: Record) -> None:
+        """Bring the names in the status of a definition up to date; written only when something changes."""
+        key = ObjectKey(CRDS, "", record.metadata["name"])
+        current = self._store.get(key)
+        if current is not record or "deletionTimestamp" in record.metadata:
+            return
+        accepted = accept_names(record.object, self._registry, now=timestamp(self._clock()))
+        if accepted["status"] != record.object.get("status"):
+            self._store.put(key, accepted, expect=record.revision)
 
 
 def _definition_key(resource: GroupResource) -> ObjectKey:

@@ -39,6 +39,8 @@ AdmissionHook: TypeAlias = Callable[[Operation, JsonObject, JsonObject | None], 
 It may change the new object, never the old one, and refuses by raising a StatusError.
 """
 
+_ENTRY_FIELDS = {"manager", "operation", "apiVersion", "fieldsV1"}
+
 _UNTYPED = Schema.compile({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
@@ -66,8 +68,10 @@ async def prepare_new(preparation: Preparation, obj: JsonObject, *, uid: str, is
     stamp_created(metadata, kind, uid=uid, now=preparation.now)
     if kind.custom and kind.has_status:
         obj.pop("status", None)
-    kind.strategy.prepare_create(obj)
-    problems = validate_metadata(metadata, kind) + _schema_errors(kind, obj) + kind.strategy.validate(obj)
+    problems = validate_metadata(metadata, kind)
+    if metadata.get("name"):  # strategies rely on it
+        kind.strategy.prepare_create(obj)
+        problems += _schema_errors(kind, obj) + kind.strategy.validate(obj)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
     if is_applied:
@@ -96,15 +100,13 @@ async def prepare_change(
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     problems = validate_metadata_update(metadata, old["metadata"]) + validate_metadata(metadata, kind)
     problems += _new_problems(kind, new, old) + kind.transitions.check(new, old)
-    if not subresource:
-        problems += strategy.validate_update(new, old)
+    if not problems and not subresource:  # only sound objects can be compared
+        problems = strategy.validate_update(new, old)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
     if not is_applied:
-        sent = metadata.get("managedFields")
-        # As with a real server, `[{}]` forgets all managers, and saying nothing keeps them.
-        if not sent and "managedFields" in old["metadata"]:
-            metadata["managedFields"] = old["metadata"]["managedFields"]
+        if not _is_edit(metadata.get("managedFields")):
+            restore(metadata, old["metadata"], "managedFields")
         if _same(new, old):
             return old
         new = _tracked(preparation, old, new, subresource or "")
@@ -168,6 +170,13 @@ def _new_problems(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldErr
         before = _schema_errors(kind, old)
         problems = [problem for problem in problems if problem not in before]
     return problems
+
+
+def _is_edit(entries: list[JsonObject] | None) -> bool:
+    """Return whether a client's managedFields count: `[{}]` forgets all managers, incomplete entries are not an edit."""
+    if entries == [{}]:
+        return True
+    return bool(entries) and all(entry.keys() >= _ENTRY_FIELDS for entry in entries or ())
 
 
 def _same(new: JsonObject, old: JsonObject) -> bool:

@@ -65,10 +65,13 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """The revision up to which the client has seen everything: what a bookmark may say."""
-        if self._initial or self._subscription.pending:
-            return self._subscription.delivered if not self._initial else 0
-        return self._store.revision
+        """The revision up to which the client has seen everything: what a bookmark may say.
+
+        It is 0 while present objects are still on their way: there is no version yet to resume from.
+        """
+        if self._initial:
+            return 0
+        return self._subscription.delivered if self._subscription.pending else self._store.revision
 
     def __aiter__(self) -> Watch:
         return self

@@ -14,8 +14,8 @@ from typing import Literal
 import structlog
 
 from trainmaster.devcluster.api import Api, WriteOptions
-from trainmaster.devcluster.controllers.objects import format_time
 from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import EVENTS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -57,7 +57,7 @@ class EventRecorder:
         fact = "\0".join([metadata["uid"], note.type, note.reason, message, self._component])
         suffix = hashlib.sha256(fact.encode()).hexdigest()[:16]
         name = f"{metadata['name'][: _NAME_LIMIT - len(suffix) - 1]}.{suffix}"
-        now = format_time(self._api.clock())
+        now = timestamp(self._api.clock())
         options = WriteOptions(field_manager=self._component)
         try:
             known = self._api.get(EVENTS, namespace, name)

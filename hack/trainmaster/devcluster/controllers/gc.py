@@ -63,7 +63,8 @@ class GarbageCollector:
             self._living[uid] = event.key
             for owner in owners:
                 self._dependents.setdefault(owner, {})[event.key] = None
-            if owners or _waits(event.record.object):
+            # What becomes of its owners later reaches the object through them.
+            if (owners and (event.type == "ADDED" or owners != before)) or _waits(event.record.object):
                 self._loop.add(event.key)
         # An owner that waits for its dependents may have waited for this one.
         for owner in before | owners:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import delete, find
-from trainmaster.devcluster.controllers.objects import format_time, is_terminating
+from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.running import ControllerLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import NAMESPACES, GroupResource
 from trainmaster.devcluster.store import Event, ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
@@ -117,5 +118,5 @@ class NamespaceController:
             "status": "True" if value else "False",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": format_time(self._api.clock()),
+            "lastTransitionTime": timestamp(self._api.clock()),
         }

@@ -6,17 +6,12 @@ Nothing here changes an object that it was given; functions that return objects 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from trainmaster.runtime.jsontree import JsonObject
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
-
-
-def format_time(moment: datetime) -> str:
-    """Write a moment the way Kubernetes does: UTC, whole seconds, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> datetime:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import find
 from trainmaster.devcluster.controllers.events import EventRecorder, Note
-from trainmaster.devcluster.controllers.objects import find_condition, format_time, is_terminating
+from trainmaster.devcluster.controllers.objects import find_condition, is_terminating
 from trainmaster.devcluster.controllers.placing import explain, misfits
 from trainmaster.devcluster.controllers.running import ControllerLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import NODES, PODS
 from trainmaster.devcluster.store import Event, ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
@@ -151,7 +152,7 @@ class Scheduler:
     async def _set_condition(self, pod: JsonObject, facts: JsonObject) -> None:
         metadata, status = pod["metadata"], pod.get("status", {})
         known = find_condition(pod, "PodScheduled") or {}
-        now = format_time(self._api.clock())
+        now = timestamp(self._api.clock())
         since = known.get("lastTransitionTime", now) if known.get("status") == facts["status"] else now
         condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": since, **facts}
         others = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]

@@ -1,7 +1,7 @@
 """Drive controllers step by step in virtual time: no tasks, no waiting, the same result every time.
 
-For tests. `Stepper` owns a clock that only moves when told to, an API on an empty store, and the controllers under test.
-It also stands in for the kubelet: tests say what becomes of a pod.
+For tests. `Stepper` owns a clock that only moves when told to, an API, and the controllers under test. It also stands in
+for the kubelet: tests say what becomes of a pod.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from trainmaster.devcluster.api import Api, DeleteOptions, Propagation
-from trainmaster.devcluster.controllers.objects import format_time
 from trainmaster.devcluster.controllers.running import Controller
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import EVENTS, NAMESPACES, PODS, GroupResource
 from trainmaster.devcluster.store import Store
 from trainmaster.runtime.jsontree import JsonObject
@@ -73,7 +73,7 @@ class Stepper:
         """Create a namespace."""
         await self.api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def list(self, resource: GroupResource, namespace: str | None = None) -> list[JsonObject]:
+    def objects(self, resource: GroupResource, namespace: str | None = None) -> list[JsonObject]:
         """Return the objects of a resource, by name."""
         return [record.object for record in self.store.list(resource, namespace)]
 
@@ -89,7 +89,7 @@ class Stepper:
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of the events about an object, each once."""
-        return [event["reason"] for event in self.list(EVENTS) if event["involvedObject"]["name"] == name]
+        return [event["reason"] for event in self.objects(EVENTS) if event["involvedObject"]["name"] == name]
 
     async def set_pod(
         self,
@@ -102,14 +102,14 @@ class Stepper:
     ) -> None:
         """Put a pod into a phase, as its kubelet would; a Running one is ready."""
         metadata = pod["metadata"]
-        state: JsonObject = {"running": {"startedAt": format_time(self.now)}}
+        state: JsonObject = {"running": {"startedAt": timestamp(self.now)}}
         if phase in {"Succeeded", "Failed"}:
             code = (0 if phase == "Succeeded" else 1) if exit_code is None else exit_code
-            state = {"terminated": {"exitCode": code, "finishedAt": format_time(self.now)}}
+            state = {"terminated": {"exitCode": code, "finishedAt": timestamp(self.now)}}
         ready: JsonObject = {
             "type": "Ready",
             "status": "True" if phase == "Running" else "False",
-            "lastTransitionTime": format_time(self.now),
+            "lastTransitionTime": timestamp(self.now),
         }
         status = {
             "phase": phase,
@@ -127,12 +127,21 @@ class Stepper:
             ],
         }
         current = self.api.get(PODS, metadata["namespace"], metadata["name"])
-        await self.api.update(PODS, {**current, "status": status}, namespace=metadata["namespace"], subresource="status")
+        await self.api.update(
+            PODS, {**current, "status": status}, namespace=metadata["namespace"], subresource="status"
+        )
+        await self.settle()
+
+    async def end_pod(self, pod: JsonObject) -> None:
+        """Confirm that nothing of a deleted pod runs any more, as its kubelet would."""
+        metadata = pod["metadata"]
+        options = DeleteOptions(grace_seconds=0, uid=metadata["uid"])
+        await self.api.delete(PODS, metadata["namespace"], metadata["name"], options=options)
         await self.settle()
 
     async def set_pods(self, phase: str, *, namespace: str = "default") -> None:
         """Put every pod that has not ended into a phase."""
-        for pod in self.list(PODS, namespace):
+        for pod in self.objects(PODS, namespace):
             if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed", phase}:
                 await self.set_pod(pod, phase)
 

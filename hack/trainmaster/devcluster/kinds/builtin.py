@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from trainmaster.devcluster.jsonpath import compile_path
 from trainmaster.devcluster.kinds import columns
-from trainmaster.devcluster.kinds.crds import DefinitionStrategy
 from trainmaster.devcluster.kinds.kind import Column, Kind
 from trainmaster.devcluster.kinds.registry import Registry
 from trainmaster.devcluster.kinds.strategies import core
 from trainmaster.devcluster.kinds.strategies.base import Strategy
+from trainmaster.devcluster.kinds.strategies.data import ConfigMapStrategy, SecretStrategy
+from trainmaster.devcluster.kinds.strategies.definitions import DefinitionStrategy
 from trainmaster.devcluster.kinds.strategies.events import CoreEventStrategy, EventStrategy
 from trainmaster.devcluster.kinds.strategies.jobs import JobStrategy
 from trainmaster.devcluster.kinds.strategies.pods import PodStrategy
@@ -144,8 +145,8 @@ def _core_kinds() -> list[Kind]:
             shown=columns.PODS,
             labels=_POD_LABELS,
         ),
-        _kind("", "ConfigMap", "configmaps", strategy=core.DataStrategy(), short=("cm",), shown=columns.CONFIGMAPS),
-        _kind("", "Secret", "secrets", strategy=core.SecretStrategy(), shown=columns.SECRETS, labels=_paths("type")),
+        _kind("", "ConfigMap", "configmaps", strategy=ConfigMapStrategy(), short=("cm",), shown=columns.CONFIGMAPS),
+        _kind("", "Secret", "secrets", strategy=SecretStrategy(), shown=columns.SECRETS, labels=_paths("type")),
         _kind(
             "",
             "Service",

@@ -10,5 +10,5 @@ KUBELET: Final = "kubelet"
 MANAGER: Final = "manager"
 
 PARTS: Final = (CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER)
-"""JobSet, Job, scheduling and service accounts; garbage collection and the end of namespaces; pods as processes; and the
+"""JobSet, Job, scheduling and service accounts; garbage collection and the end of namespaces; pods as processes; the
 Trainmaster controller."""

@@ -1,8 +1,8 @@
 """The Trainmaster controller as a child process, started again when it dies.
 
 - It never outlives the cluster: it hangs on a `lifeline`, so that even a SIGKILL of the cluster ends it.
-- A manager that dies is started again after a pause that doubles up to half a minute; one that ran well for a minute has
-  its past forgiven.
+- A manager that dies is started again after a pause that doubles up to half a minute; one that ran for a minute has its
+  past forgiven.
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
 """
 
@@ -54,9 +54,7 @@ class Manager:
             code = await self._run_once()
             if time.monotonic() - started > _FORGIVEN_AFTER:
                 pause = _FIRST_PAUSE
-            _log.error(
-                "the manager ended; starting it again", exit_code=code, pause=pause, details=str(self._log_path)
-            )
+            _log.error("the manager ended; starting it again", exit_code=code, pause=pause, details=str(self._log_path))
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainmaster.devcluster.controllers.objects import condition_of, format_time
+from trainmaster.devcluster.controllers.objects import condition_of
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
 
 SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -58,7 +59,7 @@ def set_condition(
 ) -> bool:
     """Add or change a condition in a private list; a False one is not added. Tells whether its status changed."""
     text = "True" if status else "False"
-    moment = format_time(now)
+    moment = timestamp(now)
     new: JsonObject = {
         "type": kind,
         "status": text,

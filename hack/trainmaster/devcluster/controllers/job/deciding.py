@@ -20,8 +20,9 @@ from trainmaster.devcluster.controllers.job.counting import count, count_termina
 from trainmaster.devcluster.controllers.job.ending import decide_end, seconds_to_deadline
 from trainmaster.devcluster.controllers.job.pods import NewPod, is_active, is_ready, is_tracked
 from trainmaster.devcluster.controllers.job.staffing import staff
-from trainmaster.devcluster.controllers.objects import condition_of, format_time, is_terminating
+from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
 from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
@@ -49,7 +50,7 @@ def decide(job: JsonObject, pods: Sequence[JsonObject], *, settings: ControllerS
         return Step(status=status, release=[pod for pod in pods if is_tracked(pod)])
     suspended = bool(job["spec"].get("suspend"))
     if not suspended and "startTime" not in status:
-        status["startTime"] = format_time(now)
+        status["startTime"] = timestamp(now)
         job = {**job, "status": status}
     tally = count(job, pods, finishing=announced_outcome(job) is not None)
     outcome = decide_end(job, pods, tally, now=now)
@@ -75,9 +76,9 @@ def decide(job: JsonObject, pods: Sequence[JsonObject], *, settings: ControllerS
         set_condition(conditions, outcome.announcement, True, reason=outcome.reason, message=outcome.message, now=now)
         if not active and not status["terminating"] and tally.is_settled:
             set_condition(conditions, outcome.final, True, reason=outcome.reason, message=outcome.message, now=now)
-            status.setdefault("startTime", format_time(now))  # a finished Job has one, even if it ended while suspended
+            status.setdefault("startTime", timestamp(now))  # a finished Job has one, even if it ended while suspended
             if outcome.succeeded:
-                status["completionTime"] = format_time(now)
+                status["completionTime"] = timestamp(now)
                 step.notes.append(Note("Normal", "Completed", "Job completed"))
             else:
                 step.notes.append(Note("Warning", outcome.reason, outcome.message))
@@ -99,4 +100,4 @@ def _note_suspension(step: Step, conditions: list[JsonObject], *, suspended: boo
     if set_condition(conditions, SUSPENDED, suspended, reason=reason, message=message, now=now):
         step.notes.append(Note("Normal", "Suspended" if suspended else "Resumed", message))
     if was_suspended and not suspended:
-        step.status["startTime"] = format_time(now)  # the deadline counts from the resumption
+        step.status["startTime"] = timestamp(now)  # the deadline counts from the resumption

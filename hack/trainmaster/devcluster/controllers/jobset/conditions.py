@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from trainmaster.devcluster.controllers.events import Note
-from trainmaster.devcluster.controllers.objects import format_time
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
 
 COMPLETED = "Completed"
@@ -40,7 +40,7 @@ def set_condition(
         "status": text,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": format_time(now),
+        "lastTransitionTime": timestamp(now),
     }
     known = changed = False
     for position, condition in enumerate(conditions):

@@ -1,0 +1,78 @@
+# Every target makes what it needs by itself: a virtual environment in .venv, with the versions that are pinned in
+# hack/requirements. Nothing outside of the checkout changes.
+
+PYTHON ?= python3
+# LIGHT=1: `make run` takes the example that needs no PyTorch.
+LIGHT ?=
+# An index from which `make run` may take PyTorch instead of PyPI, for instance PyTorch's own index of CPU builds.
+TORCH_INDEX_URL ?=
+# More arguments for pytest or the benchmark: make test ARGS="-k quantities"
+ARGS ?=
+# UPGRADE=1: `make lock` moves every pin to the newest version.
+UPGRADE ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+LOCKS := hack/requirements
+GENERATORS := $(sort $(wildcard hack/generate_*.py))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: run test check bench generate lock build clean help FORCE
+
+run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
+	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
+
+test: $(VENV)/.dev $(VENV)/.examples ## Run the tests, in parallel
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, generated files
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python hack/lock.py --check
+	@for each in $(GENERATORS); do echo "$$each --check"; $(BIN)/python $$each --check || exit 1; done
+
+bench: $(VENV)/.runtime ## Measure the resolver, the informer and a cluster full of TrainJobs
+	$(BIN)/python hack/bench.py $(ARGS)
+
+generate: $(VENV)/.dev ## Write the generated files again
+	@for each in $(GENERATORS); do echo "$$each"; $(BIN)/python $$each || exit 1; done
+
+lock: $(VENV)/.dev ## Pin the dependencies again, after a change of pyproject.toml
+	$(BIN)/python hack/lock.py $(if $(UPGRADE),--upgrade)
+
+build: $(VENV)/.dev ## Build the wheel and the source distribution into dist/
+	$(BIN)/python -m build --no-isolation
+
+clean: ## Stop the embedded cluster of this checkout; delete the environment and everything that was built
+	@if [ -x $(BIN)/trainmaster ] && [ -d .trainmaster ]; then $(BIN)/trainmaster cluster down --purge; fi
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+# The environment. Stamp files say what has been installed; each is older than what asks for it to be done again.
+# One that was made elsewhere (a copied checkout), or whose Python is gone, is made anew.
+ifneq ($(shell $(BIN)/python -c '' 2>/dev/null && cat $(VENV)/.created 2>/dev/null),$(CURDIR))
+$(VENV)/.created: FORCE
+endif
+
+$(VENV)/.created:
+	@hack/make_venv.sh '$(PYTHON)' $(VENV)
+	@echo '$(CURDIR)' > $@
+
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(LOCKS)/runtime.txt
+	@echo 'installing trainmaster and what it needs'
+	@$(PIP) --require-hashes -r $(LOCKS)/runtime.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
+	@echo 'installing $(LOCKS)/$*.txt'
+	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
+	@touch $@

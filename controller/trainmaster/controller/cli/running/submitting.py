@@ -1,0 +1,211 @@
+"""Submitting: from the manifests of some files to objects in a cluster.
+
+- Nothing is written before every manifest is known to be of a kind that the cluster serves.
+- The order is that of dependence: namespaces, definitions, runtimes, everything else, TrainJobs; within that, of the files.
+- TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that files
+  can be run again. Fields that the schema does not know are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.errors import AlreadyExists, ApiError, from_response
+from trainmaster.controller.kube.resources import TRAINJOBS, Resource
+from trainmaster.controller.manifests import Manifest
+from trainmaster.runtime.api.constants import GROUP, TRAINJOB_KIND
+from trainmaster.runtime.jsontree import JsonObject
+
+FIELD_MANAGER = "trainmaster-cli"
+
+_DEFINITION = "CustomResourceDefinition"
+_APPLY = "application/apply-patch+yaml"
+
+
+class Refused(Exception):
+    """What the files ask for cannot be had; one line for each complaint."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = tuple(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """A TrainJob that now exists."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    """When, by the clock of the server."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+async def submit(
+    client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, tell: Callable[[str], None]
+) -> list[SubmittedJob]:
+    """Bring all objects into the cluster and return the TrainJobs.
+
+    Raises:
+        Refused: The files or the server have objections.
+        TransportError: The server cannot be reached.
+    """
+    if not any(map(is_trainjob, manifests)):
+        raise Refused([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
+    submitter = _Submitter(client, namespace)
+    ordered = sorted(manifests, key=_rank)
+    await submitter.check(ordered)
+    jobs: list[SubmittedJob] = []
+    for manifest in ordered:
+        obj, warnings = await submitter.submit(manifest)
+        metadata = obj["metadata"]
+        for warning in warnings:
+            tell(f"warning: {manifest.place}: {warning}")
+        if is_trainjob(manifest):
+            job = SubmittedJob(
+                metadata["namespace"], metadata["name"], metadata["uid"], metadata["creationTimestamp"]
+            )
+            jobs.append(job)
+            tell(f"TrainJob {job.key} created")
+        else:
+            tell(f"{manifest.kind} {_key(metadata)} applied")
+    return jobs
+
+
+def is_trainjob(manifest: Manifest) -> bool:
+    """Whether it is a TrainJob."""
+    return manifest.kind == TRAINJOB_KIND and manifest.api_version.partition("/")[0] == GROUP
+
+
+def error_lines(error: ApiError) -> list[str]:
+    """Return the objections of the server, one for each field if it names fields."""
+    causes = [cause for cause in error.causes if cause.get("message")]
+    if causes:
+        return [f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes]
+    _, strict, fields = error.message.partition("strict decoding error: ")
+    if strict:
+        return fields.split(", ")
+    return [error.message or str(error)]
+
+
+class _Submitter:
+    def __init__(self, client: KubeClient, namespace: str | None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._groups: dict[str, list[JsonObject] | None] = {}
+
+    async def check(self, manifests: Sequence[Manifest]) -> None:
+        """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""
+        defined = {_defined_kind(manifest) for manifest in manifests if manifest.kind == _DEFINITION}
+        problems = []
+        for manifest in manifests:
+            group = manifest.api_version.rpartition("/")[0]
+            if (group, manifest.kind) not in defined and await self._resource(manifest) is None:
+                problems.append(_unknown(manifest))
+            given = manifest.object["metadata"].get("namespace")
+            if given and self._namespace and given != self._namespace:
+                problems.append(
+                    f"{manifest.place}: {manifest.title} is in namespace {given!r}, but --namespace says "
+                    f"{self._namespace!r}; leave one of them out"
+                )
+        if problems:
+            raise Refused(problems)
+
+    async def submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
+        """Write one object; returns it as the server has it, and what the server warns of."""
+        resource = await self._resource(manifest, fresh=True)
+        if resource is None:
+            raise Refused([_unknown(manifest)])
+        metadata = dict(manifest.object["metadata"])
+        if resource.namespaced:
+            metadata["namespace"] = (
+                metadata.get("namespace") or self._namespace or self._client.access.namespace or "default"
+            )
+        obj = {**manifest.object, "metadata": metadata}
+        try:
+            return await self._write(resource, obj)
+        except AlreadyExists as error:
+            raise Refused(
+                [
+                    f"{manifest.place}: {manifest.title} already exists in namespace {metadata['namespace']!r}; delete it "
+                    "or take another name (metadata.generateName makes a new one for each run)"
+                ]
+            ) from error
+        except ApiError as error:
+            raise Refused([f"{manifest.place}: {manifest.title}: {line}" for line in error_lines(error)]) from error
+
+    async def _write(self, resource: Resource, obj: JsonObject) -> tuple[JsonObject, list[str]]:
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace") if resource.namespaced else None
+        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        creates = resource == TRAINJOBS or not metadata.get("name")
+        status, headers, body = await self._client.raw(
+            "POST" if creates else "PATCH",
+            resource.path(namespace, None if creates else metadata["name"]),
+            params=params if creates else {**params, "force": "true"},
+            body=orjson.dumps(obj),
+            content_type="application/json" if creates else _APPLY,
+        )
+        if status >= 400:
+            raise from_response(status, headers, body)
+        answer: JsonObject = orjson.loads(body)
+        return answer, _warnings(headers)
+
+    async def _resource(self, manifest: Manifest, *, fresh: bool = False) -> Resource | None:
+        """Look up how the cluster serves a kind; `fresh` looks again for what was not there before."""
+        version = manifest.api_version
+        if version not in self._groups or (fresh and self._groups[version] is None):
+            self._groups[version] = await self._discover(version)
+        group, _, number = version.rpartition("/")
+        for entry in self._groups[version] or ():
+            if entry["kind"] == manifest.kind and "/" not in entry["name"]:
+                return Resource(group, number, manifest.kind, entry["name"], entry["namespaced"])
+        return None
+
+    async def _discover(self, version: str) -> list[JsonObject] | None:
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        status, headers, body = await self._client.raw("GET", path)
+        if status == 404:
+            return None
+        if status >= 400:
+            raise from_response(status, headers, body)
+        resources: list[JsonObject] = orjson.loads(body)["resources"]
+        return resources
+
+
+def _rank(manifest: Manifest) -> int:
+    if is_trainjob(manifest):
+        return 4
+    if manifest.kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
+        return 2
+    return {"Namespace": 0, _DEFINITION: 1}.get(manifest.kind, 3)
+
+
+def _defined_kind(definition: Manifest) -> tuple[str, str] | None:
+    spec = definition.object.get("spec")
+    names = spec.get("names") if isinstance(spec, dict) else None
+    return (spec.get("group", ""), names.get("kind", "")) if isinstance(spec, dict) and isinstance(names, dict) else None
+
+
+def _unknown(manifest: Manifest) -> str:
+    return f"{manifest.place}: the cluster knows no kind {manifest.kind} in {manifest.api_version}; is it spelled right?"
+
+
+def _key(metadata: JsonObject) -> str:
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+
+
+def _warnings(headers: Mapping[str, str]) -> list[str]:
+    """Read the texts out of headers like `Warning: 299 - "text"`."""
+    return [
+        value.partition('"')[2].rpartition('"')[0] or value for name, value in headers.items() if name.lower() == "warning"
+    ]

@@ -1,0 +1,10 @@
+"""`python -m trainmaster.devcluster cluster up`: the embedded cluster without the rest of the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from trainmaster.devcluster.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.devcluster.controllers.events import EventRecorder, Note
+from trainmaster.devcluster.controllers.stepping import Stepper
+from trainmaster.devcluster.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from trainmaster.runtime.jsontree import JsonObject
+
+NOTE = Note("Warning", "Broken", "it does not work")
+
+
+@pytest.fixture
+async def subject(cluster: Stepper) -> JsonObject:
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "subject"}}
+    return await cluster.api.create(CONFIGMAPS, obj, namespace="default")
+
+
+async def test_an_event_has_what_old_and_new_clients_look_for(cluster: Stepper, subject: JsonObject) -> None:
+    await EventRecorder(cluster.api, "tester").record(subject, NOTE, action="Testing")
+    (event,) = cluster.objects(EVENTS)
+    assert event["involvedObject"]["uid"] == subject["metadata"]["uid"]
+    assert event["involvedObject"]["kind"] == "ConfigMap"
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "Broken", "it does not work")
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-01T00:00:00Z"
+    assert (event["count"], event["source"], event["action"]) == (1, {"component": "tester"}, "Testing")
+
+
+async def test_a_repeated_fact_is_counted_also_after_a_restart(cluster: Stepper, subject: JsonObject) -> None:
+    await EventRecorder(cluster.api, "tester").record(subject, NOTE)
+    await cluster.advance(60)
+    await EventRecorder(cluster.api, "tester").record(subject, NOTE)
+    (event,) = cluster.objects(EVENTS)
+    assert event["count"] == 2
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")
+
+
+async def test_different_facts_are_different_events(cluster: Stepper, subject: JsonObject) -> None:
+    recorder = EventRecorder(cluster.api, "tester")
+    await recorder.record(subject, NOTE)
+    await recorder.record(subject, Note("Warning", "Broken", "something else"))
+    assert len(cluster.objects(EVENTS)) == 2
+
+
+async def test_long_messages_are_cut_between_characters(cluster: Stepper, subject: JsonObject) -> None:
+    await EventRecorder(cluster.api, "tester").record(subject, Note("Normal", "Long", "ä" * 2000))
+    assert cluster.objects(EVENTS)[0]["message"] == "ä" * 512
+
+
+async def test_a_refused_event_is_forgotten(cluster: Stepper, subject: JsonObject) -> None:
+    """A terminating namespace accepts no events; that must not disturb the controller that has something to say."""
+    await cluster.namespace("team")
+    await cluster.api.delete(NAMESPACES, None, "team")
+    gone = {**subject, "metadata": {**subject["metadata"], "namespace": "team"}}
+    await EventRecorder(cluster.api, "tester").record(gone, NOTE)
+    assert cluster.objects(EVENTS) == []

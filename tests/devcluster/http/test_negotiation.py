@@ -1,0 +1,46 @@
+"""What a client accepts, without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.http.negotiation import OBJECT, Shape, accepts_aggregated_discovery, negotiate
+
+_KUBECTL_TABLES = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "shape"),
+    [
+        ("", OBJECT),
+        ("*/*", OBJECT),
+        ("application/json", OBJECT),
+        ("application/vnd.kubernetes.protobuf,application/json", OBJECT),
+        ("text/html, application/json;q=0.9", OBJECT),
+        (_KUBECTL_TABLES, Shape("Table", "v1")),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Shape("Table", "v1beta1")),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", OBJECT),
+        ('application/json; as="PartialObjectMetadata"; v=v1; g=meta.k8s.io', Shape("PartialObjectMetadata", "v1")),
+    ],
+)
+def test_the_first_shape_that_can_be_made_wins(accept: str, shape: Shape) -> None:
+    assert negotiate(accept) == shape
+
+
+@pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "text/html", "application/json;as=Chart"])
+def test_a_client_that_accepts_nothing_of_ours_is_refused(accept: str) -> None:
+    with pytest.raises(StatusError) as refusal:
+        negotiate(accept)
+    assert refusal.value.code == 406
+
+
+def test_aggregated_discovery_is_given_to_those_who_prefer_it() -> None:
+    v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    beta = v2.replace("v=v2", "v=v2beta1")
+    assert accepts_aggregated_discovery(f"{v2},{beta},application/json") == "v2"
+    assert accepts_aggregated_discovery(f"{beta},application/json") == "v2beta1"
+    assert accepts_aggregated_discovery(f"application/json,{v2}") is None
+    assert accepts_aggregated_discovery("") is None
