@@ -63,7 +63,10 @@ def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration"),
+        (
+            "",
+            "the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration",
+        ),
         ("kind: Configuration\n", "apiVersion must be 'config.trainer.kubeflow.org/v1alpha1', not None"),
         (HEAD + "a: [", "did not find expected node content at line"),
         (HEAD + "kind: Configuration\n", 'key "kind" is already set'),

@@ -10,7 +10,9 @@ from trainmaster.controller.features import Feature, UnknownFeature, enabled_fea
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)})
+    monkeypatch.setattr(
+        features, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)}
+    )
 
 
 def test_the_command_line_form() -> None:

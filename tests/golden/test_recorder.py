@@ -1,7 +1,7 @@
 """The recorder itself, where it lies beside the checkout: the same cases, compared by the tool that recorded them.
 
-It brings its own definitions and looks at Trainmaster from outside, so it proves that our copy of the cases and our way of
-comparing are no easier than the original's.
+It brings its own definitions and looks at Trainmaster from outside, so it proves that our copy of the cases and our way
+of comparing are no easier than the original's.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
 
 def test_a_rejection_speaks_for_itself() -> None:
     framework = Framework([Builder(error=Rejected("there is no such queue"))])
-    with pytest.raises(PluginFailed, match="^there is no such queue$") as caught:
+    with pytest.raises(PluginFailed, match=r"^there is no such queue$") as caught:
         resolve(trainjob(), runtime(), framework)
     assert caught.value.rejected
 

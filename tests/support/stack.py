@@ -1,8 +1,8 @@
 """A cluster with Trainmaster on it, for tests.
 
-By default the embedded API server without its controllers and kubelet, so that JobSets stay as they were written and tests
-play the part of everybody else. With TRAINMASTER_TEST_KUBECONFIG in the environment it is the cluster of that kubeconfig, which
-must serve the definitions of Trainer and JobSet and run neither controller.
+By default the embedded API server without its controllers and kubelet, so that JobSets stay as they were written and
+tests play the part of everybody else. With TRAINMASTER_TEST_KUBECONFIG in the environment it is the cluster of that
+kubeconfig, which must serve the definitions of Trainer and JobSet and run neither controller.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from trainmaster.runtime.framework import Framework, load_plugins
 
 KUBECONFIG_VARIABLE = "TRAINMASTER_TEST_KUBECONFIG"
 
-QUIET = Configuration(
-    metrics=Metrics(bind_address=OFF), health=Health(health_probe_bind_address=OFF)
-)
+QUIET = Configuration(metrics=Metrics(bind_address=OFF), health=Health(health_probe_bind_address=OFF))
 """A configuration without servers, so that several managers fit on one machine."""
 
 

@@ -18,7 +18,7 @@ DURATION = Histogram(
 )
 
 
-def observe_call(plugin: str, phase: str, seconds: float, succeeded: bool) -> None:  # noqa: FBT001 - the framework's observer
+def observe_call(plugin: str, phase: str, seconds: float, succeeded: bool) -> None:
     """Count and time one call."""
     CALLS.labels(plugin, phase, "success" if succeeded else "error").inc()
     DURATION.labels(plugin, phase).observe(seconds)

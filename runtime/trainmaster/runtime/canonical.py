@@ -14,7 +14,6 @@ from typing import Any
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantities import canonical
 
-
 # Fields that Go leaves out when they are zero; those it holds by pointer are kept as they are.
 _POD_ZEROS = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "tolerations", "imagePullSecrets", "volumes")
 _CONTAINER_ZEROS = (
@@ -56,7 +55,9 @@ def canonicalize_jobset_spec(spec: JsonObject) -> None:
 
 
 def spell_out_env(spec: JsonObject) -> None:
-    """Give variables that have neither a value nor a source their value, in place: the original applies it explicitly."""
+    """Give variables that have neither a value nor a source their value, in place: the original applies it
+    explicitly.
+    """
     for replicated_job in spec.get("replicatedJobs") or []:
         for container in _containers(replicated_job["template"]["spec"]["template"]["spec"]):
             for variable in container.get("env") or []:

@@ -1,8 +1,8 @@
 """Upserts into pod specifications: how plugins add environment, ports, volumes and mounts.
 
 An upsert replaces the first matching item in place and appends what matches nothing, so that the order which users
-wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution. Items are copied, so that
-what a plugin adds in two places, or takes from the TrainJob, stays apart.
+wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution. Items are copied,
+so that what a plugin adds in two places, or takes from the TrainJob, stays apart.
 """
 
 from __future__ import annotations

@@ -30,7 +30,12 @@ async def run(
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("unforeseen"), TransportError("connection refused"), Conflict(status=409, reason="Conflict", message="changed")]
+    "error",
+    [
+        RuntimeError("unforeseen"),
+        TransportError("connection refused"),
+        Conflict(status=409, reason="Conflict", message="changed"),
+    ],
 )
 async def test_k4_an_error_is_retried_and_ends_no_worker(error: Exception) -> None:
     seen: list[str] = []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 import pytest
+import yaml
 
 from trainmaster.devcluster.controllers.stepping import Stepper
+from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
@@ -12,3 +16,10 @@ async def cluster() -> Stepper:
     stepper = Stepper()
     await stepper.namespace("default")
     return stepper
+
+
+@pytest.fixture(scope="session")
+def jobset_definition() -> JsonObject:
+    path = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
+    loaded: JsonObject = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+    return loaded

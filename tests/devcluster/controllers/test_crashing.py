@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import pytest
-import yaml
 from structlog.testing import capture_logs
 
-from trainmaster.devcluster.controllers.assembling import add_admission, assemble
+from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.controllers.jobset.controller import JobSetController
+from trainmaster.devcluster.controllers.scheduler import Scheduler
 from trainmaster.devcluster.controllers.stepping import Stepper
 from trainmaster.devcluster.resources import CRDS, JOBS, JOBSETS, NODES, PODS, SERVICES
 from trainmaster.devcluster.store import Record, Store
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-
-PATH = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
-DEFINITION: JsonObject = yaml.load(PATH.read_text(), Loader=yaml.CSafeLoader)
 
 
 class BrittleStore(Store):
@@ -65,13 +63,18 @@ def manifest() -> JsonObject:
     }
 
 
+def start(cluster: Stepper) -> None:
+    for controller in (GarbageCollector, JobController, JobSetController, Scheduler):
+        cluster.start(controller(cluster.api, settings=cluster.settings))
+
+
 async def unsteady(cluster: Stepper, store: BrittleStore) -> None:
     """Let a minute pass in which much goes wrong, then one in which nothing does."""
     store.failure_rate = 0.3
     for _ in range(3):
         await cluster.advance(20)
         cluster.stop()
-        cluster.start(*assemble(cluster.api, settings=cluster.settings))
+        start(cluster)
     store.failure_rate = 0.0
     for pod in cluster.objects(PODS):
         if "deletionTimestamp" in pod["metadata"] and pod["spec"].get("nodeName"):
@@ -89,20 +92,19 @@ async def end_pods(cluster: Stepper, store: BrittleStore, job: str, phase: str, 
     for pod in pods[:limit]:
         cluster.stop()  # so that the change is not dealt with before things begin to fail
         await cluster.set_pod(pod, phase)
-        cluster.start(*assemble(cluster.api, settings=cluster.settings))
+        start(cluster)
         await unsteady(cluster, store)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int) -> None:
+async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_definition: JsonObject) -> None:
     store = BrittleStore(random.Random(seed))
     cluster = Stepper(store=store)
     await cluster.namespace("default")
-    await cluster.api.create(CRDS, copy_tree(DEFINITION))
+    await cluster.api.create(CRDS, jobset_definition)
     node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
     await cluster.api.update(NODES, {**node, "status": {"allocatable": {"cpu": "64"}}}, subresource="status")
-    add_admission(cluster.api)
-    cluster.start(*assemble(cluster.api, settings=cluster.settings))
+    start(cluster)
     await cluster.api.create(JOBSETS, manifest(), namespace="default")
     await unsteady(cluster, store)
 
@@ -125,6 +127,6 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int) -> None:
 
     cluster.stop()
     await cluster.delete(JOBSETS, "js", propagation="Foreground")
-    cluster.start(*assemble(cluster.api, settings=cluster.settings))
+    start(cluster)
     await unsteady(cluster, store)
     assert (cluster.objects(JOBS), cluster.objects(PODS), cluster.objects(SERVICES)) == ([], [], [])

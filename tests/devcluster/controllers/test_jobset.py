@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
 from typing import Any
 
 import pytest
-import yaml
 
-from trainmaster.devcluster.controllers.assembling import add_admission
 from trainmaster.devcluster.controllers.gc import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
@@ -18,15 +15,6 @@ from trainmaster.devcluster.resources import CRDS, JOBS, JOBSETS, PERSISTENT_VOL
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PREFIX = "jobset.sigs.k8s.io/"
-
-
-def definition() -> JsonObject:
-    path = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
-    loaded: JsonObject = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-    return loaded
-
-
-DEFINITION = definition()
 
 
 def start(cluster: Stepper) -> None:
@@ -38,9 +26,8 @@ def start(cluster: Stepper) -> None:
 
 
 @pytest.fixture
-async def cluster(cluster: Stepper) -> Stepper:
-    await cluster.api.create(CRDS, copy_tree(DEFINITION))
-    add_admission(cluster.api)
+async def cluster(cluster: Stepper, jobset_definition: JsonObject) -> Stepper:
+    await cluster.api.create(CRDS, jobset_definition)
     start(cluster)
     return cluster
 

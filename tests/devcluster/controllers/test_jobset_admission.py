@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import pytest
-import yaml
 
-from trainmaster.devcluster.controllers.assembling import add_admission
+from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.controllers.stepping import Stepper
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.resources import CRDS, JOBSETS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-PATH = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
-DEFINITION: JsonObject = yaml.load(PATH.read_text(), Loader=yaml.CSafeLoader)
 PREFIX = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "js" is invalid: '
 
 
 @pytest.fixture
-async def cluster(cluster: Stepper) -> Stepper:
-    """No controller is started: only admission is looked at."""
-    await cluster.api.create(CRDS, copy_tree(DEFINITION))
-    add_admission(cluster.api)
+async def cluster(cluster: Stepper, jobset_definition: JsonObject) -> Stepper:
+    """The controller is not started: only its admission is looked at."""
+    await cluster.api.create(CRDS, jobset_definition)
+    JobSetController(cluster.api, settings=cluster.settings)
     return cluster
 
 

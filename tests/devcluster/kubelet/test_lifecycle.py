@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.lifecycle import LOST_REASON, PodLifecycle, Step, Termination
+from trainmaster.devcluster.kubelet.containers import LOST_REASON, Termination
+from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle, Step
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.kubelet.status import pod_status
 from trainmaster.runtime.jsontree import JsonObject

@@ -222,7 +222,8 @@ def tree(server: Server) -> list[int]:
     server.start("/bin/sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait", identity="b")
     pids = [server.receive_start(), server.receive_start()]
     for identity in ("a", "b"):
-        wait_for(lambda name=identity: server.log(name).exists() and server.log(name).read_text().endswith("\n"))
+        log = server.log(identity)
+        wait_for(lambda log=log: log.exists() and log.read_text().endswith("\n"))  # type: ignore[misc]  # bound early
         pids.append(int(server.printed(identity)[0]))
     assert all(map(alive, pids))
     return pids if LINUX else [*pids[:2], pids[3]]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from trainmaster.controller.cli import manager
+from trainmaster.controller.cli import manager, run
 from trainmaster.runtime.version import __version__
 
 COMMANDS_GROUP = "trainmaster.commands"
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _commands() -> list[Command]:
     offered = [point.load() for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)]
-    return [manager.command, *offered]
+    return [manager.command, run.command, *offered]
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ def _new_problems(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldErr
 
 
 def _is_edit(entries: list[JsonObject] | None) -> bool:
-    """Return whether a client's managedFields count: `[{}]` forgets all managers, incomplete entries are not an edit."""
+    """Return whether a client's managedFields count: `[{}]` forgets all managers, incomplete ones do not count."""
     if entries == [{}]:
         return True
     return bool(entries) and all(entry.keys() >= _ENTRY_FIELDS for entry in entries or ())

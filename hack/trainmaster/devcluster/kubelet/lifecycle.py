@@ -16,82 +16,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from trainmaster.devcluster.kubelet.containers import LOST_REASON, Container, Role, Termination
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.times import format_time, parse_time
+from trainmaster.devcluster.kubelet.times import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
-Role = Literal["init", "sidecar", "main"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 STEADY_AFTER = timedelta(minutes=10)
 """A container that ran this long starts again without the delays that earlier failures earned it."""
-
-LOST_REASON = "ContainerStatusUnknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Termination:
-    """How a container process ended."""
-
-    exit_code: int
-    reason: str
-    finished_at: datetime
-    started_at: datetime | None = None
-    signal: int = 0
-    message: str = ""
-
-    def to_json(self, container_id: str = "") -> JsonObject:
-        """Give the `terminated` state of a container status."""
-        terminated: JsonObject = {"exitCode": self.exit_code, "reason": self.reason}
-        if self.signal:
-            terminated["signal"] = self.signal
-        if self.message:
-            terminated["message"] = self.message
-        terminated["startedAt"] = format_time(self.started_at or self.finished_at)
-        terminated["finishedAt"] = format_time(self.finished_at)
-        if container_id:
-            terminated["containerID"] = container_id
-        return terminated
-
-    @classmethod
-    def from_json(cls, terminated: JsonObject, *, now: datetime) -> Termination:
-        """Read back what `to_json` wrote."""
-        return cls(
-            exit_code=terminated.get("exitCode", 137),
-            reason=terminated.get("reason", ""),
-            message=terminated.get("message", ""),
-            signal=terminated.get("signal", 0),
-            started_at=parse_time(terminated.get("startedAt")),
-            finished_at=parse_time(terminated.get("finishedAt")) or now,
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class Container:
-    """One container of the pod and where it is in its life. Only `PodLifecycle` changes it."""
-
-    name: str
-    image: str
-    role: Role
-    state: Literal["waiting", "starting", "running", "terminated"] = "waiting"
-    reason: str = ""
-    message: str = ""
-    restarts: int = 0
-    failures: int = 0
-    started_at: datetime | None = None
-    not_before: datetime | None = None
-    ended: Termination | None = None
-    previous: Termination | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether a process exists or has been asked for."""
-        return self.state in {"starting", "running"}
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the container ended with exit code 0 and stays ended."""
-        return self.state == "terminated" and self.ended is not None and self.ended.exit_code == 0
 
 
 @dataclass(slots=True)
@@ -133,7 +66,7 @@ class PodLifecycle:
         self._kill_at: datetime | None = None
         self._resume(status, now=now)
 
-    # ------------------------------------------------------------------ facts
+    # Facts
 
     def started(self, name: str, *, at: datetime) -> None:
         """Record that the process runs."""
@@ -172,7 +105,7 @@ class PodLifecycle:
         kill_at = now + timedelta(seconds=grace)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
-    # ----------------------------------------------------------------- answers
+    # Answers
 
     @property
     def active(self) -> bool:
@@ -217,7 +150,7 @@ class PodLifecycle:
             self._advance(step, now)
         return step
 
-    # ---------------------------------------------------------------- decisions
+    # Decisions
 
     def _advance(self, step: Step, now: datetime) -> None:
         for container in self._of("init", "sidecar"):
@@ -315,7 +248,7 @@ class PodLifecycle:
     def _of(self, *roles: Role) -> list[Container]:
         return [container for container in self.containers.values() if container.role in roles]
 
-    # ------------------------------------------------------------------ resume
+    # Resume
 
     def _resume(self, status: JsonObject, *, now: datetime) -> None:
         """Take up the recorded status after a restart of the server; what ran then is gone now."""

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from trainmaster.devcluster.api import Api, DeleteOptions, WriteOptions
 from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kubelet.containers import LOST_REASON, Termination
 from trainmaster.devcluster.kubelet.devices import DeviceTable
 from trainmaster.devcluster.kubelet.downward import PodFacts
 from trainmaster.devcluster.kubelet.files import StateDirectory
 from trainmaster.devcluster.kubelet.images import command_of
 from trainmaster.devcluster.kubelet.launching import prepare_launch
-from trainmaster.devcluster.kubelet.lifecycle import LOST_REASON, PodLifecycle, Step, Termination
+from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle, Step
 from trainmaster.devcluster.kubelet.networking import PortTable, job_key, pod_address
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
 from trainmaster.devcluster.kubelet.rewriting import Rewriter, job_ports, pod_names
@@ -87,6 +88,7 @@ class PodRunner:
         self._rewriter: Rewriter | None = None
         self._volumes: dict[str, Path] = {}
         self._news = asyncio.Event()
+        self._gone = False
         self.update(pod)
 
     # Facts
@@ -101,6 +103,9 @@ class PodRunner:
 
     def vanish(self) -> None:
         """The pod is no longer in the API: end its processes without grace."""
+        if self._gone:
+            return  # no news, and every status write that finds no pod would otherwise cause the next one
+        self._gone = True
         self._life.delete(grace=0, now=self._context.clock())
         self._news.set()
 
@@ -126,12 +131,14 @@ class PodRunner:
             if launched:
                 await self._settle()
             finished = self._life.finished
-            if not (finished and self._life.deleting and not self._pod["metadata"].get("finalizers")):
+            # Nobody sees the last status of a pod that is removed with the next request.
+            removed_next = finished and self._life.deleting and not self._pod["metadata"].get("finalizers")
+            if not self._gone and not removed_next:
                 await self._publish()
             if finished:
                 break
             await self._sleep(step.wake_at)
-        if self._life.deleting:
+        if self._life.deleting and not self._gone:
             await self._remove()
 
     def _act(self) -> tuple[Step, bool]:

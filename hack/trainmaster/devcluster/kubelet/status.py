@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from trainmaster.devcluster.kubelet.containers import Container, Role
 from trainmaster.devcluster.kubelet.downward import HOST_IP
-from trainmaster.devcluster.kubelet.lifecycle import Container, PodLifecycle, Role
+from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle
 from trainmaster.devcluster.kubelet.times import format_time
 from trainmaster.runtime.jsontree import JsonObject
 

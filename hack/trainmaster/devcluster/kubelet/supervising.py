@@ -1,8 +1,8 @@
 """The server's end of the supervisor: starts the child, sends it commands and delivers its reports.
 
 - Each launch is answered by `Started` and then `Exited`, or by one of `Unstartable` and `Exited`, exactly once.
-- When the supervisor dies, everything that it ran is dead too and is reported as killed. A new one is started, which gets
-  the launches that were not answered.
+- When the supervisor dies, everything that it ran is dead too and is reported as killed. A new one is started, which
+  gets the launches that were not answered.
 - Closing, cancelling and dying all end every process.
 """
 

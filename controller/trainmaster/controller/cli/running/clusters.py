@@ -1,7 +1,7 @@
-"""Which cluster a job runs on: the one that is named, or the embedded one of the working directory, started if need be.
+"""Which cluster a job runs on: the one that is named, or the embedded one of the working directory.
 
-The embedded cluster is another program as far as this module is concerned: it is asked by its command line, and found by
-the kubeconfig in its state directory.
+The embedded cluster is another program as far as this module is concerned: it is started by its command line, and found
+by the kubeconfig in its state directory.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ async def find_cluster(kubeconfig: str | None, *, tell: Callable[[str], None]) -
     access = await _answering(path)
     if access is not None:
         return access
-    tell("no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)")
+    tell(
+        "no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)"
+    )
     await _start()
     return await load_cluster_access(kubeconfig=str(path))
 
 
 async def _answering(path: Path) -> ClusterAccess | None:
-    """Return the access to an embedded cluster if it is there; a kubeconfig may be left of one that is not."""
-    if not path.exists():
-        return None
+    """Return the access to an embedded cluster if it is there; there may be no kubeconfig, or one that was left behind."""
     try:
         access = await load_cluster_access(kubeconfig=str(path))
         async with KubeClient(access, user_agent="trainmaster-run", timeout=_PROBE_TIMEOUT) as client:

@@ -1,9 +1,9 @@
 """Submitting: from the manifests of some files to objects in a cluster.
 
 - Nothing is written before every manifest is known to be of a kind that the cluster serves.
-- The order is that of dependence: namespaces, definitions, runtimes, everything else, TrainJobs; within that, of the files.
-- TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that files
-  can be run again. Fields that the schema does not know are errors.
+- The order is that of dependence: namespaces, definitions, runtimes, everything else, TrainJobs; then that of the files.
+- TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
+  files can be run again. Fields that the schema does not know are errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import AlreadyExists, ApiError, from_response
-from trainmaster.controller.kube.resources import TRAINJOBS, Resource
+from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.manifests import Manifest
 from trainmaster.runtime.api.constants import GROUP, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
@@ -71,9 +71,7 @@ async def submit(
         for warning in warnings:
             tell(f"warning: {manifest.place}: {warning}")
         if is_trainjob(manifest):
-            job = SubmittedJob(
-                metadata["namespace"], metadata["name"], metadata["uid"], metadata["creationTimestamp"]
-            )
+            job = SubmittedJob(metadata["namespace"], metadata["name"], metadata["uid"], metadata["creationTimestamp"])
             jobs.append(job)
             tell(f"TrainJob {job.key} created")
         else:
@@ -90,7 +88,9 @@ def error_lines(error: ApiError) -> list[str]:
     """Return the objections of the server, one for each field if it names fields."""
     causes = [cause for cause in error.causes if cause.get("message")]
     if causes:
-        return [f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes]
+        return [
+            f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes
+        ]
     _, strict, fields = error.message.partition("strict decoding error: ")
     if strict:
         return fields.split(", ")
@@ -134,12 +134,11 @@ class _Submitter:
         try:
             return await self._write(resource, obj)
         except AlreadyExists as error:
-            raise Refused(
-                [
-                    f"{manifest.place}: {manifest.title} already exists in namespace {metadata['namespace']!r}; delete it "
-                    "or take another name (metadata.generateName makes a new one for each run)"
-                ]
-            ) from error
+            text = (
+                f"{manifest.place}: {manifest.title} already exists in namespace {metadata.get('namespace')!r}; "
+                "delete it or take another name (metadata.generateName makes a new one for each run)"
+            )
+            raise Refused([text]) from error
         except ApiError as error:
             raise Refused([f"{manifest.place}: {manifest.title}: {line}" for line in error_lines(error)]) from error
 
@@ -147,7 +146,7 @@ class _Submitter:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") if resource.namespaced else None
         params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        creates = resource == TRAINJOBS or not metadata.get("name")
+        creates = (resource.group, resource.kind) == (GROUP, TRAINJOB_KIND) or not metadata.get("name")
         status, headers, body = await self._client.raw(
             "POST" if creates else "PATCH",
             resource.path(namespace, None if creates else metadata["name"]),
@@ -193,11 +192,15 @@ def _rank(manifest: Manifest) -> int:
 def _defined_kind(definition: Manifest) -> tuple[str, str] | None:
     spec = definition.object.get("spec")
     names = spec.get("names") if isinstance(spec, dict) else None
-    return (spec.get("group", ""), names.get("kind", "")) if isinstance(spec, dict) and isinstance(names, dict) else None
+    return (
+        (spec.get("group", ""), names.get("kind", "")) if isinstance(spec, dict) and isinstance(names, dict) else None
+    )
 
 
 def _unknown(manifest: Manifest) -> str:
-    return f"{manifest.place}: the cluster knows no kind {manifest.kind} in {manifest.api_version}; is it spelled right?"
+    return (
+        f"{manifest.place}: the cluster knows no kind {manifest.kind} in {manifest.api_version}; is it spelled right?"
+    )
 
 
 def _key(metadata: JsonObject) -> str:
@@ -207,5 +210,7 @@ def _key(metadata: JsonObject) -> str:
 def _warnings(headers: Mapping[str, str]) -> list[str]:
     """Read the texts out of headers like `Warning: 299 - "text"`."""
     return [
-        value.partition('"')[2].rpartition('"')[0] or value for name, value in headers.items() if name.lower() == "warning"
+        value.partition('"')[2].rpartition('"')[0] or value
+        for name, value in headers.items()
+        if name.lower() == "warning"
     ]

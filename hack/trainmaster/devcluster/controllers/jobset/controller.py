@@ -10,6 +10,7 @@ from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import delete, find
 from trainmaster.devcluster.controllers.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.indexing import ChildIndex
+from trainmaster.devcluster.controllers.jobset.admission import admission_of
 from trainmaster.devcluster.controllers.jobset.naming import MANAGER
 from trainmaster.devcluster.controllers.jobset.planning import Plan, plan
 from trainmaster.devcluster.controllers.jobset.resuming import resumed
@@ -37,7 +38,7 @@ _FAILURES: dict[GroupResource, str] = {
 
 
 class JobSetController:
-    """Runs the JobSets that name no other controller in `spec.managedBy`."""
+    """Runs the JobSets that name no other controller in `spec.managedBy`, and guards their admission from its construction on."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
         self._api = api
@@ -47,6 +48,7 @@ class JobSetController:
         self._loop.watch(JOBS, self._jobs.observe)
         self._loop.watch_keys(JOBSETS)
         self._loop.watch(JOBS, self._job_changed)
+        api.add_admission(JOBSETS, admission_of(api.registry))
 
     @property
     def loops(self) -> tuple[ControllerLoop, ...]:

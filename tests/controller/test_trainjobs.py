@@ -1,0 +1,286 @@
+"""TrainJobs on a running manager: what requests it makes, restarts, and trouble on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.objects import runtime_object, trainjob_object
+from support.stack import Stack, api_server, manager
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.errors import NotFound
+from trainmaster.controller.kube.resources import CONFIGMAPS, EVENTS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.errors import bad_request
+from trainmaster.devcluster.resources import GroupResource
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+NAMESPACE = "team"
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        await stack.client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
+        yield stack
+
+
+async def create(client: KubeClient, **spec: Any) -> JsonObject:
+    """Create a TrainJob as a user would, without what the server decides."""
+    obj = trainjob_object(**spec)
+    obj["metadata"] = {key: obj["metadata"][key] for key in ("name", "namespace")}
+    return await client.create(TRAINJOBS, obj)
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
+    """Ask again until the answer is true."""
+    async with asyncio.timeout(seconds):
+        while not (answer := await condition()):
+            await asyncio.sleep(0.02)
+        return answer
+
+
+async def job_status(client: KubeClient, name: str = "demo") -> JsonObject:
+    return (await client.get(TRAINJOBS, NAMESPACE, name)).get("status") or {}
+
+
+async def conditions(client: KubeClient, name: str = "demo") -> dict[str, str]:
+    return {c["type"]: c["reason"] for c in (await job_status(client, name)).get("conditions", [])}
+
+
+async def jobset(client: KubeClient, name: str = "demo") -> JsonObject | None:
+    try:
+        return await client.get(JOBSETS, NAMESPACE, name)
+    except NotFound:
+        return None
+
+
+def requests() -> Counter[str]:
+    """Requests of this process so far, by method."""
+    counted: Counter[str] = Counter()
+    for metric in REGISTRY.collect():
+        for sample in metric.samples:
+            if sample.name == "rest_client_requests_total":
+                counted[sample.labels["method"]] += int(sample.value)
+    return counted
+
+
+async def settled(stack: Stack) -> None:
+    """Wait until nothing has been written for a while."""
+    assert stack.cluster is not None
+    store = stack.cluster.api.store
+    seen = -1
+    while seen != store.revision:
+        seen = store.revision
+        await asyncio.sleep(0.3)
+
+
+async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> None:
+    """The budget: snapshot and JobSet; then at most two changes of status."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
+    async with manager(stack.access):
+        await settled(stack)
+        before = requests()
+        await create(client)
+        await until(lambda: jobset(client))
+        await settled(stack)
+        created = requests() - before
+        assert {method: created[method] for method in WRITES if created[method]} == {"POST": 1, "PATCH": 2}
+        entry = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
+        for status in (
+            {"replicatedJobsStatus": [entry]},
+            {
+                "replicatedJobsStatus": [entry | {"ready": 0, "active": 0, "succeeded": 1}],
+                "conditions": [
+                    {
+                        "type": "Completed",
+                        "status": "True",
+                        "reason": "AllJobsCompleted",
+                        "message": "jobset completed successfully",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    }
+                ],
+            },
+        ):
+            await client.patch(JOBSETS, NAMESPACE, "demo", {"status": status}, subresource="status")
+            await settled(stack)
+        assert await conditions(client) == {"Complete": "AllJobsCompleted"}
+        lived = requests() - before
+        # One POST and two of the PATCHes are this test's.
+        assert (lived["POST"], lived["PATCH"], lived["PUT"], lived["DELETE"]) == (1, 2 + 4, 0, 0)
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+async def test_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
+    """C-12: also without the memory of what was applied, and also for suspended jobs, which are always compared."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
+    patch = {"template": {"metadata": {"labels": {"a": "b"}}}}
+    patches = [{"manager": "acme.io/x", "time": "2026-01-01T00:00:00Z", "trainingRuntimeSpec": patch}]
+    async with manager(stack.access):
+        await create(client, suspend=suspend, runtimePatches=patches, trainer={"numNodes": 3})
+        await until(lambda: jobset(client))
+        await settled(stack)
+    before, revision = requests(), (await jobset(client) or {})["metadata"]["resourceVersion"]
+    async with manager(stack.access):
+        await settled(stack)
+        assert not any((requests() - before)[method] for method in WRITES)
+    assert (await jobset(client) or {})["metadata"]["resourceVersion"] == revision
+
+
+async def test_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> None:
+    """Kueue takes its patch back after an eviction: the node selector has to go, also right after a restart."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    node = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}}}}
+    spec = {"template": {"spec": {"replicatedJobs": [node]}}}
+
+    async def node_selector() -> JsonObject:
+        job = (await jobset(client) or {"spec": {}})["spec"].get("replicatedJobs", [{}])[0]
+        pod: JsonObject = job["template"]["spec"]["template"]["spec"] if job else {}
+        selector: JsonObject = pod.get("nodeSelector", {"none": "left"})
+        return selector
+
+    async with manager(stack.access):
+        await create(client, suspend=True, runtimePatches=[{"manager": "acme.io/x", "trainingRuntimeSpec": spec}])
+        await until(lambda: jobset(client))
+        assert await node_selector() == {"pool": "gpu"}
+        await settled(stack)
+    await client.patch(TRAINJOBS, NAMESPACE, "demo", {"spec": {"runtimePatches": None}})
+    async with manager(stack.access):
+        await until(lambda: _equals(node_selector, {"none": "left"}))
+
+
+async def _equals(ask: Callable[[], Any], value: Any) -> bool:
+    return bool(await ask() == value)
+
+
+async def test_a_missing_runtime_is_told_and_waited_for(stack: Stack) -> None:
+    client = stack.client
+    async with manager(stack.access):
+        await create(client)
+        await until(lambda: _equals(lambda: conditions(client), {"Blocked": "RuntimeNotFound"}))
+
+        async def events() -> list[str]:
+            return [event["note"] for event in (await client.list(EVENTS, NAMESPACE))["items"]]
+
+        assert "TrainingRuntime specified in TrainJob is not found" in (await until(events))[0]
+        await settled(stack)
+        before = requests()
+        await client.create(TRAINING_RUNTIMES, runtime_object())
+        await until(lambda: jobset(client))
+        await until(lambda: _equals(lambda: job_status(client), {}))
+        assert (requests() - before)["PATCH"] == 3
+
+
+async def test_a_failing_plugin_blocks_its_jobs_by_name_and_no_others(stack: Stack) -> None:
+    class Moody:
+        name = "Moody"
+
+        def enforce_pod_spec(self, info: Any, job: Any) -> None:
+            if job.metadata.name == "unlucky":
+                raise KeyError("mood")
+
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    async with manager(stack.access, framework=Framework([*load_plugins(), Moody()])):
+        await create(client, name="unlucky")
+        await create(client, name="lucky")
+        await until(lambda: jobset(client, "lucky"))
+        await until(lambda: _equals(lambda: conditions(client, "unlucky"), {"Blocked": "PluginFailed"}))
+        (condition,) = (await job_status(client, "unlucky"))["conditions"]
+        assert condition["message"] == "plugin Moody failed in enforce_pod_spec: KeyError: 'mood'"
+        assert await jobset(client, "unlucky") is None
+
+
+async def test_b14_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(stack: Stack) -> None:
+    """B14: the delete was tried once; when it failed, the pods ran on for ever."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    async with manager(stack.access):
+        await create(client, activeDeadlineSeconds=3600)
+        await until(lambda: jobset(client))
+        await settled(stack)
+    # The manager stopped between the write of the status and the delete.
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "message": "TrainJob exceeded its active deadline",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    await client.patch(TRAINJOBS, NAMESPACE, "demo", {"status": {"conditions": [failed]}}, subresource="status")
+    async with manager(stack.access):
+        await until(lambda: _equals(lambda: jobset(client), None))
+    assert await conditions(client) == {"Failed": "DeadlineExceeded"}
+
+
+async def test_b24_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack) -> None:
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    obj = trainjob_object()
+    obj["metadata"] = {"name": "demo", "namespace": NAMESPACE, "finalizers": ["acme.io/keep"]}
+    await client.create(TRAINJOBS, obj)
+    await client.delete(TRAINJOBS, NAMESPACE, "demo")
+    async with manager(stack.access):
+        await create(client, name="other")
+        await until(lambda: jobset(client, "other"))
+        await settled(stack)
+    assert await jobset(client) is None
+
+
+async def test_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) -> None:
+    """Deleted and created again under the same name, faster than garbage collection: the old JobSet stays alone."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    async with manager(stack.access):
+        await create(client)
+        old = await until(lambda: jobset(client))
+        await settled(stack)
+        await client.delete(TRAINJOBS, NAMESPACE, "demo")
+        new = await create(client, trainer={"numNodes": 2})
+        await settled(stack)
+        assert (await jobset(client) or {})["metadata"]["uid"] == old["metadata"]["uid"]
+        assert await conditions(client) == {}
+        # There is no garbage collector here: the test is.
+        await client.delete(CONFIGMAPS, NAMESPACE, "demo-runtime-snapshot")
+        await client.delete(JOBSETS, NAMESPACE, "demo")
+
+        async def owner() -> str | None:
+            found = await jobset(client)
+            return found["metadata"]["ownerReferences"][0]["uid"] if found else None
+
+        await until(lambda: _equals(owner, new["metadata"]["uid"]))
+
+
+async def test_a_refused_object_is_told_with_the_servers_words_and_tried_again(stack: Stack) -> None:
+    """U5: JobSet's webhook refuses what nobody else noticed; the owner hears of it, and no restart is needed."""
+    client = stack.client
+    assert stack.cluster is not None
+    refusing = True
+
+    async def refuse(operation: str, obj: JsonObject, old: JsonObject | None) -> JsonObject:
+        if refusing:
+            raise bad_request("JobSet name is too long")
+        return obj
+
+    stack.cluster.api.add_admission(GroupResource(JOBSETS.group, JOBSETS.plural), refuse)
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    async with manager(stack.access):
+        await create(client)
+        await until(lambda: _equals(lambda: conditions(client), {"Blocked": "ApplyFailed"}))
+        (condition,) = (await job_status(client))["conditions"]
+        assert condition["message"] == "400 BadRequest: JobSet name is too long"
+        refusing = False
+        await until(lambda: jobset(client))
+        await until(lambda: _equals(lambda: job_status(client), {}))
