@@ -6,9 +6,10 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -76,14 +77,14 @@ class _Result:
     err: str
 
 
-Kubectl = Callable[..., Awaitable[_Result]]
+Kubectl = Callable[..., Coroutine[Any, Any, _Result]]
 
 
-@pytest.fixture(params=_binaries() or [None], ids=lambda path: Path(path).name if path else "missing")
+@pytest.fixture(params=_binaries() or [""], ids=lambda path: Path(path).name or "missing")
 def kubectl(request: pytest.FixtureRequest, devcluster_server: ServedApi, tmp_path: Path) -> Kubectl:
     """A function that runs kubectl with a home and a cache of its own; anything but success must be asked for."""
-    binary = request.param
-    if binary is None:
+    binary: str = request.param
+    if not binary:
         pytest.skip("there is no kubectl on PATH")
 
     async def run(*arguments: str, stdin: str = "", code: int = 0) -> _Result:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainmaster.devcluster.parts import PARTS
-from trainmaster.devcluster.state import HOME_VARIABLE, StateDirectory, StateError, default_directory
+from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
 
 _HIGHEST_PORT = 65535
 
@@ -138,10 +138,9 @@ def _state(arguments: argparse.Namespace) -> StateDirectory:
     return StateDirectory(arguments.state_dir or default_directory())
 
 
-def _guarded(action: Any) -> int:
+def _guarded(action: Callable[[], int]) -> int:
     try:
-        code: int = action()
-    except StateError as error:
+        return action()
+    except ClusterError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 1
-    return code

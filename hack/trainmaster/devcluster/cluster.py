@@ -40,7 +40,7 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.parts import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
 from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.parts.manager import Manager
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory, StateError
+from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
 from trainmaster.devcluster.store import Journal, JournalError, Store
 from trainmaster.runtime.version import __version__
 
@@ -53,6 +53,14 @@ _FIRST_PORT, _NEIGHBOURS = 6443, 20
 _log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
+
+
+class PortInUse(ClusterError):
+    """The server cannot have its port."""
+
+
+class PartFailed(ClusterError):
+    """A part ended although nobody asked it to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +117,8 @@ class Cluster:
         """Start the server, then the parts.
 
         Raises:
-            StateError: The state directory or the port cannot be used.
+            StateError: The state directory cannot be used, for instance because a cluster runs on it.
+            PortInUse: The wanted port is taken.
         """
         settings, state = self._settings, self._state
         self._stack.enter_context(state.hold())
@@ -146,13 +155,14 @@ class Cluster:
         _log.info("cluster is ready", server=server, parts=",".join(self._record.parts))
 
     async def failure(self) -> None:
-        """Wait until a part fails, and raise its error."""
+        """Wait until a part fails, and raise that as `PartFailed`."""
         if not self._tasks:
             await asyncio.Event().wait()
         done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-            raise RuntimeError(f"the part {task.get_name()} of the cluster ended by itself")
+        task = done.pop()
+        error = task.exception()
+        _log.error("a part of the cluster failed", part=task.get_name(), exc_info=error)
+        raise PartFailed(f"{task.get_name()} failed ({error!r}); see {self._state.log} and start the cluster again")
 
     async def stop(self) -> None:
         """Stop everything: the manager first, while the API still answers it; the store last."""
@@ -165,6 +175,7 @@ class Cluster:
         self._tasks.clear()
         if self._http is not None:
             await self._http.stop()
+            _log.info("cluster is stopped")
         self._stack.close()
 
     def _open_api(self) -> Api:
@@ -207,7 +218,7 @@ class Cluster:
                 if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                     raise
                 reason = os.strerror(error.errno)
-        raise StateError(
+        raise PortInUse(
             f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for a free one"
         )
 

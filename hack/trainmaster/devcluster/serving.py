@@ -18,7 +18,7 @@ from pathlib import Path
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.logs import configure_logs
 from trainmaster.devcluster.parts import MANAGER, PARTS
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory, StateError
+from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory
 
 READY_TIMEOUT = 60.0
 """Seconds that a cluster in the background gets; loading a large journal takes some of them."""
@@ -53,10 +53,10 @@ async def _serve(settings: ClusterSettings) -> None:
         await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)  # a second Ctrl-C is for somebody who does not want to wait
-        for task in (failed, stopped):
-            task.cancel()
-        if not failed.cancelled() and failed.done():
+        if failed.done():
             failed.result()
+        failed.cancel()
+        print("Stopping.", flush=True)
 
 
 def detach(settings: ClusterSettings) -> int:
@@ -119,7 +119,7 @@ def _check_configuration(settings: ClusterSettings) -> None:
     """Tell of a missing file now: the manager would only tell its log."""
     path = settings.manager_config
     if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
-        raise StateError(f"cannot read {path}; name the configuration file of the manager with --config")
+        raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
 
 
 def _announce(record: ClusterRecord, state: StateDirectory) -> None:

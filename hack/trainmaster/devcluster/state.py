@@ -33,7 +33,11 @@ _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.02
 
 
-class StateError(Exception):
+class ClusterError(Exception):
+    """A cluster cannot do what it was asked for; one line says why, and what to do."""
+
+
+class StateError(ClusterError):
     """The state directory cannot be used."""
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from trainmaster.devcluster.state import StateDirectory, StateError
+from trainmaster.devcluster.state import StateDirectory, ClusterError
 
 GRACE = 30.0
 """Seconds for an orderly end: the manager gets ten of them, and processes of pods have their own grace periods."""
@@ -41,14 +41,14 @@ def _end(state: StateDirectory, pid: int) -> None:
             if state.holder() != pid:
                 return
             time.sleep(_POLL)
-    raise StateError(f"the cluster (pid {pid}) does not end, not even by SIGKILL; look at what blocks that process")
+    raise ClusterError(f"the cluster (pid {pid}) does not end, not even by SIGKILL; look at what blocks that process")
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
     if pid <= 0:
-        raise StateError("the cluster is just starting; try again in a moment")
+        raise ClusterError("the cluster is just starting; try again in a moment")
     with contextlib.suppress(ProcessLookupError):
         try:
             os.kill(pid, number)
         except PermissionError as error:
-            raise StateError(f"may not stop the cluster (pid {pid}); do it as the user who started it") from error
+            raise ClusterError(f"may not stop the cluster (pid {pid}); do it as the user who started it") from error

@@ -10,8 +10,8 @@ from kubernetes_asyncio import client, config, watch
 
 from trainmaster.devcluster.testing import ServedApi
 
-_GROUP = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "things"}
-_CRD = {
+_GROUP: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "things"}
+_CRD: Any = {
     "metadata": {"name": "things.example.com"},
     "spec": {
         "group": "example.com",
@@ -60,9 +60,8 @@ async def test_custom_objects(api_client: Any) -> None:
     body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}, "spec": {"size": 1}}
     await custom.create_namespaced_custom_object(**_GROUP, body=body)
     patch = {"spec": {"colour": "red"}}
-    patched = await custom.patch_namespaced_custom_object(
-        **_GROUP, name="one", body=patch, _content_type="application/merge-patch+json"
-    )
+    api_client.set_default_header("Content-Type", "application/merge-patch+json")
+    patched = await custom.patch_namespaced_custom_object(**_GROUP, name="one", body=patch)
     assert patched["spec"] == {"size": 1, "colour": "red"}
     listed = await custom.list_namespaced_custom_object(**_GROUP)
     assert (listed["kind"], listed["items"][0]["kind"]) == ("ThingList", "Thing")

@@ -184,5 +184,5 @@ async def test_a_watch_whose_client_left_is_forgotten(devcluster_server: ServedA
         await stream.next()
         assert len(devcluster_server.api._watches) == 1
     async with asyncio.timeout(5):
-        while devcluster_server.api._watches:  # noqa: ASYNC110 - the server has no event for a client that left
+        while devcluster_server.api._watches:
             await asyncio.sleep(0.01)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -109,6 +108,14 @@ async def eventually(condition: Callable[[], Any]) -> Any:
     return result
 
 
+async def first_line(node: Node, kubelet: Kubelet) -> str:
+    """Wait for the first output of the pod's container."""
+    pod = node.api.get(PODS, "default", "p")
+    path = node.directory / "pods" / pod["metadata"]["uid"] / "logs/c/0.log"
+    await eventually(lambda: path.exists() and path.read_text().endswith("\n"))
+    return (await node.log(kubelet)).splitlines()[0]
+
+
 def terminated(pod: JsonObject, index: int = 0, *, state: str = "state") -> JsonObject:
     found: JsonObject = pod["status"]["containerStatuses"][index][state]["terminated"]
     return found
@@ -202,8 +209,9 @@ async def test_working_directory_inside_and_outside_of_volumes(node: Node, kubel
     await node.create(mounted, private, volumes=[{"name": "v", "emptyDir": {}}])
     await node.phase("Succeeded")
     assert (await node.log(kubelet)).endswith("/volumes/v/sub\n")
-    assert (await node.log(kubelet, container="private")).endswith("/root/app\n")
-    assert not Path("/app").exists()
+    private_directory = (await node.log(kubelet, container="private")).strip()
+    assert private_directory.startswith(str(node.directory))
+    assert private_directory.endswith("/root/app")
 
 
 async def test_on_failure_restarts_in_place_and_keeps_the_previous_log(node: Node, kubelet: Kubelet) -> None:
@@ -299,23 +307,16 @@ async def test_deletion_is_graceful_and_leaves_nothing(node: Node, kubelet: Kube
 async def test_the_grace_period_ends_with_a_kill(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("trap '' TERM; echo $$$$; while :; do sleep 0.02; done"))
     await node.phase("Running")
-    pid = int(await eventually_log(node, kubelet))
+    pid = int(await first_line(node, kubelet))
     await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=1))
     await node.gone()
     assert not alive(pid)
 
 
-async def eventually_log(node: Node, kubelet: Kubelet) -> str:
-    async with asyncio.timeout(LIMIT):
-        while not (text := await node.log(kubelet)):
-            await asyncio.sleep(0.005)
-    return text
-
-
 async def test_a_forced_deletion_kills_at_once(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("trap '' TERM; echo $$$$; while :; do sleep 0.02; done"))
     await node.phase("Running")
-    pid = int(await eventually_log(node, kubelet))
+    pid = int(await first_line(node, kubelet))
     await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
     await eventually(lambda: not alive(pid))
 
@@ -389,6 +390,20 @@ async def test_fifty_pods_run_side_by_side(node: Node, kubelet: Kubelet) -> None
         await node.phase("Succeeded", name=f"p{number}")
 
 
+async def test_ports_of_a_job_are_kept_over_a_restart_and_freed_with_its_last_pod(node: Node) -> None:
+    ports = node.directory / "ports.json"
+    async with node.running():
+        await node.create(sh("sleep 60", ports=[{"containerPort": 29500}]), subdomain="train", restartPolicy="Always")
+        await node.phase("Running")
+        before = ports.read_text()
+        assert "default/train" in before
+    async with node.running():
+        await node.phase("Running")
+        assert ports.read_text() == before
+        await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+        await eventually(lambda: "default/train" not in ports.read_text())
+
+
 async def test_after_a_restart_lost_containers_fail_or_restart(node: Node) -> None:
     async with node.running():
         await node.create(sh("sleep 60"), name="never")
@@ -419,8 +434,14 @@ async def test_stopping_the_kubelet_ends_all_processes(node: Node) -> None:
     async with node.running() as kubelet:
         await node.create(sh("echo $$$$; sleep 60"))
         await node.phase("Running")
-        pid = int(await eventually_log(node, kubelet))
+        pid = int(await first_line(node, kubelet))
+        assert temporary(node).is_dir()
     assert not alive(pid)
+    assert not temporary(node).exists()
+
+
+def temporary(node: Node) -> Path:
+    return StateDirectory(node.directory).pod("any").tmp.parent
 
 
 async def test_a_dead_supervisor_is_replaced_and_its_containers_count_as_killed(node: Node, kubelet: Kubelet) -> None:
@@ -438,9 +459,3 @@ async def test_a_dead_supervisor_is_replaced_and_its_containers_count_as_killed(
 async def test_the_state_directory_is_private(node: Node, kubelet: Kubelet) -> None:
     await eventually(lambda: kubelet.supervisor_pid)
     assert node.directory.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers_in_tmp(tmp_path: Path) -> Iterator[None]:
-    yield
-    shutil.rmtree(StateDirectory(tmp_path / "state").pod("x").tmp.parent, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 Guarantees:
 - headers leave before the first event and every event leaves at once;
-- what the client has been told of is never ahead of a bookmark's resource version: it may resume from any bookmark;
+- a bookmark is never ahead of what the client has been told: it may resume from any of them;
 - a stream ends cleanly: at its timeout, when the server stops, or after an ERROR event that says why;
 - a watch from a forgotten revision is an ERROR event with 410 Expired; the client lists again.
 """

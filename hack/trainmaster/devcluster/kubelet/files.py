@@ -74,6 +74,10 @@ class StateDirectory:
             )
         self._tmp.chmod(0o700)
 
+    def remove_temporary(self) -> None:
+        """Remove the temporary files of all pods; their processes have ended."""
+        shutil.rmtree(self._tmp, onerror=_make_writable_and_retry)
+
     def pod(self, uid: str) -> PodFiles:
         """Give the directories of a pod; they need not exist."""
         return PodFiles(self._pods / uid, self._tmp / uid.replace("-", "")[:12])

@@ -82,11 +82,14 @@ class Kubelet:
     async def run(self) -> None:
         """Be the node until cancelled."""
         self._state.prepare()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
-            tasks.create_task(self._keep_node(), name="kubelet-node")
-            tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
-            tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
+                tasks.create_task(self._keep_node(), name="kubelet-node")
+                tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
+                tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
+        finally:
+            self._state.remove_temporary()
 
     # Watching
 
@@ -103,6 +106,8 @@ class Kubelet:
                 self._forget_all_but({record.object["metadata"]["uid"] for record in records}, tasks)
             for record in records:
                 handle(WatchEvent("ADDED", record.object, record.revision), tasks)
+            if resource == PODS:
+                self._context.ports.keep(self._jobs.values())
             try:
                 async with self._api.watch(resource, since=revision) as changes:
                     async for change in changes:

@@ -41,7 +41,7 @@ async def find_cluster(kubeconfig: str | None, *, tell: Callable[[str], None]) -
 
 
 async def _answering(path: Path) -> ClusterAccess | None:
-    """Return the access to an embedded cluster if it is there; there may be no kubeconfig, or one that was left behind."""
+    """Return the access to an embedded cluster if it is there; there may be none, or only its kubeconfig."""
     try:
         access = await load_cluster_access(kubeconfig=str(path))
         async with KubeClient(access, user_agent="trainmaster-run", timeout=_PROBE_TIMEOUT) as client:

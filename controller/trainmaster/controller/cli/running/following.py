@@ -65,6 +65,7 @@ class Follower:
         informers = self._informers()
         try:
             running = [self._start(informer.run()) for informer in informers]
+            running += [self._start(self._check_existence(each)) for each in informers if each.resource == TRAINJOBS]
             ended = self._start(self._ended.wait())
             done, _ = await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -198,6 +199,14 @@ class Follower:
             is_running=is_running,
             deliver=lambda line: self._reporter.log(prefix + line),
         )
+
+    async def _check_existence(self, jobs: Informer) -> None:
+        """Notice jobs that were deleted before their informer saw them; then wait for ever."""
+        await jobs.wait_synced()
+        for view in self.views:
+            if view.job.namespace == jobs.namespace and jobs.store.get(view.job.key) is None:
+                view.deleted = True
+                self._changed()
 
     async def _catch_up(self) -> None:
         """Look at the pods once more: their informer may be behind the one that told of the end."""

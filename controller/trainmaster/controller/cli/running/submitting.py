@@ -1,7 +1,7 @@
 """Submitting: from the manifests of some files to objects in a cluster.
 
 - Nothing is written before every manifest is known to be of a kind that the cluster serves.
-- The order is that of dependence: namespaces, definitions, runtimes, everything else, TrainJobs; then that of the files.
+- The order is that of dependence (namespaces, definitions, runtimes, other objects, TrainJobs), then that of the files.
 - TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
   files can be run again. Fields that the schema does not know are errors.
 """

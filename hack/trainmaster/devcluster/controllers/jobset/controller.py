@@ -38,7 +38,7 @@ _FAILURES: dict[GroupResource, str] = {
 
 
 class JobSetController:
-    """Runs the JobSets that name no other controller in `spec.managedBy`, and guards their admission from its construction on."""
+    """Runs the JobSets that name no other controller in `spec.managedBy`; guards admission from its construction on."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
         self._api = api

@@ -1,0 +1,160 @@
+"""The wheel and the source distribution hold everything, once, under one namespace."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from configparser import ConfigParser
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE_ROOTS = ("controller", "runtime", "plugins", "metrics", "hack")
+PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster"}
+CRDS = {
+    "jobset.x-k8s.io_jobsets.yaml",
+    "trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    "trainer.kubeflow.org_trainingruntimes.yaml",
+    "trainer.kubeflow.org_trainjobs.yaml",
+}
+
+pytestmark = pytest.mark.xdist_group("packaging")  # one build serves all of them
+
+WITHOUT_CHECKOUT = """
+import sys
+
+unpacked, checkout = sys.argv[1:]
+# Keep the dependencies of this environment, but not the source roots, which an editable install puts on the path.
+sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
+
+from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
+from trainmaster.runtime.framework import load_plugins
+from trainmaster.runtime.merging import definition
+
+for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS):
+    assert definition_file(name).is_relative_to(unpacked), definition_file(name)
+assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"
+assert {"Torch", "PlainML", "JobSet"} <= {plugin.name for plugin in load_plugins()}
+foreign = [
+    module.__file__
+    for name, module in sys.modules.items()
+    if name.startswith("trainmaster.") and not module.__file__.startswith(unpacked)
+]
+assert not foreign, foreign
+"""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the checkout by its place in a wheel."""
+    return {
+        str(path.relative_to(ROOT / root)): path
+        for root in SOURCE_ROOTS
+        for path in sorted((ROOT / root / "trainmaster").rglob("*.py"))
+    }
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with an sdist of the checkout and the wheel that was built from that sdist."""
+    pytest.importorskip("hatchling", reason="the build backend is not installed")
+    pytest.importorskip("build", reason="the build frontend is not installed")
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, checkout / name)
+    for name in (*SOURCE_ROOTS, "deploy"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", out, checkout],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Iterator[zipfile.ZipFile]:
+    """The built wheel."""
+    (path,) = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_checkout_has_no_init_in_the_namespace() -> None:
+    """One would hide the other portions of the namespace as soon as it is imported first."""
+    assert [root for root in SOURCE_ROOTS if (ROOT / root / "trainmaster/__init__.py").exists()] == []
+
+
+def test_the_wheel_has_one_top_level_package(wheel: zipfile.ZipFile) -> None:
+    """Generic names like `runtime` would overwrite files of other distributions."""
+    assert {name.partition("/")[0].partition("-")[0] for name in wheel.namelist()} == {"trainmaster"}
+    assert "trainmaster/__init__.py" not in wheel.namelist()
+
+
+def test_the_wheel_has_every_module_and_no_other(wheel: zipfile.ZipFile) -> None:
+    """Built from the sdist, it shows that neither of them loses a portion of the namespace."""
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == set(modules())
+
+
+def test_every_package_is_typed(wheel: zipfile.ZipFile) -> None:
+    assert {f"trainmaster/{package}/py.typed" for package in PACKAGES} <= set(wheel.namelist())
+
+
+def test_every_directory_of_modules_is_a_package() -> None:
+    """A forgotten `__init__.py` makes a second namespace package, which tools treat differently."""
+    directories = {Path(name).parent for name in modules()} - {Path("trainmaster")}
+    assert [str(each) for each in sorted(directories) if str(each / "__init__.py") not in modules()] == []
+
+
+def test_the_wheel_has_its_data(wheel: zipfile.ZipFile) -> None:
+    names = set(wheel.namelist())
+    assert "trainmaster/runtime/merging/table.json" in names
+    assert "trainmaster/devcluster/schema/definitions.json" in names
+    assert {f"trainmaster/devcluster/kinds/crds/{name}" for name in CRDS} <= names
+
+
+def test_the_wheel_has_its_entry_points(wheel: zipfile.ZipFile) -> None:
+    (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    points = ConfigParser()
+    points.read_string(wheel.read(path).decode())
+    assert dict(points["console_scripts"]) == {"trainmaster": "trainmaster.controller.cli:main"}
+    assert {"torch", "plainml", "jobset"} <= set(points["trainmaster.plugins"])
+    assert points["trainmaster.commands"]["cluster"] == "trainmaster.devcluster.cli:command"
+    for group in points.sections():
+        for target in points[group].values():
+            module = target.partition(":")[0].replace(".", "/")
+            assert {f"{module}.py", f"{module}/__init__.py"} & set(wheel.namelist()), target
+
+
+def test_the_wheel_has_the_licence(wheel: zipfile.ZipFile) -> None:
+    (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+    assert wheel.read(path) == (ROOT / "LICENSE").read_bytes()
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    assert Parser().parsestr(wheel.read(metadata).decode())["License-Expression"] == "Apache-2.0"
+
+
+def test_the_sdist_has_what_the_wheel_is_built_from(dist: Path) -> None:
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(path.relative_to(ROOT)) for path in modules().values()} <= names
+    assert {"deploy/crds/trainer.kubeflow.org_trainjobs.yaml", "LICENSE", "README.md"} <= names
+
+
+def test_the_wheel_works_without_the_checkout(dist: Path, tmp_path: Path) -> None:
+    """Unpacked alone, with the dependencies of this environment: the plugins load and the data files are found."""
+    (path,) = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(WITHOUT_CHECKOUT, encoding="utf-8")
+    command = [sys.executable, "-P", str(script), str(tmp_path), str(ROOT)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
