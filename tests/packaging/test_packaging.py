@@ -24,8 +24,6 @@ CRDS = {
     "trainer.kubeflow.org_trainjobs.yaml",
 }
 
-pytestmark = pytest.mark.xdist_group("packaging")  # one build serves all of them
-
 WITHOUT_CHECKOUT = """
 import sys
 

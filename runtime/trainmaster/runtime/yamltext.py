@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import orjson
 import yaml
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -26,20 +29,52 @@ _MAX_DEPTH = 150
 class YamlError(ValueError):
     """The text is not YAML that stands for a JSON tree."""
 
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        self.line = line
+        """Where it was noticed, counted from 1; None if that is unknown."""
+        super().__init__(message)
+
 
 def load_yaml(text: str | bytes) -> Any:
-    """Read one YAML document as a JSON tree."""
-    try:
+    """Read one YAML document as a JSON tree.
+
+    Raises:
+        YamlError: It is none, or there are several documents.
+    """
+    with _yaml_errors():
         _refuse_depth(text)
         tree = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader derives from the safe loader
+    _refuse_expansion(tree)
+    return tree
+
+
+def load_yaml_documents(text: str | bytes) -> Iterator[tuple[int, Any]]:
+    """Read a stream of YAML documents: for each the line in which it starts, and its JSON tree.
+
+    Raises:
+        YamlError: One of them is none; those before it have been returned by then.
+    """
+    with _yaml_errors():
+        _refuse_depth(text)
+        loader = _Loader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            tree = loader.construct_document(node)
+            _refuse_expansion(tree)
+            yield node.start_mark.line + 1, tree
+
+
+@contextmanager
+def _yaml_errors() -> Iterator[None]:
+    try:
+        yield
     except yaml.YAMLError as error:
-        raise YamlError(_one_line(error)) from error
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        raise YamlError(_one_line(error), line=mark.line + 1 if mark else None) from error
     except YamlError:
         raise
     except ValueError as error:  # a value that does not fit its explicit tag, a number of thousands of digits
         raise YamlError(str(error)) from error
-    _refuse_expansion(tree)
-    return tree
 
 
 def _refuse_depth(text: str | bytes) -> None:
@@ -54,6 +89,10 @@ def _refuse_depth(text: str | bytes) -> None:
             depth -= 1
 
 
+_TRUE = frozenset({"y", "yes", "true", "on"})
+_FALSE = frozenset({"n", "no", "false", "off"})
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader (in C where PyYAML has it) with the scalars of Kubernetes and strict mappings."""
 
@@ -61,9 +100,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> JsonObject:
-        """Build a mapping with string keys, refusing repeated ones (a key beside a merge `<<` may still override
-        it).
-        """
+        """Build a mapping with string keys, refusing repeated ones; a key may still override what `<<` merges in."""
         keys: set[str] = set()
         for key_node, _ in node.value:
             key = self._key(key_node)
@@ -72,6 +109,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             keys.add(key)
         self.flatten_mapping(node)
         return {self._key(key_node): self.construct_object(value, deep=deep) for key_node, value in node.value}
+
+    def construct_json_bool(self, node: yaml.ScalarNode) -> bool:
+        """Build a boolean; a text with an explicit tag has to be one as well."""
+        text = node.value.lower()
+        if text not in _TRUE | _FALSE:
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a boolean", node.start_mark)
+        return text in _TRUE
 
     def construct_json_float(self, node: yaml.ScalarNode) -> float:
         """Build a float; infinities and NaN have no JSON notation."""
@@ -93,18 +137,20 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         """Refuse a tag that has no counterpart in JSON."""
         raise yaml.constructor.ConstructorError(None, None, f"{node.tag} has no JSON form", node.start_mark)
 
-    @staticmethod
-    def _key(node: yaml.Node) -> str:
+    def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
             raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", node.start_mark)
-        return str(node.value)
+        if node.tag == "tag:yaml.org,2002:merge":
+            return str(node.value)
+        key = self.construct_object(node)
+        return key if isinstance(key, str) else orjson.dumps(key).decode()
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 _Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool",
-    re.compile(r"^(?:yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
+    re.compile(r"^(?:y|Y|n|N|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
     list("yYnNtTfFoO"),
 )
 _Loader.add_implicit_resolver(
@@ -119,6 +165,7 @@ _Loader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
+_Loader.add_constructor("tag:yaml.org,2002:bool", _Loader.construct_json_bool)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_json_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_json_float)
 for _tag in ("binary", "timestamp", "set", "omap", "pairs"):

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.http.yamlloading import YamlError, load_yaml
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 from trainmaster.runtime.jsontree import JsonObject
 
 MAX_BODY_BYTES = 3 * 1024 * 1024

@@ -343,20 +343,23 @@ class Supervisor:
         if pid := self._pids.get(command["id"]):
             os.kill(pid, number)
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Collect ended processes, report lost wardens and kill what those left; say whether any process is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             identity = self._wardens.pop(pid, None)
-            if identity is None:
-                continue
-            del self._pids[identity]
-            if status != 0:
+            if identity is not None:
+                del self._pids[identity]
+            if identity is None or status != 0:
+                # A process of a lost warden. Its own children became ours when it ended, not when the warden did:
+                # hence a look at every such end, not only at the warden's.
                 self._kill_orphans()
+            if identity is not None and status != 0:
                 report(identity, "exited", code=137, signal=int(signal.SIGKILL))
 
     def _kill_orphans(self) -> None:
@@ -367,17 +370,15 @@ class Supervisor:
                     os.kill(pid, signal.SIGKILL)
 
     def _end(self) -> None:
+        """Let the wardens kill their containers; those that do not manage are killed with what they leave."""
         for pid in self._wardens:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, _KILL)
-        deadline = time.monotonic() + 5
-        while self._wardens and time.monotonic() < deadline:
-            self._reap()
+            os.kill(pid, _KILL)
+        patience = time.monotonic() + 5
+        while self._reap():
+            if time.monotonic() > patience:
+                for pid in self._wardens:
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
-        for pid in self._wardens:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._kill_orphans()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from typing import Final
 
 from trainmaster.devcluster import kinds
 from trainmaster.devcluster.api import Api, PatchType, WriteOptions
-from trainmaster.devcluster.http.yamlloading import load_yaml
 from trainmaster.devcluster.resources import CRDS
+from trainmaster.runtime.yamltext import load_yaml
 
 JOBSET_DEFINITIONS: Final = ("jobset.x-k8s.io_jobsets.yaml",)
 TRAINER_DEFINITIONS: Final = (

@@ -65,7 +65,7 @@ class Follower:
         informers = self._informers()
         try:
             running = [self._start(informer.run()) for informer in informers]
-            running += [self._start(self._check_existence(each)) for each in informers if each.resource == TRAINJOBS]
+            self._start(self._notice_absence(informers))
             ended = self._start(self._ended.wait())
             done, _ = await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -150,6 +150,7 @@ class Follower:
         for failure in failures(pod):
             key = (uid, failure.container, failure.restarts)
             if key not in self._failures:
+                self._tell(failure.text)
                 tail = last_lines(
                     self._client,
                     namespace=metadata["namespace"],
@@ -200,13 +201,14 @@ class Follower:
             deliver=lambda line: self._reporter.log(prefix + line),
         )
 
-    async def _check_existence(self, jobs: Informer) -> None:
-        """Notice jobs that were deleted before their informer saw them; then wait for ever."""
-        await jobs.wait_synced()
+    async def _notice_absence(self, informers: Sequence[Informer]) -> None:
+        """Notice jobs that were deleted before an informer saw them: nobody will tell of those."""
+        for informer in informers:
+            await informer.wait_synced()
+        stores = [informer.store for informer in informers if informer.resource == TRAINJOBS]
         for view in self.views:
-            if view.job.namespace == jobs.namespace and jobs.store.get(view.job.key) is None:
-                view.deleted = True
-                self._changed()
+            view.deleted |= all(store.get(view.job.key) is None for store in stores)
+        self._changed()
 
     async def _catch_up(self) -> None:
         """Look at the pods once more: their informer may be behind the one that told of the end."""
@@ -232,8 +234,8 @@ class Follower:
             return
         # The first to fail is the cause more often than those that it took with it.
         failure, tail = min(found, key=lambda each: each[0].at)
-        others = len(found) - 1
-        self._reporter.tell(failure.text + (f" (and {others} more failed)" if others else ""), bad=True)
+        others = len({each.pod for each, _ in found}) - 1
+        self._reporter.tell(failure.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
         if tail.done() and not tail.cancelled() and (lines := tail.result()):
             self._reporter.tell("its last lines:")
             for line in lines:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainmaster.devcluster.http.yamlloading import YamlError, load_yaml
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 
 @pytest.mark.parametrize(
