@@ -1,26 +1,24 @@
 """Manifests: the Kubernetes objects in YAML and JSON files, each with the line on which it starts.
 
 Guarantees:
-- Scalars are read as Kubernetes reads them: no timestamps, no base-60 numbers; what JSON cannot express is refused.
-- A repeated key is an error. Empty documents are skipped, `kind: List` is taken apart.
+- YAML means what it means to Kubernetes (see `trainmaster.runtime.yamltext`), and a repeated key is an error in JSON, too.
+- Empty documents are skipped, `kind: List` is taken apart.
 - Every complaint is a `ManifestError` that begins with `file:line:`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
-import yaml
 
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
 STDIN: Final = "-"
 
@@ -98,15 +96,9 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, Any]]:
             yield text[: text.index("{")].count("\n") + 1, document
             return
     try:
-        loader = _Loader(text)
-        while loader.check_node():
-            node = loader.get_node()
-            yield node.start_mark.line + 1, loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise ManifestError(f"{file}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ManifestError(f"{file}:1: {' '.join(str(error).split())}") from error
+        yield from load_yaml_documents(text)
+    except YamlError as error:
+        raise ManifestError(f"{file}:{error.line or 1}: {error}") from error
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> JsonObject:
@@ -135,55 +127,3 @@ def _checked(document: Any, place: str) -> Manifest:
     except (TypeError, ValueError) as error:  # an alias inside of itself, an integer beyond 64 bits
         raise ManifestError(f"{place}: the object cannot be expressed as JSON: {error}") from error
     return Manifest(place, document)
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The safe loader with the scalars of Kubernetes and strict mappings."""
-
-    # A copy: the resolvers of the parent class are shared by every user of PyYAML in the process.
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> JsonObject:
-        """Build a mapping, refusing what JSON objects cannot have as keys, and repeated keys."""
-        keys: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", key.start_mark)
-            if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is repeated", key.start_mark)
-            keys.add(key.value)
-        self.flatten_mapping(node)
-        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
-
-    def construct_integer(self, node: yaml.ScalarNode) -> int:
-        """Build an integer from its decimal, hexadecimal, octal or binary notation."""
-        digits = node.value.replace("_", "")
-        octal = re.fullmatch(r"([-+]?)0([0-7]+)", digits)
-        return int(f"{octal[1]}{octal[2]}", 8) if octal else int(digits, 0)
-
-    def construct_number(self, node: yaml.ScalarNode) -> float:
-        """Build a number with a fraction or an exponent."""
-        text = node.value.replace("_", "").lower()
-        value = math.nan if text.endswith(("inf", "nan")) else float(text)
-        if not math.isfinite(value):
-            raise yaml.constructor.ConstructorError(None, None, f"{node.value} has no JSON form", node.start_mark)
-        return value
-
-    def refuse(self, node: yaml.Node) -> Any:
-        """Refuse a tag that has no counterpart in JSON."""
-        raise yaml.constructor.ConstructorError(None, None, f"{node.tag} has no JSON form", node.start_mark)
-
-
-_INTEGER = re.compile(r"^[-+]?(?:0b[01_]+|0o[0-7]+|0x[0-9a-fA-F_]+|0[0-7]*|[1-9][0-9_]*)$")
-_NUMBER = re.compile(
-    r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
-for _tag in ("binary", "timestamp", "set", "omap", "pairs"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.refuse)

@@ -274,3 +274,11 @@ async def test_names_that_a_hook_takes_meanwhile_are_a_conflict(api: Api) -> Non
     with pytest.raises(StatusError) as caught:
         await api.create(CONFIGMAPS, config_map(name="a"), namespace="default")
     assert caught.value.reason == "AlreadyExists"
+
+
+async def test_empty_lists_and_maps_of_the_metadata_are_dropped(api: Api) -> None:
+    empty: dict[str, Any] = {"labels": {}, "annotations": {}, "finalizers": [], "ownerReferences": []}
+    made = await api.create(CONFIGMAPS, config_map(name="a", **empty), namespace="default")
+    assert not made["metadata"].keys() & empty.keys()
+    made["metadata"] |= empty
+    assert not (await api.update(CONFIGMAPS, made))["metadata"].keys() & empty.keys()

@@ -38,6 +38,7 @@ def stamp_created(metadata: JsonObject, kind: Kind, *, uid: str, now: datetime) 
     """Set what belongs to the server in the metadata of a new object."""
     for field in (*_GIVEN_BY_SERVER, "resourceVersion"):
         metadata.pop(field, None)
+    _drop_empty(metadata)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = timestamp(now)
     if kind.strategy.has_generation:
@@ -54,6 +55,14 @@ def carry_over(metadata: JsonObject, old: JsonObject) -> None:
     if "generation" in old:
         metadata["generation"] = old["generation"]
     metadata.pop("selfLink", None)
+    _drop_empty(metadata)
+
+
+def _drop_empty(metadata: JsonObject) -> None:
+    """Drop empty lists and maps, as the server does for custom resources, too: it holds metadata in typed form."""
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if field in metadata and not metadata[field]:
+            del metadata[field]
 
 
 def validate_metadata(metadata: JsonObject, kind: Kind) -> list[FieldError]:
