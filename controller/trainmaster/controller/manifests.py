@@ -1,7 +1,7 @@
 """Manifests: the Kubernetes objects in YAML and JSON files, each with the line on which it starts.
 
 Guarantees:
-- YAML means what it means to Kubernetes (see `trainmaster.runtime.yamltext`), and a repeated key is an error in JSON, too.
+- YAML means what it means to Kubernetes (see `trainmaster.runtime.yamltext`); a repeated key is an error in JSON, too.
 - Empty documents are skipped, `kind: List` is taken apart.
 - Every complaint is a `ManifestError` that begins with `file:line:`.
 """
@@ -89,9 +89,9 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, Any]]:
     if text.lstrip().startswith("{"):
         # YAML is nearly a superset of JSON, but for tabs. What is no JSON may still be YAML in flow style.
         try:
-            document = json.loads(text, object_pairs_hook=_unrepeated)
-        except ValueError:
-            pass
+            document = json.loads(text, object_pairs_hook=_unrepeated, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            pass  # the YAML reader says what is wrong and where
         else:
             yield text[: text.index("{")].count("\n") + 1, document
             return
@@ -104,8 +104,12 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, Any]]:
 def _unrepeated(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is repeated")  # the YAML reader, which comes next, says which and where
+        raise ValueError("a key is repeated")
     return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _checked(document: Any, place: str) -> Manifest:

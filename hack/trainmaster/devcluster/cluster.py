@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import socket
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +32,7 @@ from trainmaster.devcluster.controllers.running import Controller
 from trainmaster.devcluster.controllers.scheduler import Scheduler
 from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.exporting import CLUSTER_NAME, check_replaceable
 from trainmaster.devcluster.http.server import HttpServer
 from trainmaster.devcluster.kinds import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
@@ -40,15 +40,12 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.parts import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
 from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.parts.manager import Manager
+from trainmaster.devcluster.ports import HOST, candidate_ports
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
 from trainmaster.devcluster.store import Journal, JournalError, Store
 from trainmaster.runtime.version import __version__
 
-HOST = "127.0.0.1"
 NODE_NAME = "trainmaster"
-
-# The port of a real cluster if it is free; neighbours of it for further clusters on the same machine; else any.
-_FIRST_PORT, _NEIGHBOURS = 6443, 20
 
 _log = structlog.get_logger(__name__)
 
@@ -119,22 +116,27 @@ class Cluster:
         Raises:
             StateError: The state directory cannot be used, for instance because a cluster runs on it.
             PortInUse: The wanted port is taken.
+            KubeconfigUnusable: The kubeconfig cannot be written where it was wanted.
         """
         settings, state = self._settings, self._state
         self._stack.enter_context(state.hold())
         before = state.read_record()
+        kubeconfig = (settings.kubeconfig or state.kubeconfig).absolute()
+        check_replaceable(kubeconfig)
         token = state.ensure_token(settings.token)
         certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
         api = self._open_api()
         await seed(api)
         controllers = self._controllers(api, certificates)
-        kubelet, port = await self._serve(api, certificates, token, _ports(settings.port, before))
-        kubeconfig = (settings.kubeconfig or state.kubeconfig).absolute()
+        kubelet, port = await self._serve(
+            api, certificates, token, candidate_ports(settings.port, before=before.port if before else None)
+        )
         server = _url(port)
-        write_kubeconfig(kubeconfig, server=server, authority_pem=certificates.authority_pem, token=token)
-        if kubeconfig != state.kubeconfig:
-            # Ours too: the manager reads it, and `trainmaster run` looks for it.
-            write_kubeconfig(state.kubeconfig, server=server, authority_pem=certificates.authority_pem, token=token)
+        # Always in the state directory as well: the manager reads it, and `trainmaster run` looks for it.
+        for path in {state.kubeconfig, kubeconfig}:
+            write_kubeconfig(
+                path, server=server, authority_pem=certificates.authority_pem, token=token, name=CLUSTER_NAME
+            )
         await install_definitions(api, self._definitions())
         for name, controller in controllers.items():
             self._run(name, controller.run())
@@ -254,24 +256,6 @@ class Cluster:
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)
-
-
-def _ports(wanted: int | None, before: ClusterRecord | None) -> Iterator[int]:
-    """Yield the ports to try, the best one first."""
-    if wanted:
-        yield wanted
-        return
-    if before is not None:
-        yield before.port
-    yield from range(_FIRST_PORT, _FIRST_PORT + _NEIGHBOURS)
-    yield from (_free_port() for _ in range(_NEIGHBOURS))
-
-
-def _free_port() -> int:
-    """Let the operating system choose; somebody else may be faster to use it, which is why there are several tries."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _url(port: int) -> str:

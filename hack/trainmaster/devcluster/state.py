@@ -64,6 +64,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.lock = self.path / "cluster.lock"
+        self.gitignore = self.path / ".gitignore"
         self.record = self.path / "cluster.json"
         self.token = self.path / "token"
         self.certificates = self.path / "pki"
@@ -86,6 +87,7 @@ class StateDirectory:
                 )
             self.path.chmod(0o700)
             self.lock.touch(mode=0o600)
+            self.gitignore.write_text("*\n", encoding="ascii")  # it holds a token and often lies in a repository
         except FileExistsError as error:
             raise StateError(f"{self.path} is not a directory; choose another one with --state-dir") from error
         except OSError as error:
@@ -187,7 +189,7 @@ class StateDirectory:
     def _is_ours(self, entry: Path) -> bool:
         own = [path.name for attribute, path in vars(self).items() if attribute != "path"]
         # With a suffix: rotated logs, the journal's lock, and drafts of files that are being replaced.
-        return any(f"{entry.name.lstrip('.')}.".startswith(f"{name}.") for name in own)
+        return any(f"{entry.name.lstrip('.')}.".startswith(f"{name.lstrip('.')}.") for name in own)
 
 
 def default_directory() -> Path:

@@ -199,7 +199,8 @@ def _defined_kind(definition: Manifest) -> tuple[str, str] | None:
 
 def _unknown(manifest: Manifest) -> str:
     return (
-        f"{manifest.place}: the cluster knows no kind {manifest.kind} in {manifest.api_version}; is it spelled right?"
+        f"{manifest.place}: the cluster serves no kind {manifest.kind} in {manifest.api_version}; "
+        "correct the manifest, or install the definition of that kind"
     )
 
 

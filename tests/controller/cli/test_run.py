@@ -1,0 +1,263 @@
+"""`trainmaster run` as a program, against an embedded cluster that runs pods as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.commands import client_of, eventually, started, trainmaster
+
+from trainmaster.controller.kube.errors import NotFound
+from trainmaster.controller.kube.resources import TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster for all tests of this module."""
+    home = tmp_path_factory.mktemp("cluster")
+    cluster = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
+    subprocess.run([*cluster, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
+    yield str(home / ".trainmaster" / "kubeconfig")
+    subprocess.run([*cluster, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+
+
+def runtime(name: str, *, nodes: int = 1) -> JsonObject:
+    container = {"name": "node", "image": "none", "command": ["true"]}
+    template = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": name},
+        "spec": {
+            "mlPolicy": {"numNodes": nodes},
+            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}},
+        },
+    }
+
+
+def trainjob(name: str, script: str, *, runtime: str = "shell", **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {
+            "runtimeRef": {"name": runtime, "kind": "TrainingRuntime"},
+            "trainer": {"command": ["sh", "-c", script]},
+            **spec,
+        },
+    }
+
+
+def write(directory: Path, *objects: JsonObject) -> str:
+    path = directory / "job.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return path.name
+
+
+async def conditions_of(kubeconfig: str, name: str) -> set[str]:
+    async with client_of(kubeconfig) as client:
+        job = await client.get(TRAINJOBS, "default", name)
+    return {each["type"] for each in job.get("status", {}).get("conditions", ()) if each["status"] == "True"}
+
+
+async def test_a_job_that_completes(kubeconfig: str, tmp_path: Path) -> None:
+    """The job comes first in the file: what it depends on is submitted before it all the same."""
+    job = trainjob("completes", f"{SAYS_HELLO}; printf 'no newline'")
+    file = write(tmp_path, job, runtime("shell", nodes=2))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out == "hello from rank 0\nno newline\n"
+    told = done.err.splitlines()
+    assert told[:2] == ["TrainingRuntime default/shell applied", "TrainJob default/completes created"]
+    assert told[-1] == "TrainJob default/completes: Complete"
+    assert len([line for line in told if re.fullmatch(r"pod completes-node-0-[01]-\w+: Succeeded", line)]) == 2
+
+    again = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert again.code == 2
+    assert "job.yaml:1: TrainJob completes already exists in namespace 'default'" in again.err
+
+
+async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> None:
+    job = trainjob("fails", "echo loading; echo no such file >&2; exit 7")
+    file = write(tmp_path, runtime("shell"), job)
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert done.code == 1
+    end = done.err[done.err.index("TrainJob default/fails: Failed: ") :]
+    assert re.search(r"pod fails-node-0-0-\w+, container node: exit code 7", end)
+    assert end.endswith("its last lines:\n  loading\n  no such file\n")
+
+
+async def test_several_jobs_are_followed_together(kubeconfig: str, tmp_path: Path) -> None:
+    generated = trainjob("ignored", "echo two; exit 1")
+    generated["metadata"] = {"generateName": "second-"}
+    file = write(tmp_path, runtime("shell"), trainjob("first", "echo one"), generated)
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, "--delete", cwd=tmp_path)
+    assert done.code == 1
+    one, two = sorted(done.out.splitlines())
+    assert one == "first | one"
+    assert re.fullmatch(r"second-\w+ \| two", two)
+    assert "TrainJob default/first: Complete" in done.err
+    assert re.search(r"TrainJob default/second-\w+: Failed", done.err)
+    assert done.err.count(" deleted\n") == 2
+
+
+async def test_the_log_is_live(kubeconfig: str, tmp_path: Path) -> None:
+    """The second line is not printed before the test has seen the first one."""
+    gate = tmp_path / "gate"
+    job = trainjob("live", f"echo first; while ! [ -e {gate} ]; do sleep 0.05; done; echo second")
+    file = write(tmp_path, runtime("shell"), job)
+    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+        await eventually(lambda: running.out == ["first\n"])
+        gate.touch()
+        done = await running.finish()
+    assert (done.code, done.out) == (0, "first\nsecond\n")
+
+
+async def test_a_runtime_that_comes_later_is_waited_for(kubeconfig: str, tmp_path: Path) -> None:
+    file = write(tmp_path, trainjob("early", SAYS_HELLO, runtime="late"))
+    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+        await eventually(lambda: any(line.startswith("TrainJob default/early: Blocked") for line in running.err))
+        async with client_of(kubeconfig) as client:
+            late = runtime("late")
+            late["metadata"]["namespace"] = "default"
+            await client.create(TRAINING_RUNTIMES, late)
+        done = await running.finish()
+    assert (done.code, done.out) == (0, "hello from rank 0\n")
+
+
+@pytest.mark.parametrize("choice", ["leave", "delete"])
+async def test_an_interrupt_leaves_or_deletes(kubeconfig: str, tmp_path: Path, choice: str) -> None:
+    name = f"interrupted-{choice}"
+    file = write(tmp_path, runtime("shell"), trainjob(name, "echo up; sleep 1000"))
+    command = ["run", "--kubeconfig", kubeconfig, file, "--on-interrupt", choice]
+    async with started(*command, cwd=tmp_path) as running:
+        await eventually(lambda: bool(running.out))
+        running.process.send_signal(signal.SIGINT)
+        done = await running.finish()
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    if choice == "leave":
+        assert done.err.endswith(f"interrupted; TrainJob default/{name} goes on\n")
+        assert await conditions_of(kubeconfig, name) == set()
+    else:
+        assert done.err.endswith(f"TrainJob default/{name} deleted\n")
+        with pytest.raises(NotFound):
+            await conditions_of(kubeconfig, name)
+
+
+async def test_time_runs_out(kubeconfig: str, tmp_path: Path) -> None:
+    file = write(tmp_path, runtime("shell"), trainjob("endless", "sleep 1000"))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, "--timeout", "0.5", cwd=tmp_path)
+    assert done.code == 3
+    assert "TrainJob default/endless: still " in done.err
+    assert await conditions_of(kubeconfig, "endless") == set()
+
+
+async def test_a_job_that_somebody_deletes_is_not_waited_for(kubeconfig: str, tmp_path: Path) -> None:
+    file = write(tmp_path, runtime("shell"), trainjob("removed", "echo up; sleep 1000"))
+    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+        await eventually(lambda: bool(running.out))
+        async with client_of(kubeconfig) as client:
+            await client.delete(TRAINJOBS, "default", "removed")
+        done = await running.finish()
+    assert done.code == 1
+    assert "TrainJob default/removed: Deleted" in done.err
+
+
+async def test_json_from_standard_input_without_following(kubeconfig: str, tmp_path: Path) -> None:
+    items = {"apiVersion": "v1", "kind": "List", "items": [runtime("shell"), trainjob("piped", "true")]}
+    done = await trainmaster(
+        "run", "--kubeconfig", kubeconfig, "--no-follow", "-", cwd=tmp_path, stdin=json.dumps(items, indent="\t")
+    )
+    assert (done.code, done.out) == (0, "")
+    assert "TrainJob default/piped created" in done.err
+    async with asyncio.timeout(60):
+        while await conditions_of(kubeconfig, "piped") != {"Complete"}:
+            await asyncio.sleep(0.05)
+
+
+async def test_fields_that_are_wrong_are_told_one_by_one(kubeconfig: str, tmp_path: Path) -> None:
+    unknown = trainjob("unknown-field", "true", nodes=2, color="red")
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, unknown), cwd=tmp_path)
+    assert done.code == 2
+    assert sorted(done.err.splitlines()) == [
+        'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.color"',
+        'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.nodes"',
+    ]
+    wrong = trainjob("wrong-type", "true", suspend="perhaps")
+    wrong["spec"]["trainer"]["numNodes"] = "many"
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, wrong), cwd=tmp_path)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 2
+    assert "job.yaml:1: TrainJob wrong-type: spec.suspend: Invalid value" in done.err
+    assert "job.yaml:1: TrainJob wrong-type: spec.trainer.numNodes: Invalid value" in done.err
+
+
+async def test_nothing_is_submitted_if_a_kind_is_unknown(kubeconfig: str, tmp_path: Path) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}}
+    elsewhere = trainjob("elsewhere", "true")
+    elsewhere["metadata"]["namespace"] = "kubeflow"
+    file = write(tmp_path, runtime("never-applied"), pod, elsewhere)
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, "-n", "default", file, cwd=tmp_path)
+    assert done.code == 2
+    assert "the cluster serves no kind Pood in v1" in done.err
+    assert "is in namespace 'kubeflow', but --namespace says 'default'" in done.err
+    async with client_of(kubeconfig) as client:
+        with pytest.raises(NotFound):
+            await client.get(TRAINING_RUNTIMES, "default", "never-applied")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a: 1\nb: [1\nc: 2\n", "job.yaml:3: "),
+        ("kind: TrainJob\n", "job.yaml:1: apiVersion is missing"),
+        ("---\n# nothing\n", "no TrainJob in the files"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "no TrainJob in the files"),
+        (None, "job.yaml: cannot be read: No such file or directory"),
+    ],
+)
+async def test_files_that_cannot_be_used(kubeconfig: str, tmp_path: Path, content: str | None, complaint: str) -> None:
+    if content is not None:
+        (tmp_path / "job.yaml").write_text(content)
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, "job.yaml", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+async def test_without_a_cluster_one_is_started_in_the_working_directory(tmp_path: Path) -> None:
+    file = write(tmp_path, runtime("shell"), trainjob("first", SAYS_HELLO), trainjob("second", SAYS_HELLO))
+    try:
+        done = await trainmaster("run", file, cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert "starting an embedded one" in done.err
+        file = write(tmp_path, trainjob("third", SAYS_HELLO))
+        done = await trainmaster("run", file, cwd=tmp_path)
+        assert (done.code, done.out) == (0, "hello from rank 0\n")
+        assert "starting" not in done.err
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, trainjob("nowhere", "true"))
+    done = await trainmaster("run", "--kubeconfig", "missing", file, cwd=tmp_path)
+    assert done.code == 1
+    assert "kubeconfig missing" in done.err
+    assert len(done.err.splitlines()) == 1

@@ -1,0 +1,63 @@
+"""Manifests: what files may hold, and where complaints point to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.manifests import ManifestError, load_manifests, parse_manifests
+from trainmaster.runtime.jsontree import JsonObject
+
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"
+
+
+def read(text: str) -> list[tuple[str, JsonObject]]:
+    return [(manifest.place, manifest.object) for manifest in parse_manifests(text, file="f")]
+
+
+def test_every_document_knows_its_line() -> None:
+    text = f"# comment\n{MAP % 'a'}---\n---\n\n{MAP % 'b'}"
+    assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:8", "b")]
+
+
+def test_scalars_are_those_of_kubernetes() -> None:
+    ((_, obj),) = read(f"{MAP % 'a'}data: {{day: 2024-01-01, time: 12:30:45, mode: 0644, on: yes}}\n")
+    assert obj["data"] == {"day": "2024-01-01", "time": "12:30:45", "mode": 0o644, "true": True}
+
+
+def test_json_may_be_indented_with_tabs_and_lists_are_taken_apart() -> None:
+    item = '{"apiVersion": "v1",\t"kind": "Pod", "metadata": {"name": "%s"}}'
+    text = '\n{\n\t"kind": "List",\n\t"items": [' + ",".join(item % name for name in "ab") + "]}"
+    assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:2", "b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [1\nb: 2\n", r"^f:2: "),
+        ("a: 1\nb: 2\na: 3\n", r"^f:3: .*a.* already set"),
+        ('{"a": 1,\n "a": 2}', r"^f:2: .*a.* already set"),
+        ('{"a": NaN}', r"^f:1: "),
+        ("{" + '"a":{' * 5000 + "}" * 5001, r"^f:1: .*nested"),
+        ("- 1\n", r"^f:1: expected a Kubernetes object, got list"),
+        ("just text\n", r"^f:1: expected a Kubernetes object, got str"),
+        ("kind: Pod\n", r"^f:1: apiVersion is missing"),
+        ("apiVersion: 1\nkind: Pod\n", r"^f:1: apiVersion is missing or no text"),
+        ("apiVersion: v1\nkind: Pod\n", r"^f:1: metadata is missing"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n", r"^f:1: metadata.name is missing"),
+        (f"{MAP % 'a'}---\n{MAP % 'b'}data: !!binary aGk=\n", r"^f:8: .*binary has no JSON form"),
+        (f"{MAP % 'a'}data: {{n: {10**30}}}\n", r"^f:1: the object cannot be expressed as JSON"),
+    ],
+)
+def test_complaints_name_the_line(text: str, complaint: str) -> None:
+    with pytest.raises(ManifestError, match=complaint) as refusal:
+        read(text)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ManifestError, match=r"model\.bin:1: the file is not UTF-8"):
+        load_manifests([str(path)])

@@ -1,0 +1,70 @@
+"""The state directory: who holds it, and what is deleted from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.devcluster.state import AlreadyRunning, ClusterRecord, StateDirectory, StateError
+
+RECORD = ClusterRecord(version="1.2", pid=7, port=6443, server="https://127.0.0.1:6443", kubeconfig="/k", parts=("gc",))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state")
+
+
+def test_only_one_can_hold_it_and_everyone_can_see_who(state: StateDirectory) -> None:
+    assert state.holder() is None
+    with state.hold():
+        assert state.holder() is not None
+        with pytest.raises(AlreadyRunning, match=r"already running \(pid \d+\)"), state.hold():
+            pytest.fail("two hold the same state")
+    assert state.holder() is None
+    with state.hold():
+        pass  # what a holder leaves behind does not keep the next one out
+
+
+def test_the_record_is_read_as_it_was_written(state: StateDirectory) -> None:
+    state.prepare()
+    assert state.read_record() is None
+    state.write_record(RECORD)
+    assert state.read_record() == RECORD
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "version": 3, "parts": 5}'])
+def test_a_damaged_record_is_an_error_that_names_the_way_out(state: StateDirectory, content: str) -> None:
+    state.prepare()
+    state.record.write_text(content)
+    with pytest.raises(StateError, match="down --purge"):
+        state.read_record()
+
+
+def test_the_token_is_made_once_and_can_be_replaced(state: StateDirectory) -> None:
+    state.prepare()
+    token = state.ensure_token()
+    assert len(token) >= 32
+    assert state.ensure_token() == token
+    assert state.ensure_token("mine") == "mine"
+    assert state.ensure_token() == "mine"
+
+
+def test_purging_deletes_what_is_ours_only(state: StateDirectory) -> None:
+    with state.hold():
+        state.ensure_token()
+        (state.kubelet / "pods").mkdir(parents=True)
+        (state.path / "manager.log.1").write_text("old")
+    (state.path / "tokens-of-mine.txt").write_text("keep")
+    (state.path / "notes").mkdir()
+    state.purge()
+    assert sorted(entry.name for entry in state.path.iterdir()) == ["notes", "tokens-of-mine.txt"]
+
+
+def test_a_running_cluster_is_not_purged(state: StateDirectory) -> None:
+    with state.hold():
+        state.ensure_token()
+        with pytest.raises(AlreadyRunning):
+            state.purge()
+        assert state.token.exists()
