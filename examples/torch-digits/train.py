@@ -9,6 +9,7 @@ Exits with an error if the ranks end with different weights, which means that th
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
 import time
@@ -107,6 +108,9 @@ def main() -> int:
 
     fingerprints: list[str] = [""] * ranks
     dist.all_gather_object(fingerprints, fingerprint(model))
+    # DDP holds on to the process group, and Python aborts if it exits while the threads of the group still run.
+    del parallel_model
+    gc.collect()
     dist.destroy_process_group()
     if len(set(fingerprints)) != 1:
         print(f"rank {rank}: the ranks disagree about the weights: {fingerprints}", file=sys.stderr, flush=True)

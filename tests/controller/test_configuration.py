@@ -78,6 +78,23 @@ def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
             "controller.groupKindConcurrency.TrainJob.trainer.kubeflow.org: must be greater than or equal to 1, got 0",
         ),
         (HEAD + "leaderElection: {leaseDuration: soon}\n", "leaderElection.leaseDuration: must "),
+        (
+            HEAD + "leaderElection: {leaderElect: true, leaseDuration: 5s}\n",
+            "leaderElection: leaseDuration (5s) must be longer than renewDeadline (10s)",
+        ),
+        (
+            HEAD + "leaderElection: {retryPeriod: 9s}\n",
+            "leaderElection: renewDeadline (10s) must be longer than 1.2 times retryPeriod (9s)",
+        ),
+        (HEAD + "leaderElection: {retryPeriod: 0s}\n", "leaderElection: retryPeriod (0s) must be longer than zero"),
+        (
+            HEAD + "metrics: {bindAddress: '8443'}\n",
+            "metrics.bindAddress: address '8443' must be host:port or :port",
+        ),
+        (
+            HEAD + "health: {healthProbeBindAddress: ':99999'}\n",
+            "health.healthProbeBindAddress: address ':99999' must be host:port or :port",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:

@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime, runtime_object, trainjob, t
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen
-from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolving import resolve
 
@@ -154,9 +154,73 @@ def test_an_injection_target_that_does_not_exist_is_named() -> None:
 def test_endpoints_name_every_pod_in_rank_order() -> None:
     on = runtime(replicated_job("aux", ancestor=None, replicas=2), replicated_job(), policy={"numNodes": 2})
     info = resolve(trainjob(), on, FRAMEWORK).info
-    assert [pods.endpoints for pods in info.pod_sets] == [
+    assert [list(pods.endpoints) for pods in info.pod_sets] == [
         ["demo-aux-0-0.demo", "demo-aux-1-0.demo"],
         ["demo-node-0-0.demo", "demo-node-0-1.demo"],
+    ]
+
+
+def test_a_huge_number_of_nodes_costs_nothing() -> None:
+    """numNodes is any 32-bit number; whether so many pods can be is for JobSet to say, in words."""
+    info = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info
+    (pods,) = info.pod_sets
+    assert len(pods.endpoints) == 2**31 - 1
+    assert pods.endpoints[-1] == f"demo-node-0-{2**31 - 2}.demo"
+
+
+def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
+    """The trees of a TrainJob are shared with the cache: what is taken from it is copied to the ground."""
+
+    class Vandal:
+        name = "Vandal"
+        priority = -2000
+
+        def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+            node, other = (pods.container("node") for pods in info.pod_sets)
+            for touched in (node["env"][0]["valueFrom"]["fieldRef"], node["envFrom"][0]["secretRef"]):
+                touched["x"] = "y"
+            node["command"].append("y")
+            assert other["command"] == ["c"]
+            assert "x" not in other["env"][0]["valueFrom"]["fieldRef"]
+            return []
+
+    source = {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "f"}}}], "secretRef": {"name": "s"}}
+    raw = trainjob_object(trainer={"env": source["env"], "command": ["c"]}, initializer={"dataset": source})
+    before = copy.deepcopy(raw)
+    job = parse_trainjob(raw)
+    model = copy.deepcopy(job)
+    steps = [{"name": "node"}, {"name": "dataset-initializer"}]
+    first = replicated_job("first", containers=steps)
+    first["template"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "t"}}]
+    resolve(job, runtime(first, replicated_job("second")), Framework([*load_plugins(), Vandal()]))
+    assert raw == before
+    assert job == model
+
+
+def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
+    """The schema of TrainJobs demands a reason; without one the end could never be written down."""
+    completed = {"type": "Completed", "status": "True", "reason": "", "lastTransitionTime": None}
+    job = trainjob()
+    jobset = {
+        "metadata": {"ownerReferences": [owner_reference(job)]},
+        "status": {
+            "conditions": [completed, {"type": "Odd"}, {}],
+            "replicatedJobsStatus": [{"name": "node", "ready": None}],
+        },
+    }
+
+    class Facts:
+        def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
+            return jobset
+
+        def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
+            return []
+
+    report = FRAMEWORK.status(job, Facts())
+    assert report is not None
+    assert report.conditions == [{"type": "Complete", "status": "True", "reason": "Completed", "message": ""}]
+    assert report.jobs_status == [
+        {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
     ]
 
 

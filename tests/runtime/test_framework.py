@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.objects import runtime, trainjob
 
-from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.facts import NO_FACTS
 from trainmaster.runtime.framework import (
     Framework,
@@ -211,3 +211,89 @@ def test_each_call_is_observed_with_its_result() -> None:
     with pytest.raises(PluginFailed):
         resolve(trainjob(), runtime(), framework)
     assert seen == [("ok", "enforce_ml_policy", True), ("Builder", "build", False)]
+
+
+MADE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}}
+
+
+@pytest.mark.parametrize(
+    ("built", "message"),
+    [
+        (None, "build must return Desired objects, not NoneType"),
+        (MADE, "build must return Desired objects, not dict"),
+        (Desired([]), "without apiVersion, kind and metadata.name"),  # type: ignore[arg-type] # the mistake
+        (Desired({}), "without apiVersion, kind and metadata.name"),
+        (Desired(MADE | {"metadata": None}), "without apiVersion, kind and metadata.name"),
+        (Desired(MADE | {"metadata": {"name": ""}}), "without apiVersion, kind and metadata.name"),
+        (Desired(MADE | {"metadata": {"name": "x", "namespace": "other"}}), "namespace 'other'"),
+        (Desired(MADE | {"metadata": {"name": "x", "ownerReferences": [{"uid": "z"}]}}), "the TrainJob its controller"),
+        (Desired(MADE | {"data": {"a": {1, 2}}}), "not JSON serializable: set"),
+    ],
+)
+def test_garbage_of_a_plugin_is_that_plugins_failure(built: Any, message: str) -> None:
+    class Careless:
+        name = "Careless"
+
+        def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+            return [built]
+
+    framework = Framework([Careless()])
+    with pytest.raises(PluginFailed, match=r"^plugin Careless failed in build: ") as caught:
+        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("report", ["running", StatusReport(conditions=[{"type": "Complete"}])])
+def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:
+    class Reporter:
+        name = "Reporter"
+
+        def status(self, job: Any, facts: Any) -> Any:
+            return report
+
+    with pytest.raises(PluginFailed, match=r"^plugin Reporter failed in status: "):
+        Framework([Reporter()]).status(trainjob(), NO_FACTS)
+
+
+@pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods")])
+def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None:
+    class Watcher:
+        name = "Watcher"
+
+        def watch_extension(self) -> Any:
+            if isinstance(watches, Exception):
+                raise watches
+            return watches
+
+    with pytest.raises(PluginInvalid, match=r"^plugin Watcher: watch_extension"):
+        Framework([Watcher()]).watches()
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"before": "JobSet"}, r"before must be a list or tuple of plugin names, not 'JobSet'"),
+        ({"after": [1]}, r"after must be a list or tuple of plugin names"),
+        ({"priority": "high"}, "priority must be a whole number, not 'high'"),
+    ],
+)
+def test_a_place_that_means_nothing_is_refused(place: dict[str, Any], message: str) -> None:
+    """A text would be taken for a list of letters, none of which is a plugin."""
+    with pytest.raises(PluginInvalid, match=message):
+        Framework([Enforcer("odd", **place)])
+
+
+def test_a_plugin_cannot_change_the_runtime_for_the_next_resolution() -> None:
+    """The runtime may come from a cache."""
+
+    class Vandal:
+        name = "Vandal"
+
+        def enforce_ml_policy(self, info: Any, job: Any) -> None:
+            info.runtime_template["replicatedJobs"].clear()
+
+    on = runtime()
+    for _ in range(2):
+        resolve(trainjob(), on, Framework([Vandal()]))
+    assert on.spec.template is not None
+    assert len(on.spec.template.spec["replicatedJobs"]) == 1

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.controller.configuration import Configuration, Health, Metrics
+from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.configuration import ClusterAccess, load_cluster_access
-from trainmaster.controller.manager import OFF, Manager
+from trainmaster.controller.manager import Manager
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.state import StateDirectory

@@ -8,21 +8,35 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainmaster.controller.serving import parse_address
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
 KIND: Final = "Configuration"
 
+OFF: Final = "0"
+"""The address that switches a server off."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_WAIT: Final = 1.2
+"""How many retry periods a renewal of the lease may wait: the elector demands more than that before its deadline."""
+
+
+def _bindable(address: str) -> str:
+    if address != OFF:
+        parse_address(address)
+    return address
+
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 NotNegative = Annotated[float, Field(ge=0)]
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")]
+Address = Annotated[str, AfterValidator(_bindable)]
 
 
 class ConfigurationInvalid(Exception):
@@ -58,6 +72,22 @@ class LeaderElection(_Section):
     renew_deadline: Duration = "10s"
     retry_period: Duration = "2s"
 
+    @model_validator(mode="after")
+    def _periods_fit(self) -> Self:
+        lease, renewal, retry = map(seconds, (self.lease_duration, self.renew_deadline, self.retry_period))
+        if not retry > 0:
+            raise ValueError(f"retryPeriod ({self.retry_period}) must be longer than zero")
+        if not renewal > _LONGEST_WAIT * retry:
+            raise ValueError(
+                f"renewDeadline ({self.renew_deadline}) must be longer than {_LONGEST_WAIT} times "
+                f"retryPeriod ({self.retry_period})"
+            )
+        if not lease > renewal:
+            raise ValueError(
+                f"leaseDuration ({self.lease_duration}) must be longer than renewDeadline ({self.renew_deadline})"
+            )
+        return self
+
 
 class MetricsAuth(_Section):
     """Who may read metrics."""
@@ -68,7 +98,7 @@ class MetricsAuth(_Section):
 class Metrics(_Section):
     """The metrics endpoint; the address "0" switches it off."""
 
-    bind_address: str = ":8443"
+    bind_address: Address = ":8443"
     secure_serving: bool = True
     auth: MetricsAuth = MetricsAuth()
 
@@ -76,7 +106,7 @@ class Metrics(_Section):
 class Health(_Section):
     """The probe endpoints; the address "0" switches them off."""
 
-    health_probe_bind_address: str = ":8081"
+    health_probe_bind_address: Address = ":8081"
     readiness_endpoint_name: str = "readyz"
     liveness_endpoint_name: str = "healthz"
 
@@ -191,6 +221,8 @@ def _path(location: tuple[int | str, ...]) -> str:
 def _text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return "unknown field"
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
     message = str(problem["msg"]).removeprefix("Input ").removeprefix("should ")
     return f"must {message[0].lower()}{message[1:]}, got {problem['input']!r}" if message else str(problem["msg"])
 

@@ -11,6 +11,10 @@ import structlog
 Format = Literal["json", "console"]
 
 
+# Without local variables: they hold whole objects, Secrets and tokens included.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
 def configure_logs(*, level: int = logging.INFO, style: Format | None = None) -> None:
     """Set up structlog and route the standard library's loggers through it.
 
@@ -28,9 +32,13 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     ]
     renderer: list[structlog.typing.Processor]
     if style == "json":
-        renderer = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        renderer = [_TRACEBACKS, structlog.processors.JSONRenderer()]
     else:
-        renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="ts")]
+        renderer = [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

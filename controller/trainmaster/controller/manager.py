@@ -10,13 +10,14 @@ import asyncio
 import os
 import socket
 import uuid
-from contextlib import AsyncExitStack, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 
 import structlog
 
 from trainmaster.controller.caches import RUNTIMES, Caches
-from trainmaster.controller.configuration import Configuration, LeaderElection, seconds
+from trainmaster.controller.configuration import OFF, Configuration, LeaderElection, seconds
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.configuration import ClusterAccess
@@ -41,8 +42,7 @@ RUNTIME_WORKERS = 1
 STOP_TIMEOUT = 25.0
 """Seconds that controllers get to finish on stop; Kubernetes kills a pod after 30."""
 
-OFF = "0"
-"""The address that switches a server off."""
+T = TypeVar("T")
 
 
 class Manager:
@@ -142,13 +142,11 @@ class Manager:
         self, client: KubeClient, caches: Caches, controllers: list[Controller], stop: asyncio.Event
     ) -> None:
         """Fill the caches, become the leader if there is an election, and run the controllers until told to stop."""
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            filled = asyncio.create_task(caches.wait_synced())
-            await _first(filled, stopped)
-            if not filled.done():
-                filled.cancel()
-                return
+        async with _task(stop.wait()) as stopped:
+            async with _task(caches.wait_synced()) as filled:
+                await _first(filled, stopped)
+                if not filled.done():
+                    return
             log.info("caches are filled", trainjobs=len(caches.trainjobs.store))
 
             async def work() -> None:
@@ -159,14 +157,11 @@ class Manager:
                 await work()
                 return
             elector = self._elector(client, election)
-            leading = asyncio.create_task(elector.run(work))
-            await _first(leading, stopped)
-            if not elector.is_leader:
-                leading.cancel()  # still a candidate: there is nothing to finish
-            with suppress(asyncio.CancelledError):
-                await leading
-        finally:
-            stopped.cancel()
+            async with _task(elector.run(work)) as leading:
+                await _first(leading, stopped)
+                if elector.is_leader or leading.done():
+                    await leading
+                # else still a candidate: there is nothing to finish
 
     def _elector(self, client: KubeClient, election: LeaderElection) -> LeaderElector:
         return LeaderElector(
@@ -182,16 +177,32 @@ class Manager:
 
 
 async def _run_controllers(controllers: list[Controller], stopped: asyncio.Task[bool]) -> None:
-    """Run controllers until told to stop, then let them finish what they are at."""
-    running = asyncio.gather(*(controller.run() for controller in controllers))
-    await _first(running, stopped)
-    for controller in controllers:
-        controller.queue.shut_down()
+    """Run controllers until told to stop, then let them finish what they are at; cancelled, they stop at once."""
+
+    async def run_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for controller in controllers:
+                tasks.create_task(controller.run())
+
+    async with _task(run_all()) as running:
+        await _first(running, stopped)
+        for controller in controllers:
+            controller.queue.shut_down()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await running
+        except TimeoutError:
+            log.warning("some reconciles did not finish in time and were cancelled", seconds=STOP_TIMEOUT)
+
+
+@asynccontextmanager
+async def _task(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run something beside the block; it has ended, whatever way, when the block has."""
+    task = asyncio.create_task(work)
     try:
-        async with asyncio.timeout(STOP_TIMEOUT):
-            await running
-    except TimeoutError:
-        log.warning("some reconciles did not finish in time and were cancelled", seconds=STOP_TIMEOUT)
+        yield task
+    finally:
+        await _cancel([task])
 
 
 async def _first(*awaited: asyncio.Future[Any]) -> None:
@@ -199,7 +210,7 @@ async def _first(*awaited: asyncio.Future[Any]) -> None:
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

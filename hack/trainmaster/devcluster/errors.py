@@ -109,6 +109,8 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.retry_after = retry_after
+        self.warnings: Sequence[str] = ()
+        """What the client should be told besides."""
 
     def status(self) -> JsonObject:
         """Return the Status object for the client."""
@@ -121,8 +123,9 @@ class StatusError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if details:
             status["details"] = details
         status["code"] = self.code

@@ -13,6 +13,9 @@ from typing import Any
 
 import aiohttp
 
+from trainmaster.devcluster.access.authorizing import Authorizer
+from trainmaster.devcluster.access.rbac import RbacAuthorizer
+from trainmaster.devcluster.access.roles import seed_roles
 from trainmaster.devcluster.api import Api, seed
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.certificates import ensure_certificates

@@ -25,7 +25,8 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.canonical import spell_out_env
 from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.facts import Facts, Watch
-from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.framework import is_controlled_by
+from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspecs import env_value, upsert_env
 
@@ -55,11 +56,7 @@ class JobSet:
             works_through = pods.ancestor != TRAINER_ANCESTOR and job_spec.get("completions", 0) > pods.count
             if not works_through:
                 job_spec["completions"] = pods.count
-            pods.endpoints = [
-                f"{name}-{pods.name}-{replica}-{index}.{subdomain}"
-                for replica in range(pods.replicas)
-                for index in range(pods.count)
-            ]
+            pods.endpoints = Endpoints(f"{name}-{pods.name}", subdomain, jobs=pods.replicas, pods=pods.count)
 
     def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
         """Return the JobSet; a running one is left alone, since most of it is immutable."""
@@ -87,23 +84,26 @@ class JobSet:
     def status(self, job: TrainJob, facts: Facts) -> StatusReport | None:
         """Translate the state of the JobSet."""
         jobset = facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
-        if jobset is None:
+        # One of an earlier TrainJob of the same name, or of somebody else, says nothing about this job.
+        if jobset is None or not is_controlled_by(jobset, job):
             return None
         status = jobset.get("status") or {}
         conditions = [
             {"type": _CONDITION_OF[condition["type"]], **_copied(condition)}
             for condition in status.get("conditions") or []
-            if condition["type"] in _CONDITION_OF and condition["status"] == "True"
+            if condition.get("type") in _CONDITION_OF and condition.get("status") == "True"
         ]
         jobs = [
-            {"name": entry["name"], **{count: entry.get(count, 0) for count in _JOB_COUNTS}}
+            {"name": entry["name"], **{count: entry.get(count) or 0 for count in _JOB_COUNTS}}
             for entry in status.get("replicatedJobsStatus") or []
         ]
         return StatusReport(conditions=conditions, jobs_status=jobs)
 
 
 def _copied(condition: JsonObject) -> JsonObject:
-    return {field: condition[field] for field in _CONDITION_FIELDS if field in condition}
+    copied = {field: condition[field] for field in _CONDITION_FIELDS if condition.get(field)}
+    # The schema of TrainJobs demands both; without them the end of the job could never be written down.
+    return {"reason": condition["type"], "message": "", **copied}
 
 
 def _apply_initializer(pods: PodSet, initializer: Initializer) -> None:
@@ -119,7 +119,7 @@ def _apply_source(container: JsonObject, source: InitializerSource) -> None:
         upsert_env(container, [env_value(STORAGE_URI_ENV, source.storage_uri)])
     upsert_env(container, source.env)
     if source.secret_ref is not None:
-        container.setdefault("envFrom", []).append({"secretRef": source.secret_ref})
+        container.setdefault("envFrom", []).append({"secretRef": dict(source.secret_ref)})
 
 
 def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
@@ -132,9 +132,9 @@ def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
             container["image"] = trainer.image
         # An empty list means the same as none: what the runtime says.
         if trainer.command:
-            container["command"] = trainer.command
+            container["command"] = list(trainer.command)
         if trainer.args:
-            container["args"] = trainer.args
+            container["args"] = list(trainer.args)
     elif not (mpi and mpi.run_launcher_as_node and pods.name == NODE):
         return
     upsert_env(container, trainer.env)

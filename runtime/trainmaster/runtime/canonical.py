@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.quantities import canonical
+from trainmaster.runtime.quantities import QuantityError, canonical
+
+
+class TemplateInvalid(ValueError):
+    """A template holds something that no JobSet can hold; the message says what."""
+
 
 # Fields that Go leaves out when they are zero; those it holds by pointer are kept as they are.
 _POD_ZEROS = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "tolerations", "imagePullSecrets", "volumes")
@@ -32,14 +37,39 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_ZEROS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 
 
+def without_nulls(node: Any) -> Any:
+    """Copy a JSON tree without the fields that are null: for the API server they are the same as absent ones."""
+    if isinstance(node, dict):
+        return {key: without_nulls(value) for key, value in node.items() if value is not None}
+    if isinstance(node, list):
+        return [without_nulls(value) for value in node]
+    return node
+
+
 def canonicalize_template(template: JsonObject) -> None:
-    """Bring a runtime's `spec.template` (metadata and JobSetSpec) into canonical form, in place."""
+    """Bring a runtime's `spec.template` (metadata and JobSetSpec) into canonical form, in place.
+
+    Raises:
+        TemplateInvalid: It holds something that no JobSet can hold.
+    """
     template.setdefault("metadata", {})
     canonicalize_jobset_spec(template.setdefault("spec", {}))
 
 
 def canonicalize_jobset_spec(spec: JsonObject) -> None:
-    """Bring a JobSetSpec into canonical form, in place."""
+    """Bring a JobSetSpec without nulls into canonical form, in place.
+
+    Raises:
+        TemplateInvalid: It holds something that no JobSet can hold.
+    """
+    try:
+        _canonicalize(spec)
+    except (AttributeError, TypeError) as error:
+        # Reading checks only the skeleton (`api.shapes`); what is odd deeper down shows in stepping through it.
+        raise TemplateInvalid(f"spec.template.spec is not shaped like a JobSet: {error}") from error
+
+
+def _canonicalize(spec: JsonObject) -> None:
     for replicated_job in spec.get("replicatedJobs") or []:
         job_template = replicated_job.setdefault("template", {})
         job_template.setdefault("metadata", {})
@@ -66,7 +96,11 @@ def spell_out_env(spec: JsonObject) -> None:
 
 
 def canonicalize_resources(resources: JsonObject) -> None:
-    """Spell the quantities of ResourceRequirements canonically, in place."""
+    """Spell the quantities of ResourceRequirements canonically, in place.
+
+    Raises:
+        TemplateInvalid: One of them is no quantity.
+    """
     for part in ("limits", "requests"):
         if resources.get(part):
             resources[part] = _quantities(resources[part])
@@ -97,7 +131,7 @@ def _containers(spec: JsonObject) -> Iterator[JsonObject]:
 def _canonicalize_volume(volume: JsonObject) -> None:
     empty_dir = volume.get("emptyDir")
     if empty_dir and "sizeLimit" in empty_dir:
-        empty_dir["sizeLimit"] = canonical(empty_dir["sizeLimit"])
+        empty_dir["sizeLimit"] = _quantity("sizeLimit", empty_dir["sizeLimit"])
     claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
     if claim:
         _canonicalize_claim(claim)
@@ -115,11 +149,18 @@ def _canonicalize_divisors(holders: Iterable[JsonObject | None]) -> None:
     for holder in holders:
         reference = (holder or {}).get("resourceFieldRef")
         if reference is not None:
-            reference["divisor"] = canonical(reference.get("divisor", "0"))
+            reference["divisor"] = _quantity("divisor", reference.get("divisor", "0"))
 
 
 def _quantities(values: JsonObject) -> dict[str, Any]:
-    return {name: canonical(value) for name, value in values.items()}
+    return {name: _quantity(name, value) for name, value in values.items()}
+
+
+def _quantity(name: str, value: Any) -> str:
+    try:
+        return canonical(value)
+    except QuantityError as error:
+        raise TemplateInvalid(f"{name}: {error}") from error
 
 
 def _drop_zeros(holder: JsonObject, fields: tuple[str, ...]) -> None:

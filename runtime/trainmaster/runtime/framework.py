@@ -20,6 +20,8 @@ from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+import orjson
+
 from trainmaster.runtime import extension
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import (
@@ -149,6 +151,7 @@ def check_plugin(plugin: extension.Plugin, *, origin: str) -> None:
         raise PluginInvalid(
             f"{origin} needs plugin API {wanted}, this Trainmaster offers {offered}: install matching versions"
         )
+    _check_place(plugin, origin)
     points = [name for name in PHASES if callable(getattr(plugin, name, None))]
     if not points:
         raise PluginInvalid(f"{origin} implements no extension point; it needs at least one of: {', '.join(PHASES)}")
@@ -157,8 +160,19 @@ def check_plugin(plugin: extension.Plugin, *, origin: str) -> None:
         actual = list(inspect.signature(getattr(plugin, name)).parameters)
         if actual != expected:
             raise PluginInvalid(f"{origin}: {name}({', '.join(actual)}) must be {name}({', '.join(expected)})")
-        if inspect.iscoroutinefunction(getattr(plugin, name)):
+        method = getattr(plugin, name)
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise PluginInvalid(f"{origin}: {name} must be a plain function, not async: plugins decide, they do no I/O")
+
+
+def _check_place(plugin: extension.Plugin, origin: str) -> None:
+    priority = getattr(plugin, "priority", 0)
+    if not isinstance(priority, int):
+        raise PluginInvalid(f"{origin}: priority must be a whole number, not {priority!r}")
+    for side in ("before", "after"):
+        names = getattr(plugin, side, ())
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise PluginInvalid(f"{origin}: {side} must be a list or tuple of plugin names, not {names!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +184,7 @@ class _Place:
 
 def _place(plugin: extension.Plugin) -> _Place:
     return _Place(
-        priority=int(getattr(plugin, "priority", 0)),
+        priority=getattr(plugin, "priority", 0),
         before=tuple(getattr(plugin, "before", ())),
         after=tuple(getattr(plugin, "after", ())),
     )
@@ -233,8 +247,26 @@ class Framework:
         return {phase: [plugin.name for plugin in plugins] for phase, plugins in self._by_phase.items()}
 
     def watches(self) -> list[Watch]:
-        """Everything that plugins declared, in plugin order."""
-        return [watch for plugin in self._by_phase["watch_extension"] for watch in plugin.watch_extension()]
+        """Everything that plugins declared, in plugin order.
+
+        Raises:
+            PluginInvalid: A plugin cannot say what it watches.
+        """
+        watches: list[Watch] = []
+        for plugin in self._by_phase["watch_extension"]:
+            try:
+                declared = list(plugin.watch_extension())
+            except Exception as error:
+                raise PluginInvalid(
+                    f"plugin {plugin.name}: watch_extension failed: {type(error).__name__}: {error}"
+                ) from error
+            for watch in declared:
+                if not isinstance(watch, Watch):
+                    raise PluginInvalid(
+                        f"plugin {plugin.name}: watch_extension must return Watch objects, not {type(watch).__name__}"
+                    )
+            watches += declared
+        return watches
 
     def enforce(self, info: Info, job: TrainJob) -> None:
         """Run the enforce phases and pre-build on `info`.
@@ -250,17 +282,22 @@ class Framework:
         """Collect the objects of all plugins, each with namespace and owner, in plugin order.
 
         Raises:
-            PluginFailed: A plugin raised, or two plugins build the same object.
+            PluginFailed: A plugin raised, it built what cannot be an object of this TrainJob, or two plugins build the
+                same object.
         """
         objects: dict[tuple[str, str, str], Desired] = {}
         for builder in self._by_phase["build"]:
             for desired in self._call(builder, "build", info, job, facts):
-                if desired.identity in objects:
-                    _, kind, name = desired.identity
+                try:
+                    owned = Desired(_owned(_checked(desired), job), desired.when)
+                except (TypeError, ValueError) as error:
+                    raise PluginFailed(builder.name, "build", error) from error
+                if owned.identity in objects:
+                    _, kind, name = owned.identity
                     raise PluginFailed(
                         builder.name, "build", ValueError(f"another plugin builds {kind} {name} as well")
                     )
-                objects[desired.identity] = Desired(_owned(desired.object, job), desired.when)
+                objects[owned.identity] = owned
         return list(objects.values())
 
     def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> list[Finding]:
@@ -278,11 +315,14 @@ class Framework:
         """Ask for the state of the workload; None when there is no workload or nobody who could know.
 
         Raises:
-            PluginFailed: The plugin raised.
+            PluginFailed: The plugin raised, or returned what is no report.
         """
         for reporter in self._by_phase["status"]:
-            report: StatusReport | None = self._call(reporter, "status", job, facts)
-            return report
+            report = self._call(reporter, "status", job, facts)
+            if report is None or (isinstance(report, StatusReport) and all(map(_is_condition, report.conditions))):
+                return report
+            fault = f"it must return a StatusReport whose conditions have type and status, not {report!r}"
+            raise PluginFailed(reporter.name, "status", TypeError(fault))
         return None
 
     def _call(self, plugin: extension.Plugin, phase: str, *arguments: object) -> Any:
@@ -301,10 +341,37 @@ class Framework:
         return result
 
 
+def _is_condition(condition: Any) -> bool:
+    return isinstance(condition, dict) and all(isinstance(condition.get(field), str) for field in ("type", "status"))
+
+
+def _checked(desired: Any) -> JsonObject:
+    """Return the object that a plugin built after checking that it is one."""
+    if not isinstance(desired, Desired):
+        raise TypeError(f"build must return Desired objects, not {type(desired).__name__}")
+    try:
+        identity: tuple[object, ...] = desired.identity
+    except (AttributeError, KeyError, TypeError):
+        identity = ("", "", "")
+    if not all(isinstance(part, str) and part for part in identity):
+        raise ValueError("it built something without apiVersion, kind and metadata.name")
+    try:
+        orjson.dumps(desired.object)
+    except orjson.JSONEncodeError as error:
+        raise TypeError(f"{desired.object['kind']} {desired.object['metadata']['name']} is no JSON: {error}") from error
+    return desired.object
+
+
 def _owned(obj: JsonObject, job: TrainJob) -> JsonObject:
-    metadata: JsonObject = {"namespace": job.metadata.namespace, **obj["metadata"]}
-    metadata.setdefault("ownerReferences", [owner_reference(job)])
-    return {**obj, "metadata": metadata}
+    namespace = job.metadata.namespace
+    owned: JsonObject = {**obj, "metadata": {"namespace": namespace, **obj["metadata"]}}
+    owned["metadata"].setdefault("ownerReferences", [owner_reference(job)])
+    what = f"{obj['kind']} {obj['metadata']['name']}"
+    if owned["metadata"]["namespace"] != namespace:
+        raise ValueError(f"{what} is in namespace {owned['metadata']['namespace']!r}, not in that of the TrainJob")
+    if not is_controlled_by(owned, job):
+        raise ValueError(f"the ownerReferences of {what} do not make the TrainJob its controller")
+    return owned
 
 
 def owner_reference(job: TrainJob) -> JsonObject:
@@ -317,3 +384,9 @@ def owner_reference(job: TrainJob) -> JsonObject:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def is_controlled_by(obj: JsonObject, job: TrainJob) -> bool:
+    """Tell whether a TrainJob is the controller of an object: by UID, since a name may have been used before (E-5)."""
+    references = obj["metadata"].get("ownerReferences") or []
+    return any(reference.get("controller") and reference.get("uid") == job.metadata.uid for reference in references)

@@ -7,13 +7,47 @@ the JobSet that comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resources import Resources, pod_requests
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints(Sequence[str]):
+    """The host names of all pods of a ReplicatedJob in rank order, each made when it is asked for.
+
+    They are never all in memory: `numNodes` is whatever a user wrote. Whoever writes them out has to set a limit.
+    """
+
+    prefix: str
+    """What all names begin with, up to the index of the Job."""
+
+    subdomain: str
+    jobs: int
+    pods: int
+    """Pods per Job."""
+
+    def __len__(self) -> int:
+        return self.jobs * self.pods
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        ranks = range(len(self))[index]
+        return self._name(ranks) if isinstance(ranks, int) else [self._name(rank) for rank in ranks]
+
+    def _name(self, rank: int) -> str:
+        job, pod = divmod(rank, self.pods)
+        return f"{self.prefix}-{job}-{pod}.{self.subdomain}"
 
 
 @dataclass(slots=True)
@@ -35,7 +69,7 @@ class PodSet:
     job_template: JsonObject
     """The batch/v1 JobTemplateSpec, a part of `Info.template`."""
 
-    endpoints: list[str] = field(default_factory=list)
+    endpoints: Sequence[str] = ()
     """Host names of all pods, in rank order; known after the enforce phases."""
 
     @property

@@ -1,8 +1,8 @@
 """Upserts into pod specifications: how plugins add environment, ports, volumes and mounts.
 
 An upsert replaces the first matching item in place and appends what matches nothing, so that the order which users
-wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution. Items are copied,
-so that what a plugin adds in two places, or takes from the TrainJob, stays apart.
+wrote survives. It changes the tree that it gets: plugins work on trees that belong to one resolution. Items are copied
+to the ground, so that what a plugin adds in two places, or takes from the TrainJob, stays apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
 def env_value(name: str, value: object) -> JsonObject:
@@ -56,9 +56,9 @@ def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], same: C
     for item in items:
         for position, existing in enumerate(merged):
             if same(existing, item):
-                merged[position] = dict(item)
+                merged[position] = copy_tree(item)
                 break
         else:
-            merged.append(dict(item))
+            merged.append(copy_tree(item))
     if merged:
         holder[field] = merged

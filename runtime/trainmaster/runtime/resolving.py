@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
-from trainmaster.runtime.canonical import canonicalize_jobset_spec, canonicalize_resources
+from trainmaster.runtime.canonical import (
+    TemplateInvalid,
+    canonicalize_jobset_spec,
+    canonicalize_resources,
+    without_nulls,
+)
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework
@@ -19,6 +24,10 @@ from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.merging import jobset_spec, strategic_merge
 from trainmaster.runtime.resources import merge_resources
+
+
+class JobInvalid(ValueError):
+    """The TrainJob asks for something that nobody can read; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ def resolve(
     Raises:
         PluginFailed: A plugin cannot build this job.
         MergeError: A runtime patch cannot be merged.
+        TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
+        JobInvalid: The TrainJob's own settings cannot be read.
     """
     info = new_info(job, runtime)
     framework.enforce(info, job)
@@ -51,9 +62,12 @@ def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -
 
     Raises:
         MergeError: A runtime patch cannot be merged.
+        TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
+        JobInvalid: The TrainJob's own settings cannot be read.
     """
     spec = runtime.spec
-    runtime_template = spec.template.spec if spec.template else {}
+    # A copy, like the template: the runtime may be shared with a cache, and a plugin may not keep to the rules.
+    runtime_template: JsonObject = without_nulls(spec.template.spec) if spec.template else {}
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
     for patch in _templates(job.spec.runtime_patches):
@@ -80,10 +94,7 @@ def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
 
 def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
     template: JsonObject = copy_tree(runtime_template)
-    specs = [patch["spec"] for patch in patches if patch.get("spec")]
-    if not specs:
-        return template
-    for spec in specs:
+    for spec in [patch["spec"] for patch in patches if patch.get("spec")]:
         template = strategic_merge(template, spec, jobset_spec())
     # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
     # rest on.
@@ -96,6 +107,8 @@ def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> J
 def _pod_set(replicated_job: JsonObject, ml_policy: MLPolicy | None) -> PodSet:
     ancestor = ancestor_of(replicated_job)
     count = replicated_job["template"]["spec"].get("parallelism", 1)
+    if not isinstance(count, int):
+        raise TemplateInvalid(f"parallelism of {replicated_job['name']!r} must be a whole number, not {count!r}")
     if ancestor == TRAINER_ANCESTOR and ml_policy is not None:
         count = 1 if ml_policy.num_nodes is None else ml_policy.num_nodes
     return PodSet(
@@ -118,5 +131,8 @@ def _merge_trainer_resources(info: Info, job: TrainJob) -> None:
         hosts_ranks = pods.name == NODE and mpi is not None and mpi.run_launcher_as_node
         container = pods.container(NODE)
         if container is not None and (trains or hosts_ranks):
-            container["resources"] = merge_resources(container.get("resources") or {}, override)
-            canonicalize_resources(container["resources"])
+            try:
+                container["resources"] = merge_resources(container["resources"], override)
+                canonicalize_resources(container["resources"])
+            except (TemplateInvalid, AttributeError, KeyError, TypeError) as error:
+                raise JobInvalid(f"spec.trainer.resourcesPerNode: {error}") from error

@@ -21,9 +21,10 @@ def merge_resources(base: JsonObject, override: JsonObject) -> JsonObject:
     merged: JsonObject = copy_tree(base)
     for part in ("limits", "requests"):
         if override.get(part):
-            merged[part] = {**merged.get(part, {}), **override[part]}
+            merged[part] = {**(merged.get(part) or {}), **override[part]}
     if override.get("claims"):
-        claims = {claim["name"]: claim for claim in [*merged.get("claims", []), *copy_tree(override["claims"])]}
+        both = [*(merged.get("claims") or []), *copy_tree(override["claims"])]
+        claims = {claim["name"]: claim for claim in both}
         merged["claims"] = list(claims.values())
     return merged
 

@@ -12,9 +12,9 @@ import orjson
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
 from trainmaster.runtime.api.validation import ApiTypeError
-from trainmaster.runtime.canonical import canonicalize_template
-from trainmaster.runtime.framework import owner_reference
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.canonical import canonicalize_template, without_nulls
+from trainmaster.runtime.framework import is_controlled_by, owner_reference
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _NOISE = frozenset(
@@ -37,7 +37,12 @@ class SnapshotInvalid(Exception):
 
 
 def encode_runtime(runtime: JsonObject) -> str:
-    """Render a runtime as snapshot text: with its kind, without what only the API server cares about."""
+    """Render a runtime as snapshot text: with its kind, without what only the API server cares about.
+
+    Raises:
+        ApiTypeError: It cannot be read.
+        TemplateInvalid: Its template holds what no JobSet can hold.
+    """
     metadata = {key: value for key, value in runtime["metadata"].items() if key not in _NOISE}
     annotations = {
         key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != _LAST_APPLIED
@@ -45,10 +50,12 @@ def encode_runtime(runtime: JsonObject) -> str:
     if annotations:
         metadata["annotations"] = annotations
     frozen = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "metadata": metadata}
-    if "spec" in runtime:
-        frozen["spec"] = copy_tree(runtime["spec"])
-        if "template" in frozen["spec"]:
-            canonicalize_template(frozen["spec"]["template"])
+    if runtime.get("spec") is not None:
+        frozen["spec"] = without_nulls(runtime["spec"])
+    # What cannot be read is better not frozen: its author may still correct it.
+    parse_runtime(frozen)
+    if "template" in frozen.get("spec", {}):
+        canonicalize_template(frozen["spec"]["template"])
     return orjson.dumps(frozen, option=orjson.OPT_INDENT_2).decode()
 
 
@@ -81,8 +88,7 @@ def snapshot_text(config_map: JsonObject, job: TrainJob) -> str:
     Raises:
         SnapshotInvalid: It belongs to another object, or has no text.
     """
-    references = config_map["metadata"].get("ownerReferences") or []
-    if not any(ref.get("controller") and ref.get("uid") == job.metadata.uid for ref in references):
+    if not is_controlled_by(config_map, job):
         raise SnapshotInvalid("invalid runtime snapshot: a snapshot configmap exists but is owned by another object")
     text = (config_map.get("data") or {}).get(SNAPSHOT_KEY)
     if text is None:

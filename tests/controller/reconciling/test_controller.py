@@ -12,7 +12,7 @@ from trainmaster.controller.kube.queueing import WorkQueue
 from trainmaster.controller.kube.storing import Store
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.gate import WriteGate
-from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, Retry
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry
 
 
 async def run(
@@ -64,6 +64,35 @@ async def test_k3_requeue_after_forgets_failures_and_comes_back() -> None:
         return outcome
 
     await run(reconcile, "a/b", until=finished, name="requeues")
+    assert outcomes == []
+
+
+async def test_waiting_for_own_writes_forgets_no_failures() -> None:
+    """C-4: otherwise the backoff of a job whose tries end in a write would start over each time."""
+    outcomes: list[Outcome] = [Retry("no"), Retry("no"), NotYet(0.01), NotYet(100)]
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> Outcome:
+        outcome = outcomes.pop(0)
+        if not outcomes:
+            finished.set()
+        return outcome
+
+    queue = await run(reconcile, "a/b", until=finished, name="not-yet")
+    assert queue.num_requeues("a/b") == 2
+
+
+async def test_a_retry_comes_at_the_latest_when_it_must() -> None:
+    outcomes: list[Outcome] = [*[Retry("no", at_latest=100)] * 9, Retry("no", at_latest=0.01), DONE]
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> Outcome:
+        outcome = outcomes.pop(0)
+        if not outcomes:
+            finished.set()
+        return outcome
+
+    await run(reconcile, "a/b", until=finished, name="at-latest")
     assert outcomes == []
 
 

@@ -77,6 +77,13 @@ def test_jobs_status_follows_and_disappears_with_the_workloads() -> None:
     assert follow(status, report=None) == status
 
 
+def test_a_condition_without_a_time_gets_one_once() -> None:
+    timeless = {key: value for key, value in SUSPENDED.items() if key != "lastTransitionTime"}
+    for condition in (timeless, timeless | {"lastTransitionTime": None}):
+        status = follow({"conditions": [condition]}, suspend=True)
+        assert status == {"conditions": [SUSPENDED | {"lastTransitionTime": NOW}]}
+
+
 def test_the_first_end_counts() -> None:
     failed = follow({}, deadline_exceeded=True)
     assert failed["conditions"][0]["reason"] == "DeadlineExceeded"
@@ -131,6 +138,23 @@ def test_the_patch_holds_only_what_changed(old: JsonObject, new: JsonObject, pat
             {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30Z"}]},
             30.0,
         ),
+        # Another writer's spelling of a time; what is no time at all does not count.
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01t00:09:30.5z"}]},
+            30.5,
+        ),
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30"}]},
+            30.0,
+        ),
+        (
+            {"activeDeadlineSeconds": 900},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "yesterday"}]},
+            300.0,
+        ),
+        ({"activeDeadlineSeconds": 10**12}, {}, 10.0**12 - 600),
     ],
 )
 def test_seconds_to_the_deadline(spec: JsonObject, status: JsonObject, expected: float | None) -> None:

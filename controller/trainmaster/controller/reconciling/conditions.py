@@ -10,13 +10,13 @@ from trainmaster.runtime.jsontree import JsonObject
 
 def find_condition(conditions: list[JsonObject], condition_type: str) -> JsonObject | None:
     """Return the condition of that type."""
-    return next((condition for condition in conditions if condition["type"] == condition_type), None)
+    return next((condition for condition in conditions if condition.get("type") == condition_type), None)
 
 
 def is_true(conditions: list[JsonObject], condition_type: str) -> bool:
     """Tell whether the condition of that type exists and holds."""
     condition = find_condition(conditions, condition_type)
-    return condition is not None and condition["status"] == "True"
+    return condition is not None and condition.get("status") == "True"
 
 
 def set_condition(conditions: list[JsonObject], condition: JsonObject, *, now: str) -> None:
@@ -32,11 +32,11 @@ def set_condition(conditions: list[JsonObject], condition: JsonObject, *, now: s
     if existing is None:
         conditions.append(stamped)
         return
-    if existing["status"] == condition["status"]:
-        stamped["lastTransitionTime"] = existing.get("lastTransitionTime", now)
+    if existing.get("status") == condition["status"]:
+        stamped["lastTransitionTime"] = existing.get("lastTransitionTime") or now
     conditions[conditions.index(existing)] = stamped
 
 
 def remove_condition(conditions: list[JsonObject], condition_type: str) -> None:
     """Remove the condition of that type, in place."""
-    conditions[:] = [condition for condition in conditions if condition["type"] != condition_type]
+    conditions[:] = [condition for condition in conditions if condition.get("type") != condition_type]

@@ -1,7 +1,7 @@
 """The generic controller: workers that take keys from a queue and reconcile them.
 
 Guarantees:
-- K-3: an error is retried with backoff; `RequeueAfter` and `Done` forget earlier failures.
+- K-3: an error is retried with backoff; `RequeueAfter` and `Done` forget earlier failures, `NotYet` does not.
 - K-4: an exception in one reconcile is logged and retried; it never ends a worker.
 - K-5: every log line of a reconcile carries its own id.
 - K-2: a reconcile that takes too long is cancelled and retried.
@@ -18,7 +18,7 @@ import structlog
 
 from trainmaster.controller.kube.errors import ApiError, Conflict, KubeError, TransportError
 from trainmaster.controller.kube.queueing import ShutDown, WorkQueue
-from trainmaster.controller.reconciling.outcomes import Outcome, Reconcile, RequeueAfter, Retry
+from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, Reconcile, RequeueAfter, Retry
 from trainmaster.metrics.controller import ControllerSeries, controller_series
 from trainmaster.metrics.controller import Result as ResultLabel
 
@@ -109,7 +109,12 @@ class Controller:
         if isinstance(outcome, Retry):
             log.debug("trying again later", reason=outcome.reason)
             self.queue.add_rate_limited(key)
+            if outcome.at_latest is not None:
+                self.queue.add_after(key, outcome.at_latest)
             return "requeue"
+        if isinstance(outcome, NotYet):
+            self.queue.add_after(key, outcome.seconds)
+            return "requeue_after"
         self.queue.forget(key)
         if isinstance(outcome, RequeueAfter):
             self.queue.add_after(key, outcome.seconds)

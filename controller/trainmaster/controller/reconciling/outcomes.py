@@ -20,13 +20,23 @@ class RequeueAfter:
 
 
 @dataclass(frozen=True, slots=True)
+class NotYet:
+    """The caches do not show our own last writes yet: look again after some time. Says nothing about earlier tries."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Something stands in the way that may go away: try again with backoff. Not a failure of the controller."""
 
     reason: str
 
+    at_latest: float | None = None
+    """Seconds after which to look again however long the backoff is."""
 
-Outcome: TypeAlias = Done | RequeueAfter | Retry
+
+Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry
 Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
 """Brings one object, named by its key `namespace/name`, to its desired state."""
 

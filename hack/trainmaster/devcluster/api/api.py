@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API, without HTTP.
 
-The way of a write: decode (copy, prune, unknown fields) -> default -> admission hooks -> prune and default again ->
-stamp what belongs to the server -> validate -> note who manages which fields -> store.
+The way of a write: decode (copy, prune, unknown fields) -> default -> mutating admission and hooks -> prune and default
+again -> stamp what belongs to the server -> validate -> note who manages which fields -> validating admission -> store.
 
 - A write that changes nothing keeps the resource version and causes no event.
 - Writes are compare-and-swap. A request that names a resource version fails with 409 if another writer was faster;
@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from trainmaster.devcluster import errors
+from trainmaster.devcluster.api.admission import Admission, deletion_request
 from trainmaster.devcluster.api.applying import applied, applied_configuration
 from trainmaster.devcluster.api.checking import check_identity, check_namespace
 from trainmaster.devcluster.api.customresources import CustomResources
@@ -28,7 +29,7 @@ from trainmaster.devcluster.api.expiring import EventExpiry
 from trainmaster.devcluster.api.metadata import Clock, generated_name
 from trainmaster.devcluster.api.options import DeleteOptions, Patch, PatchType, WriteOptions
 from trainmaster.devcluster.api.patching import check_patch_type, parse_patch, patched
-from trainmaster.devcluster.api.preparing import AdmissionHook, Preparation, prepare_change, prepare_new
+from trainmaster.devcluster.api.preparing import AdmissionHook, Preparation, judge, prepare_change, prepare_new
 from trainmaster.devcluster.api.selecting import Selection
 from trainmaster.devcluster.api.watching import Watch
 from trainmaster.devcluster.errors import StatusError
@@ -68,6 +69,7 @@ class Api:
         self._chooser = chooser or random.Random()  # noqa: S311 - suffixes of names need no secrecy
         self._new_uid = new_uid
         self._hooks: dict[GroupResource, list[AdmissionHook]] = {}
+        self._admission: Admission | None = None
         self._watches: dict[Watch, None] = {}
         self._expiry = EventExpiry(store, clock)
         self._custom_resources = CustomResources(store, registry, clock=clock, on_removed=self._end_watches)
@@ -80,6 +82,10 @@ class Api:
     def add_admission(self, resource: GroupResource, hook: AdmissionHook) -> None:
         """Call a hook on every creation and change of a resource; hooks run in the order in which they were added."""
         self._hooks.setdefault(resource, []).append(hook)
+
+    def admit_by(self, admission: Admission | None) -> None:
+        """Ask `admission` about every write; None ends that."""
+        self._admission = admission
 
     # Reading
 
@@ -211,7 +217,11 @@ class Api:
     ) -> tuple[JsonObject, bool]:
         """Delete an object; returns its last state, and whether it is gone already."""
         kind = self._kind(resource, "delete")
-        return self._delete(kind, self._record(kind, namespace, name), options or DeleteOptions())
+        options = options or DeleteOptions()
+        record = self._record(kind, namespace, name)
+        if await self._judge_deletion(kind, record, options):
+            record = self._record(kind, namespace, name)
+        return self._delete(kind, record, options)
 
     async def delete_collection(
         self,
@@ -224,12 +234,16 @@ class Api:
     ) -> _Objects:
         """Delete the selected objects; returns the state in which the request found them."""
         kind = self._kind(resource, "deletecollection")
+        options = options or DeleteOptions()
         found, _ = self.list(resource, namespace, labels=labels, fields=fields)
         for record in found:
             metadata = record.metadata
-            current = self.store.get(_key(kind, metadata.get("namespace"), metadata["name"]))
+            key = _key(kind, metadata.get("namespace"), metadata["name"])
+            current = self.store.get(key)
+            if current is not None and await self._judge_deletion(kind, current, options):
+                current = self.store.get(key)
             if current is not None:  # a deletion may take others with it
-                self._delete(kind, current, options or DeleteOptions())
+                self._delete(kind, current, options)
         return [record.object for record in found]
 
     # The steps behind the verbs
@@ -255,9 +269,14 @@ class Api:
     ) -> JsonObject:
         self._check_creation(kind, obj)
         metadata = obj["metadata"]
-        if not metadata.get("name") and metadata.get("generateName"):
+        generated = not metadata.get("name") and bool(metadata.get("generateName"))
+        if generated:
             metadata["name"] = self._free_name(kind, metadata)
-        obj = await prepare_new(self._preparation(kind, options), obj, uid=self._new_uid(), is_applied=is_applied)
+        preparation = self._preparation(kind, options)
+        obj = await prepare_new(
+            preparation, obj, uid=self._new_uid(), is_applied=is_applied, name_is_generated=generated
+        )
+        await judge(preparation, obj, None)
         # From here to the end nothing is awaited: what is checked stays true until it is stored.
         self._check_creation(kind, obj)
         metadata = obj["metadata"]
@@ -283,6 +302,7 @@ class Api:
         old = strategy.from_storage(record.object)
         preparation = self._preparation(kind, options)
         new = await prepare_change(preparation, new, old, subresource=subresource, is_applied=is_applied)
+        await judge(preparation, new, old, subresource=subresource or "")
         # From here to the end nothing is awaited.
         key = _key(kind, record.metadata.get("namespace"), record.metadata["name"])
         current = self.store.get(key)
@@ -330,6 +350,16 @@ class Api:
                 raise
         raise errors.modified(kind.resource, name)
 
+    async def _judge_deletion(self, kind: Kind, record: Record, options: DeleteOptions) -> bool:
+        """Have a deletion validated from outside; returns whether that took time, so that the record may be stale."""
+        admission = self._admission
+        if admission is None or not admission.concerns(kind, "DELETE", ""):
+            return False
+        old = kind.strategy.from_storage(record.object)
+        check_preconditions(kind, old, options)
+        await admission.validate(deletion_request(kind, old, options), None)
+        return True
+
     def _delete(self, kind: Kind, record: Record, options: DeleteOptions) -> tuple[JsonObject, bool]:
         """Delete synchronously, so that no precondition can become false on the way."""
         metadata = record.metadata
@@ -348,7 +378,7 @@ class Api:
         return kind.strategy.from_storage(result.object), gone
 
     def _preparation(self, kind: Kind, options: WriteOptions) -> Preparation:
-        return Preparation(kind, options, self.clock(), self._hooks.get(kind.resource, ()))
+        return Preparation(kind, options, self.clock(), self._hooks.get(kind.resource, ()), self._admission)
 
     def _check_creation(self, kind: Kind, obj: JsonObject) -> None:
         """Refuse to create in a namespace that does not exist or goes away, or what the cluster cannot serve."""

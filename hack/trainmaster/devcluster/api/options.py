@@ -35,15 +35,23 @@ class WriteOptions:
     force: bool = False
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"
+    user: JsonObject | None = None
+    """Who writes, as reviews show it; None: a part of the cluster in this process."""
+
     warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """Options of delete; `uid` and `resource_version` are preconditions, no propagation means the kind's default."""
+    """Options of delete; `uid` and `resource_version` are preconditions, no propagation means the kind's default.
+
+    `user` and `warnings` are as in `WriteOptions`.
+    """
 
     propagation: Propagation | None = None
     grace_seconds: int | None = None
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
+    user: JsonObject | None = None
+    warnings: list[str] = field(default_factory=list)

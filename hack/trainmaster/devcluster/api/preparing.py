@@ -1,7 +1,7 @@
 """Preparing: everything that happens to an object between decoding and storing.
 
-The object that goes in is the private copy of one request; the old one is shared and is not changed. Admission hooks
-are the only place that waits.
+The object that goes in is the private copy of one request; the old one is shared and is not changed. Admission is the
+only place that waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 import orjson
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.api.decoding import check_types, prune
+from trainmaster.devcluster.api.admission import Admission, write_request
+from trainmaster.devcluster.api.decoding import check_types, decode, prune
 from trainmaster.devcluster.api.metadata import (
     carry_over,
     stamp_created,
@@ -23,10 +24,10 @@ from trainmaster.devcluster.api.metadata import (
     validate_metadata_update,
 )
 from trainmaster.devcluster.api.options import WriteOptions
-from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.errors import FieldError, StatusError
 from trainmaster.devcluster.fields import track_update
 from trainmaster.devcluster.kinds import Kind
-from trainmaster.devcluster.kinds.strategies.base import restore
+from trainmaster.devcluster.kinds.strategies.base import immutable, restore
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
@@ -52,6 +53,7 @@ class Preparation:
     options: WriteOptions
     now: datetime
     hooks: Sequence[AdmissionHook]
+    admission: Admission | None = None
 
     @property
     def schema(self) -> Schema:
@@ -59,10 +61,17 @@ class Preparation:
         return self.kind.schema or _UNTYPED
 
 
-async def prepare_new(preparation: Preparation, obj: JsonObject, *, uid: str, is_applied: bool) -> JsonObject:
+async def prepare_new(
+    preparation: Preparation, obj: JsonObject, *, uid: str, is_applied: bool, name_is_generated: bool = False
+) -> JsonObject:
     """Return an object that is ready to be stored for the first time; raises a StatusError if it breaks a rule."""
     kind = preparation.kind
     _default(kind, obj)
+    # A generated name is given after the mutation, so nobody learns of it before.
+    name = obj["metadata"].pop("name") if name_is_generated else None
+    obj = await _mutate(preparation, obj, None, "")
+    if name is not None and not obj["metadata"].get("name"):
+        obj["metadata"]["name"] = name
     obj = await _admit(preparation, "CREATE", obj, None)
     metadata = obj["metadata"]
     stamp_created(metadata, kind, uid=uid, now=preparation.now)
@@ -90,6 +99,7 @@ async def prepare_change(
     """Return an object that is ready to replace the old one, or the old one itself if nothing changes."""
     kind, strategy = preparation.kind, preparation.kind.strategy
     _default(kind, new)
+    new = await _mutate(preparation, new, old, subresource or "")
     if not subresource:
         new = await _admit(preparation, "UPDATE", new, old)
     # Only after this may the new object share parts with the old one: defaults and hooks write in place.
@@ -111,6 +121,15 @@ async def prepare_change(
             return old
         new = _tracked(preparation, old, new, subresource or "")
     return old if _same(new, old) else new
+
+
+async def judge(preparation: Preparation, obj: JsonObject, old: JsonObject | None, *, subresource: str = "") -> None:
+    """Have a prepared object validated from outside; raises a StatusError if it is refused."""
+    admission, kind = preparation.admission, preparation.kind
+    operation: Operation = "CREATE" if old is None else "UPDATE"
+    if admission is not None and admission.concerns(kind, operation, subresource):
+        request = write_request(kind, obj, old, subresource=subresource, options=preparation.options)
+        await admission.validate(request, obj)
 
 
 def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> JsonObject:
@@ -142,6 +161,31 @@ def _default(kind: Kind, obj: JsonObject) -> None:
     if kind.schema is not None:
         kind.schema.default(obj)
     kind.strategy.default(obj)
+
+
+async def _mutate(
+    preparation: Preparation, obj: JsonObject, old: JsonObject | None, subresource: str
+) -> JsonObject:
+    """Have an object changed from outside."""
+    admission, kind = preparation.admission, preparation.kind
+    operation: Operation = "CREATE" if old is None else "UPDATE"
+    if admission is None or not admission.concerns(kind, operation, subresource):
+        return obj
+    request = write_request(kind, obj, old, subresource=subresource, options=preparation.options)
+    namespace = obj["metadata"].get("namespace")
+
+    def reshape(changed: JsonObject) -> JsonObject:
+        try:
+            shaped = decode(kind, changed, namespace=namespace, options=WriteOptions(field_validation="Ignore"))
+        except StatusError as error:  # the fault is not the client's
+            raise errors.internal(error.message) from error
+        if old is not None and (changed_name := shaped["metadata"].get("name")) != old["metadata"]["name"]:
+            problem = immutable("metadata.name", changed_name)
+            raise errors.invalid(kind.group, kind.kind, old["metadata"]["name"], [problem])
+        _default(kind, shaped)
+        return shaped
+
+    return await admission.mutate(request, obj, reshape=reshape)
 
 
 async def _admit(preparation: Preparation, operation: Operation, obj: JsonObject, old: JsonObject | None) -> JsonObject:

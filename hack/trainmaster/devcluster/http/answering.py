@@ -40,7 +40,7 @@ def json_response(
 
 def status_response(error: StatusError) -> web.Response:
     """Build the response that tells a client why it was refused."""
-    response = json_response(error.status(), status=error.code)
+    response = json_response(error.status(), status=error.code, warnings=error.warnings)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     if error.code == 401:

@@ -1,52 +1,59 @@
-"""Who is asking: a bearer token, or nobody.
+"""Who is asking: the token of the cluster, the token of a service account, or nobody.
 
 Guarantees:
-- every path needs the token, except the ones a real cluster also opens to everyone: health checks and the version;
+- every path needs a token, except the ones a real cluster also opens to everyone: health checks and the version;
 - tokens are compared in constant time and never appear in an answer or a log.
 """
 
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+from aiohttp import web
 
 from trainmaster.devcluster import errors
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.devcluster.access.tokens import ISSUER, AccountTokens, InvalidToken
+from trainmaster.devcluster.access.users import ADMINISTRATOR, User
 
-_PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+"""What everyone may ask, with and without credentials."""
 
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """An authenticated user."""
-
-    name: str
-    groups: tuple[str, ...]
-
-    def info(self) -> JsonObject:
-        """Return the user as reviews show it."""
-        return {"username": self.name, "groups": list(self.groups)}
-
-
-ADMINISTRATOR = User("trainmaster-admin", ("system:masters", "system:authenticated"))
+USER = web.RequestKey("user", User)
+"""Where a request that got in holds its user."""
 
 
 class Authenticator:
-    """Knows the one token of the cluster; whoever holds it may do everything."""
+    """Knows the token of the administrator, and where to verify those of service accounts."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, accounts: AccountTokens | None = None) -> None:
         if not token:
             raise ValueError("the token of the cluster must not be empty: it would let everyone in")
         self._token = token.encode()
+        self._accounts = accounts
 
-    def user_of(self, token: str) -> User | None:
-        """Return the user that a token stands for."""
-        return ADMINISTRATOR if hmac.compare_digest(token.encode(), self._token) else None
+    def verify(self, token: str, *, audiences: Sequence[str] = (ISSUER,)) -> tuple[User, list[str]]:
+        """Return the user that a token stands for and the audiences, among those given, that it is for.
+
+        Raises:
+            InvalidToken: It lets nobody in; the text says why.
+        """
+        if hmac.compare_digest(token.encode(), self._token):
+            if ISSUER not in audiences:
+                raise InvalidToken("the token of the cluster is for the API server only")
+            return ADMINISTRATOR, [ISSUER]
+        if self._accounts is None:
+            raise InvalidToken("invalid bearer token")
+        return self._accounts.verify(token, audiences=audiences)
 
     def authenticate(self, *, path: str, authorization: str) -> User | None:
         """Return the user of a request, None on a public path without credentials; 401 in every other case."""
         scheme, _, token = authorization.partition(" ")
-        user = self.user_of(token.strip()) if scheme.lower() == "bearer" else None
-        if user is None and (authorization or path not in _PUBLIC):
+        if scheme.lower() == "bearer":
+            try:
+                return self.verify(token.strip())[0]
+            except InvalidToken as error:
+                raise errors.unauthorized() from error
+        if authorization or path not in PUBLIC_PATHS:
             raise errors.unauthorized()
-        return user
+        return None

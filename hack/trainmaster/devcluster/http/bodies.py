@@ -17,9 +17,9 @@ import orjson
 from aiohttp import web
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.runtime.yamltext import YamlError, load_yaml
+from trainmaster.devcluster.http.protobuf import PROTOBUF, decode_protobuf
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """The same limit as the API server's default."""
@@ -28,7 +28,6 @@ _READ_TIMEOUT = 60.0
 
 JSON = "application/json"
 YAML = "application/yaml"
-_PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 async def read_body(request: web.Request) -> bytes:
@@ -46,17 +45,13 @@ def content_type_of(request: web.Request) -> str:
 
 
 async def read_object(request: web.Request, *, duplicates: list[str] | None) -> JsonObject:
-    """Read a JSON or YAML body that has to be an object; paths of fields given twice go to `duplicates`."""
+    """Read a body that has to be an object; paths of fields that JSON gives twice go to `duplicates`."""
     content_type = content_type_of(request)
-    if content_type == _PROTOBUF:
-        message = (
-            "the embedded cluster reads JSON and YAML, not protobuf: "
-            "write the object to a file and send it with `kubectl create -f`"
-        )
-        raise StatusError(415, "UnsupportedMediaType", message)
-    if content_type not in {JSON, YAML}:
-        raise errors.unsupported_media_type([JSON, YAML])
+    if content_type not in {JSON, YAML, PROTOBUF}:
+        raise errors.unsupported_media_type([JSON, YAML, PROTOBUF])
     body = await read_body(request)
+    if content_type == PROTOBUF:
+        return decode_protobuf(body)
     tree = decode_yaml(body) if content_type == YAML else decode_json(body, duplicates=duplicates)
     if not isinstance(tree, dict):
         raise errors.bad_request(f"the body must be an object, not {_json_type(tree)}")

@@ -22,7 +22,13 @@ _SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "status": _STATUS_VERBS,
     "log": ("get",),
     "finalize": ("update",),
+    "token": ("create",),
 }
+_SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
+    "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
+}
+"""The kinds of subresources that are not of the kind of their resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,11 @@ def _aggregated_entry(resource: ServedResource) -> JsonObject:
         entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
-            {"subresource": each, "responseKind": response_kind, "verbs": list(_subresource_verbs(each))}
+            {
+                "subresource": each,
+                "responseKind": _SUBRESOURCE_KINDS.get(each, response_kind),
+                "verbs": list(_subresource_verbs(each)),
+            }
             for each in resource.subresources
         ]
     return entry
@@ -189,7 +199,7 @@ def _legacy_entries(resource: ServedResource) -> list[JsonObject]:
                 "name": f"{resource.plural}/{subresource}",
                 "singularName": "",
                 "namespaced": resource.namespaced,
-                "kind": resource.kind,
+                **_SUBRESOURCE_KINDS.get(subresource, {"kind": resource.kind}),
                 "verbs": list(_subresource_verbs(subresource)),
             }
             for subresource in resource.subresources

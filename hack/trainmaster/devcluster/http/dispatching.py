@@ -15,8 +15,9 @@ from trainmaster.devcluster import errors
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.http.answering import json_response, page_not_found
-from trainmaster.devcluster.http.authentication import ADMINISTRATOR
+from trainmaster.devcluster.http.authentication import USER
 from trainmaster.devcluster.http.bodies import read_object
+from trainmaster.devcluster.http.identity import Identity
 from trainmaster.devcluster.http.negotiation import OBJECT, negotiate
 from trainmaster.devcluster.http.parameters import read_boolean, read_list_options
 from trainmaster.devcluster.http.podlogs import serve_log
@@ -41,7 +42,6 @@ _NOT_IMPLEMENTED = frozenset(
         "proxy",
         "resize",
         "scale",
-        "token",
     }
 )
 
@@ -57,6 +57,7 @@ class Dispatcher:
         writer: Writer,
         watcher: Watcher,
         reviewer: Reviewer,
+        identity: Identity,
         log_source: LogSource | None,
     ) -> None:
         self._api = api
@@ -64,6 +65,7 @@ class Dispatcher:
         self._writer = writer
         self._watcher = watcher
         self._reviewer = reviewer
+        self._identity = identity
         self._log_source = log_source
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -75,7 +77,8 @@ class Dispatcher:
             if request.method != "POST":
                 raise errors.method_not_allowed()
             body = await read_object(request, duplicates=None)
-            return json_response(self._reviewer.answer(review, body, user=ADMINISTRATOR), status=201)
+            answer = self._reviewer.answer(review, body, namespace=target.namespace, user=request[USER])
+            return json_response(answer, status=201)
         kind = self._api.registry.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace is not None and not kind.namespaced):
             return page_not_found()
@@ -110,10 +113,12 @@ class Dispatcher:
             if subresource in _NOT_IMPLEMENTED:
                 raise errors.not_implemented(f"the {subresource} subresource of {kind.resource}")
             return page_not_found()
-        allowed = {"log": {"GET"}, "finalize": {"PUT"}}.get(subresource, {"GET", "PUT", "PATCH"})
+        allowed = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}}.get(subresource, {"GET", "PUT", "PATCH"})
         if request.method not in allowed:
             raise errors.method_not_allowed()
         name = target.name or ""
+        if subresource == "token":
+            return await self._identity.request_token(request, target)
         if subresource == "log":
             return await serve_log(request, self._api, self._log_source, namespace=target.namespace, name=name)
         return await self._handle_object(request, self._presenter(request, kind), target, name=name)

@@ -2,7 +2,7 @@
 
 Guarantees:
 - `start` returns when the port answers; `stop` ends every watch in an orderly way and returns when nothing runs;
-- no request is handled before it was authenticated;
+- no request is handled before it was authenticated and authorized;
 - a client that disconnects cancels what was done for it.
 """
 
@@ -12,8 +12,10 @@ import ssl
 from dataclasses import dataclass, field
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
+from trainmaster.devcluster.access.authorizing import AllowEverything, Authorizer
+from trainmaster.devcluster.access.signing import SigningKey
+from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.http.answering import answer_errors, page_not_found
@@ -21,6 +23,8 @@ from trainmaster.devcluster.http.authentication import Authenticator
 from trainmaster.devcluster.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.http.discovery import Discovery
 from trainmaster.devcluster.http.dispatching import Dispatcher
+from trainmaster.devcluster.http.guarding import Guard
+from trainmaster.devcluster.http.identity import Identity
 from trainmaster.devcluster.http.information import Information
 from trainmaster.devcluster.http.openapi import OpenApi
 from trainmaster.devcluster.http.reading import Reader
@@ -46,7 +50,11 @@ class ServerTiming:
 
 
 class HttpServer:
-    """Serves one `Api` over HTTP, or HTTPS with an SSL context; clients need `token`."""
+    """Serves one `Api` over HTTP, or HTTPS with an SSL context, to holders of `token` and of service-account tokens.
+
+    Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
+    everyone who is known may do everything.
+    """
 
     def __init__(
         self,
@@ -56,13 +64,17 @@ class HttpServer:
         token: str,
         ssl_context: ssl.SSLContext | None = None,
         log_source: LogSource | None = None,
+        tokens: AccountTokens | None = None,
+        authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
     ) -> None:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
         self._watcher = Watcher(api, timing.watch)
-        authenticator = Authenticator(token)
+        tokens = tokens or AccountTokens(api, SigningKey())
+        authorizer = authorizer or AllowEverything()
+        authenticator, identity = Authenticator(token, tokens), Identity(tokens)
         information = Information(
             Discovery(registry, virtual=REVIEWS),
             OpenApi(registry, version=__version__),
@@ -73,15 +85,17 @@ class HttpServer:
             reader=Reader(api, freshness_wait=timing.freshness_wait),
             writer=Writer(api),
             watcher=self._watcher,
-            reviewer=Reviewer(authenticator),
+            reviewer=Reviewer(authenticator, authorizer),
+            identity=identity,
             log_source=log_source,
         )
         self._app = web.Application(
-            middlewares=[answer_errors, _authentication(authenticator)], client_max_size=MAX_BODY_BYTES
+            middlewares=[answer_errors, Guard(api, authenticator, authorizer)], client_max_size=MAX_BODY_BYTES
         )
         self._app.add_routes(
             [
                 *information.routes(),
+                *identity.routes(),
                 web.route("*", "/api/{path:.+}", dispatcher.handle),
                 web.route("*", "/apis/{path:.+}", dispatcher.handle),
                 web.route("*", "/{path:.*}", _unknown_path),
@@ -114,15 +128,6 @@ class HttpServer:
             return
         self._watcher.stop()
         await self._runner.cleanup()
-
-
-def _authentication(authenticator: Authenticator) -> Middleware:
-    @web.middleware
-    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-        authenticator.authenticate(path=request.path, authorization=request.headers.get("Authorization", ""))
-        return await handler(request)
-
-    return authenticate
 
 
 async def _unknown_path(_request: web.Request) -> web.StreamResponse:

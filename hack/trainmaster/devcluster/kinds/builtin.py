@@ -16,6 +16,7 @@ from trainmaster.devcluster.kinds.strategies.definitions import DefinitionStrate
 from trainmaster.devcluster.kinds.strategies.events import CoreEventStrategy, EventStrategy
 from trainmaster.devcluster.kinds.strategies.jobs import JobStrategy
 from trainmaster.devcluster.kinds.strategies.pods import PodStrategy
+from trainmaster.devcluster.kinds.strategies.webhooks import WebhookConfigurationStrategy
 from trainmaster.devcluster.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.schema import builtin_schema
 from trainmaster.runtime.jsontree import JsonObject
@@ -157,7 +158,7 @@ def _core_kinds() -> list[Kind]:
             shown=columns.SERVICES,
             labels=_paths("spec.clusterIP", "spec.type"),
         ),
-        _kind("", "ServiceAccount", "serviceaccounts", short=("sa",)),
+        _kind("", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=frozenset({"token"})),
         _kind(
             "",
             "Event",
@@ -240,9 +241,10 @@ def _group_kinds(registry: Registry) -> list[Kind]:
                 "admissionregistration.k8s.io",
                 name,
                 resource.resource,
-                strategy=core.UnavailableStrategy(resource),
+                strategy=WebhookConfigurationStrategy(mutating=resource == MUTATING_WEBHOOKS),
                 namespaced=False,
                 categories=("api-extensions",),
+                shown=columns.WEBHOOK_CONFIGURATIONS,
             )
             for name, resource in (
                 ("MutatingWebhookConfiguration", MUTATING_WEBHOOKS),

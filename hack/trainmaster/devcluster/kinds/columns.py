@@ -234,4 +234,5 @@ PRIORITY_CLASSES = (
     _column("Global-Default", _at(".globalDefault", False), kind="boolean"),
     AGE,
 )
+WEBHOOK_CONFIGURATIONS = (NAME, _column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), kind="integer"), AGE)
 RUNTIME_CLASSES = (NAME, _column("Handler", _at(".handler", "")), AGE)

@@ -6,15 +6,19 @@ stands still while the TrainJob is suspended.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import SUSPENDED
 
 
-def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time as the API writes it."""
-    return datetime.fromisoformat(text)
+def parse_time(text: str | None) -> datetime | None:
+    """Read an RFC 3339 time, also in the spellings of other writers; None if it is no time."""
+    try:
+        moment = datetime.fromisoformat((text or "").upper())
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def seconds_left(job: TrainJob, now: datetime) -> float | None:
@@ -23,14 +27,13 @@ def seconds_left(job: TrainJob, now: datetime) -> float | None:
     """
     if not job.spec.active_deadline_seconds or job.spec.suspend or job.is_finished:
         return None
-    start = job.metadata.creation_timestamp
     suspended = job.status.condition(SUSPENDED)
     if suspended and suspended.status == "True":
         # The resume has not been noted yet: the clock starts when this reconcile notes it.
         return float(job.spec.active_deadline_seconds)
-    if suspended and suspended.last_transition_time:
-        start = suspended.last_transition_time
+    resumed = parse_time(suspended.last_transition_time) if suspended else None
+    start = resumed or parse_time(job.metadata.creation_timestamp)
     if start is None:
         return None
-    deadline = parse_time(start) + timedelta(seconds=job.spec.active_deadline_seconds)
-    return (deadline - now).total_seconds()
+    # In seconds, because the calendar may end before the deadline does.
+    return job.spec.active_deadline_seconds - (now - start).total_seconds()

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable
 
 from trainmaster.controller.reconciling.trainjobs.comparing import owned_fields_of
 from trainmaster.controller.reconciling.trainjobs.planning import OWNED_FIELDS
-from trainmaster.runtime.api.constants import FIELD_MANAGER, GROUP, TRAINJOB_KIND, snapshot_name
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    FIELD_MANAGER,
+    GROUP,
+    TRAINING_RUNTIME_KIND,
+    TRAINJOB_KIND,
+    snapshot_name,
+)
 from trainmaster.runtime.facts import Watch
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -42,9 +49,9 @@ def config_map_keys(obj: JsonObject) -> list[str]:
 def runtime_index_values(trainjob: JsonObject) -> Iterable[str]:
     """What the runtime index stores for a TrainJob."""
     reference = (trainjob.get("spec") or {}).get("runtimeRef") or {}
-    kind, name = reference.get("kind"), reference.get("name")
-    if kind and name:
-        namespaced = kind == "TrainingRuntime"
+    kind, name = reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND, reference.get("name")
+    if name:
+        namespaced = kind == TRAINING_RUNTIME_KIND
         yield f"{kind}/{trainjob['metadata']['namespace'] if namespaced else ''}/{name}"
 
 
@@ -78,8 +85,11 @@ def trim_child(obj: JsonObject) -> JsonObject:
 
 
 def trim_config_map(obj: JsonObject) -> JsonObject:
-    """Trim a ConfigMap: those that are no TrainJob's keep their identity only."""
-    if not owner_keys(obj):
-        for field in ("data", "binaryData"):
-            obj.pop(field, None)
-    return trim_child(obj)
+    """Trim a ConfigMap: those that are no TrainJob's keep their identity and owners only."""
+    if owner_keys(obj):
+        return trim_child(obj)
+    for field in ("data", "binaryData"):
+        obj.pop(field, None)
+    for field in ("annotations", "labels"):
+        obj["metadata"].pop(field, None)
+    return trim(obj)

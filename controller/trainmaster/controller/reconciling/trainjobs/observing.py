@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.kube.storing import Store
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -22,10 +23,15 @@ CONFIG_MAP: KindKey = ("v1", "ConfigMap")
 
 
 class StoreFacts:
-    """Facts from the stores of informers; see `trainmaster.runtime.facts`."""
+    """Facts from the stores of informers; see `trainmaster.runtime.facts`.
 
-    def __init__(self, stores: Mapping[KindKey, Store]) -> None:
-        self._stores = stores
+    Args:
+        stores: The caches by kind, each with its resource.
+    """
+
+    def __init__(self, stores: Mapping[KindKey, tuple[Resource, Store]]) -> None:
+        self._resources = {kind: resource for kind, (resource, _) in stores.items()}
+        self._stores = {kind: store for kind, (_, store) in stores.items()}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when no cache holds it."""
@@ -37,9 +43,9 @@ class StoreFacts:
         store = self._stores.get((api_version, kind))
         return () if store is None else store.list(namespace)
 
-    def knows(self, api_version: str, kind: str) -> bool:
-        """Tell whether there is a cache of this kind."""
-        return (api_version, kind) in self._stores
+    def resource(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource of a kind that is cached."""
+        return self._resources.get((api_version, kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,12 @@ from trainmaster.runtime.api.constants import (
     JOBSET_KIND,
     TRAINING_RUNTIME_KIND,
 )
+from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.extension import ApplyWhen, Desired
-from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework import Framework, PluginFailed, is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.merging import MergeError
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolving import JobInvalid, resolve
 from trainmaster.runtime.snapshots import (
     SnapshotInvalid,
     build_snapshot,
@@ -86,8 +87,11 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool) -
         planned.problem = Problem("BuildRejected" if error.rejected else "PluginFailed", str(error))
     except MergeError as error:
         planned.problem = Problem("RuntimePatchInvalid", f"a runtime patch does not fit the runtime: {error}")
-    except ApiTypeError as error:
-        planned.problem = Problem("RuntimeInvalid", f"the runtime cannot be read: {error}")
+    except (ApiTypeError, TemplateInvalid) as error:
+        patched = ", with the runtimePatches of this TrainJob," if job.spec.runtime_patches else ""
+        planned.problem = Problem("RuntimeInvalid", f"the runtime{patched} cannot be used: {error}")
+    except JobInvalid as error:
+        planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
     else:
         for desired in resolution.objects:
             _plan_object(desired, observed, planned)
@@ -104,7 +108,7 @@ def _failed_by_deadline(job: TrainJob) -> bool:
 def _leftover_workload(observed: Observed) -> list[JsonObject]:
     job = observed.job
     jobset = observed.facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
-    if jobset is None or not _is_owned(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
+    if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
         return []
     return [jobset]
 
@@ -140,14 +144,15 @@ def _missing_runtime(job: TrainJob) -> Problem:
 def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
     api_version, kind, name = desired.identity
     job = observed.job
-    if not observed.facts.knows(api_version, kind):
-        planned.problem = Problem(
-            "PluginFailed",
-            f"a plugin builds {kind} {name!r} ({api_version}) without declaring that kind in its watch_extension",
-        )
+    resource = observed.facts.resource(api_version, kind)
+    if resource is None or not resource.namespaced:
+        fault = "without declaring that kind in its watch_extension"
+        if resource is not None:
+            fault = "which belongs to no namespace, so that no TrainJob can own it"
+        planned.problem = Problem("PluginFailed", f"a plugin builds {kind} {name!r} ({api_version}), {fault}")
         return
     existing = observed.facts.get(api_version, kind, job.metadata.namespace, name)
-    if existing is not None and not _is_owned(existing, job):
+    if existing is not None and not is_controlled_by(existing, job):
         if _is_left_over(existing, job):
             planned.waiting = True
         else:
@@ -166,14 +171,6 @@ def _should_apply(desired: Desired, existing: JsonObject, job: TrainJob) -> bool
     if desired.when is ApplyWhen.SUSPENDED and not suspended:
         return False
     return needs_apply(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
-
-
-def _is_owned(obj: JsonObject, job: TrainJob) -> bool:
-    """Whether the TrainJob is the controller of an object: by UID, since a name may have been used before (S-4,
-    E-5).
-    """
-    references = obj["metadata"].get("ownerReferences") or []
-    return any(reference.get("controller") and reference["uid"] == job.metadata.uid for reference in references)
 
 
 def _is_left_over(obj: JsonObject, job: TrainJob) -> bool:

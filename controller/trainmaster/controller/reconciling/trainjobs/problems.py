@@ -14,7 +14,7 @@ It is removed, not set to False, because the Kubeflow SDK takes a job without co
 EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
 
-_EVENT_TEXT_LIMIT: Final = 950
+_EVENT_TEXT_LIMIT: Final = 950  # bytes; the whole note may have 1024
 _CONDITION_MESSAGE_LIMIT: Final = 32_768  # metav1.Condition
 
 
@@ -37,6 +37,7 @@ class Problem:
 
     def note(self) -> str:
         """The note of the event that tells the owner."""
-        text = self.message[:_EVENT_TEXT_LIMIT]
-        ending = " ..." if len(self.message) > _EVENT_TEXT_LIMIT else ""
+        encoded = self.message.encode("utf-8", "replace")
+        text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
+        ending = " ..." if len(encoded) > _EVENT_TEXT_LIMIT else ""
         return f"TrainJob resources reconciliation failed: {text}{ending}"

@@ -10,6 +10,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -22,7 +23,7 @@ from trainmaster.controller.kube.resources import TRAINJOBS, Resource
 from trainmaster.controller.kube.storing import Store
 from trainmaster.controller.reconciling.conditions import set_condition
 from trainmaster.controller.reconciling.gate import WriteGate
-from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, Retry
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
 from trainmaster.controller.reconciling.trainjobs.observing import KindKey, Observed, StoreFacts, observe
 from trainmaster.controller.reconciling.trainjobs.planning import Plan, plan, unsupported_runtime
@@ -43,6 +44,20 @@ WAITING_INTERVAL = 5.0
 """Seconds between looks at an object that garbage collection should remove; its deletion is an event as well."""
 
 SHORTEST_REQUEUE = 1.0
+
+RETELL_INTERVAL = 30.0
+"""Seconds before a problem is told again in other words. Messages of servers hold ports, times and request ids that
+differ on every try; and each write of a status wakes the TrainJob up, past its backoff.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A problem that the owner of a TrainJob was told of."""
+
+    uid: str
+    problem: Problem
+    at: float
 
 
 class TrainJobReconciler:
@@ -71,13 +86,13 @@ class TrainJobReconciler:
         self._trainjobs = trainjobs
         self._resources = {key: resource for key, (resource, _) in stores.items()}
         self._stores = {key: store for key, (_, store) in stores.items()}
-        self._facts = StoreFacts(self._stores)
+        self._facts = StoreFacts(stores)
         self._framework = framework
         self._recorder = recorder
         self._clock = clock
         self._gate = WriteGate()
-        self._reported: dict[str, tuple[str, Problem]] = {}
-        """By key: UID and problem of the last event, so that an unchanged problem is told once."""
+        self._reported: dict[str, _Told] = {}
+        """By key: what was told last, so that an unchanged problem is told once."""
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
@@ -87,13 +102,13 @@ class TrainJobReconciler:
             self._forget(key)
             return DONE
         if not self._gate.is_open(key):
-            return RequeueAfter(GATE_PATIENCE)
+            return NotYet(GATE_PATIENCE)
+        if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+            return DONE
         try:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, error)
-        if job.spec.managed_by != MANAGED_BY_TRAINER:
-            return DONE
         return await self._reconcile(key, observe(job, raw, self._facts))
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
@@ -111,14 +126,16 @@ class TrainJobReconciler:
             failure = error
             problem = Problem("ApplyFailed", str(error))
         report, report_problem = self._ask_for_status(observed)
-        problem = problem or report_problem
+        problem = self._reworded(key, observed.raw, problem or report_problem)
         await self._write_status(key, observed, report, problem, exceeded=exceeded, now=now)
         self._tell(key, observed.raw, problem)
+        if exceeded:
+            left = None
         if failure is not None:
-            return Retry(str(failure))
+            return Retry(str(failure), at_latest=left)
         if problem is not None and problem.retry:
-            return Retry(problem.message)
-        return _next_look(planned, None if exceeded else left)
+            return Retry(problem.message, at_latest=left)
+        return _next_look(planned, left)
 
     async def _act(self, key: str, planned: Plan) -> None:
         for obj in planned.deletes:
@@ -184,27 +201,38 @@ class TrainJobReconciler:
             )
         except NotFound:
             return
-        log.info("status changed", conditions=[c["type"] for c in new.get("conditions") or [] if c["status"] == "True"])
+        holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
+        log.info("status changed", conditions=holding)
         self._gate.record(key, "TrainJob", patched["metadata"]["resourceVersion"], self._trainjobs)
 
     async def _report_unreadable(self, key: str, raw: JsonObject, error: ApiTypeError) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted but nobody can read."""
         problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
         old = raw.get("status") or {}
-        conditions = copy_tree(old.get("conditions") or [])
+        stored = old.get("conditions")
+        conditions = copy_tree(stored) if isinstance(stored, list) else []
         set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
         await self._patch_status(key, raw, old, {**old, "conditions": conditions})
         self._tell(key, raw, problem)
         return DONE
 
+    def _reworded(self, key: str, raw: JsonObject, problem: Problem | None) -> Problem | None:
+        """Return the problem, in its earlier words if those were told a short while ago."""
+        told = self._reported.get(key)
+        if problem is None or told is None or told.uid != raw["metadata"]["uid"]:
+            return problem
+        recent = self._clock.monotonic() - told.at < RETELL_INTERVAL
+        return told.problem if recent and told.problem.reason == problem.reason else problem
+
     def _tell(self, key: str, raw: JsonObject, problem: Problem | None) -> None:
         if problem is None:
             self._reported.pop(key, None)
             return
-        told = (raw["metadata"]["uid"], problem)
-        if self._reported.get(key) == told:
+        uid = raw["metadata"]["uid"]
+        told = self._reported.get(key)
+        if told is not None and (told.uid, told.problem) == (uid, problem):
             return
-        self._reported[key] = told
+        self._reported[key] = _Told(uid, problem, self._clock.monotonic())
         log.warning("the TrainJob is blocked", reason=problem.reason, message=problem.message)
         self._recorder.event(raw, type="Warning", reason=EVENT_REASON, action=EVENT_ACTION, note=problem.note())
 

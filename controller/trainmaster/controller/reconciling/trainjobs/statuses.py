@@ -55,7 +55,7 @@ def next_status(
     if problem is not None and not _finished(conditions):
         set_condition(conditions, problem.condition(), now=now)
         # Last, because the State column shows the last condition.
-        conditions.sort(key=lambda condition: bool(condition["type"] == BLOCKED))
+        conditions.sort(key=lambda condition: bool(condition.get("type") == BLOCKED))
     else:
         remove_condition(conditions, BLOCKED)
     _put(following, "conditions", conditions)

@@ -8,7 +8,7 @@ from trainmaster.devcluster import errors
 from trainmaster.devcluster.errors import FieldError
 from trainmaster.devcluster.kinds.names import dns_label, dns_label_1035, path_segment
 from trainmaster.devcluster.kinds.strategies.base import Strategy, immutable, restore, unsupported
-from trainmaster.devcluster.resources import NAMESPACES, GroupResource
+from trainmaster.devcluster.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -213,16 +213,3 @@ class RoleStrategy(Strategy):
             if reference == old.get("roleRef")
             else [FieldError("roleRef", "Invalid", reference, "cannot change roleRef")]
         )
-
-
-class UnavailableStrategy(Strategy):
-    """Kinds whose objects would have no effect: it is better to refuse them than to pretend."""
-
-    has_generation = True
-
-    def __init__(self, resource: GroupResource) -> None:
-        self._resource = resource
-
-    def check_create(self, obj: JsonObject) -> None:  # noqa: ARG002 - refused whatever it says
-        """Refuse the creation."""
-        raise errors.not_implemented(f"{self._resource}: admission webhooks are not called yet")

@@ -1,0 +1,291 @@
+"""Creating: what a server makes of a new object."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from support.conformance import Client, Collection
+from support.samples import configmap, owner_reference, secret, service, widget
+
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+
+
+async def test_a_creation_answers_201_with_the_object(configmaps: Collection) -> None:
+    answer = await configmaps.create(configmap("a", {"key": "value"}))
+    obj = answer.ok(201)
+    assert answer.headers["Content-Type"].startswith("application/json")
+    assert (obj["apiVersion"], obj["kind"], obj["data"]) == ("v1", "ConfigMap", {"key": "value"})
+    assert await configmaps.read("a") == obj
+
+
+async def test_the_server_stamps_the_metadata(configmaps: Collection, namespace: str) -> None:
+    metadata = (await configmaps.made(configmap("a")))["metadata"]
+    assert metadata["namespace"] == namespace
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", metadata["uid"])
+    assert metadata["resourceVersion"].isdigit()
+
+
+async def test_the_creation_time_has_whole_seconds_in_utc(configmaps: Collection) -> None:
+    text = (await configmaps.made(configmap("a")))["metadata"]["creationTimestamp"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", text)
+    # Tolerance: the clocks of a real cluster and of this machine may differ.
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(text)) < timedelta(minutes=10)
+
+
+async def test_what_belongs_to_the_server_is_ignored(configmaps: Collection) -> None:
+    obj = await configmaps.made(
+        configmap(
+            "a",
+            uid="11111111-1111-1111-1111-111111111111",
+            creationTimestamp="2001-01-01T00:00:00Z",
+            deletionTimestamp="2001-01-01T00:00:00Z",
+            deletionGracePeriodSeconds=5,
+        )
+    )
+    metadata = obj["metadata"]
+    assert metadata["uid"] != "11111111-1111-1111-1111-111111111111"
+    assert not metadata["creationTimestamp"].startswith("2001")
+    assert "deletionTimestamp" not in metadata
+    assert "deletionGracePeriodSeconds" not in metadata
+
+
+async def test_a_resource_version_is_refused_on_creation(configmaps: Collection) -> None:
+    """Who sends one believes that the object exists; the server has no reason for this refusal, just a text."""
+    status = (await configmaps.create(configmap("a", resourceVersion="5"))).refused(500)
+    assert status["message"] == "resourceVersion should not be set on objects to be created"
+
+
+async def test_a_missing_namespace_is_not_found(client: Client) -> None:
+    answer = await client.collection("v1", "configmaps", "no-such-namespace").create(configmap("a"))
+    status = answer.refused(404, "NotFound")
+    assert status["message"] == 'namespaces "no-such-namespace" not found'
+    assert status["details"]["kind"] == "namespaces"
+
+
+async def test_another_namespace_in_the_object_is_a_bad_request(configmaps: Collection) -> None:
+    status = (await configmaps.create(configmap("a", namespace="other"))).refused(400, "BadRequest")
+    text = "the namespace of the provided object does not match the namespace sent on the request"
+    assert status["message"] == text
+
+
+async def test_the_namespace_of_a_cluster_wide_object_is_dropped(client: Client) -> None:
+    priorities = client.collection("scheduling.k8s.io/v1", "priorityclasses")
+    obj = await priorities.made({"metadata": {"generateName": "conformance-", "namespace": "x"}, "value": 1})
+    try:
+        assert "namespace" not in obj["metadata"]
+    finally:
+        await priorities.delete(obj["metadata"]["name"])
+
+
+async def test_a_built_in_object_need_not_say_what_it_is(configmaps: Collection) -> None:
+    """The path says it."""
+    obj = await configmaps.made({"metadata": {"name": "a"}})
+    assert (obj["apiVersion"], obj["kind"]) == ("v1", "ConfigMap")
+
+
+async def test_null_is_absent_in_a_built_in_object(configmaps: Collection) -> None:
+    obj = await configmaps.made({**configmap("a"), "data": None, "binaryData": None})
+    assert "data" not in obj
+    assert "binaryData" not in obj
+
+
+async def test_an_object_without_a_name_is_invalid(configmaps: Collection) -> None:
+    status = (await configmaps.create({"metadata": {}})).refused(422, "Invalid")
+    assert 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required' == status["message"]
+
+
+async def test_a_generated_name_has_a_suffix_of_five(configmaps: Collection) -> None:
+    obj = await configmaps.made({"metadata": {"generateName": "made-"}})
+    assert re.fullmatch("made-[bcdfghjklmnpqrstvwxz2456789]{5}", obj["metadata"]["name"])
+    assert obj["metadata"]["generateName"] == "made-"
+
+
+async def test_a_long_prefix_of_a_generated_name_is_cut(configmaps: Collection) -> None:
+    obj = await configmaps.made({"metadata": {"generateName": "a" * 70}})
+    assert obj["metadata"]["name"][:-5] == "a" * 58
+
+
+async def test_a_given_name_wins_over_a_generated_one(configmaps: Collection) -> None:
+    obj = await configmaps.made({"metadata": {"name": "given", "generateName": "made-"}})
+    assert obj["metadata"]["name"] == "given"
+
+
+async def test_generated_names_differ(configmaps: Collection) -> None:
+    names = {(await configmaps.made({"metadata": {"generateName": "n-"}}))["metadata"]["name"] for _ in range(5)}
+    assert len(names) == 5
+
+
+@pytest.mark.parametrize("name", ["Upper", "under_score", "-start", "end-", "a..b", "a b", "é", "x" * 254])
+async def test_a_name_must_be_a_subdomain(configmaps: Collection, name: str) -> None:
+    answer = await configmaps.create(configmap(name))
+    assert set(answer.causes()) == {("metadata.name", "FieldValueInvalid")}
+    expected = SUBDOMAIN if len(name) < 254 else "must be no more than 253 "
+    assert expected in answer.json["message"]
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a.b-c.d", "x" * 253])
+async def test_a_subdomain_is_a_fine_name(configmaps: Collection, name: str) -> None:
+    assert (await configmaps.made(configmap(name)))["metadata"]["name"] == name
+
+
+@pytest.mark.parametrize("name", ["a.b", "x" * 64, "Upper"])
+async def test_the_name_of_a_namespace_must_be_a_label(namespaces: Collection, name: str) -> None:
+    assert ("metadata.name", "FieldValueInvalid") in (await namespaces.create({"metadata": {"name": name}})).causes()
+
+
+@pytest.mark.parametrize("name", ["a.b", "Upper"])
+async def test_the_name_of_a_service_must_be_a_label(services: Collection, name: str) -> None:
+    assert ("metadata.name", "FieldValueInvalid") in (await services.create(service(name))).causes()
+
+
+async def test_the_name_of_a_custom_resource_must_be_a_subdomain(widgets: Collection) -> None:
+    status = (await widgets.create(widget("Demo"))).refused(422, "Invalid")
+    assert f'metadata.name: Invalid value: "Demo": {SUBDOMAIN}' in status["message"]
+
+
+async def test_the_name_of_a_role_may_have_colons_and_capitals(client: Client, namespace: str) -> None:
+    roles = client.collection("rbac.authorization.k8s.io/v1", "roles", namespace)
+    obj = await roles.made({"metadata": {"name": "system:Reader_1"}, "rules": []})
+    assert obj["metadata"]["name"] == "system:Reader_1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "bad"),
+    [({"a b": "x"}, "a b"), ({"a/b/c": "x"}, "a/b/c"), ({"/a": "x"}, "/a"), ({"a": "b c"}, "b c"), ({"a": "-"}, "-")],
+)
+async def test_labels_have_a_syntax(configmaps: Collection, labels: dict[str, str], bad: str) -> None:
+    answer = await configmaps.create(configmap("a", labels=labels))
+    assert set(answer.causes()) == {("metadata.labels", "FieldValueInvalid")}
+    assert f'"{bad}"' in answer.json["message"]
+
+
+async def test_a_label_value_has_at_most_63_characters(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", labels={"key": "v" * 63}))
+    answer = await configmaps.create(configmap("b", labels={"key": "v" * 64}))
+    assert answer.causes() == [("metadata.labels", "FieldValueInvalid")]
+
+
+async def test_annotation_keys_have_a_syntax_and_values_do_not(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", annotations={"Example.com/Key": "any thing\n at all é"}))
+    answer = await configmaps.create(configmap("b", annotations={"a b": "x"}))
+    assert set(answer.causes()) == {("metadata.annotations", "FieldValueInvalid")}
+
+
+async def test_annotations_have_at_most_256_kibibytes(configmaps: Collection) -> None:
+    answer = await configmaps.create(configmap("a", annotations={"a": "x" * 256 * 1024}))
+    assert answer.causes() == [("metadata.annotations", "FieldValueTooLong")]
+
+
+async def test_a_finalizer_of_a_built_in_object_must_be_qualified(configmaps: Collection) -> None:
+    status = (await configmaps.create(configmap("a", finalizers=["mine"]))).refused(422, "Invalid")
+    assert "name is neither a standard finalizer name nor is it fully qualified" in status["message"]
+
+
+async def test_a_finalizer_has_the_syntax_of_a_label_key(widgets: Collection) -> None:
+    obj = widget("a")
+    obj["metadata"]["finalizers"] = ["not valid"]
+    assert "metadata.finalizers" in (await widgets.create(obj)).json["message"]
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
+async def test_an_owner_reference_must_be_complete(configmaps: Collection, field: str) -> None:
+    owner = owner_reference(await configmaps.made(configmap("owner")))
+    answer = await configmaps.create(configmap("a", ownerReferences=[{**owner, field: ""}]))
+    assert answer.causes() == [(f"metadata.ownerReferences.{field}", "FieldValueInvalid")]
+    assert "must not be empty" in answer.json["message"]
+
+
+async def test_an_object_has_at_most_one_controller(configmaps: Collection) -> None:
+    owners = [
+        owner_reference(await configmaps.made(configmap(name)), controller=True, blockOwnerDeletion=False)
+        for name in ("one", "two")
+    ]
+    answer = await configmaps.create(configmap("a", ownerReferences=owners))
+    assert answer.causes() == [("metadata.ownerReferences", "FieldValueInvalid")]
+    text = "Only one reference can have Controller set to true."
+    assert f'{text} Found "true" in references for ConfigMap/one and ConfigMap/two' in answer.json["message"]
+
+
+@pytest.mark.parametrize("key", ["a/b", "", ".", "..", "a b"])
+async def test_the_keys_of_a_config_map_have_a_syntax(configmaps: Collection, key: str) -> None:
+    assert (f"data[{key}]", "FieldValueInvalid") in (await configmaps.create(configmap("a", {key: "x"}))).causes()
+
+
+async def test_a_key_is_text_or_binary_not_both(configmaps: Collection) -> None:
+    answer = await configmaps.create({**configmap("a", {"k": "x"}), "binaryData": {"k": "eA=="}})
+    assert answer.status == 422
+    assert "duplicate of key present in" in answer.json["message"]
+
+
+async def test_a_config_map_holds_at_most_a_mebibyte(configmaps: Collection) -> None:
+    answer = await configmaps.create(configmap("a", {"k": "x" * (1024 * 1024 + 1)}))
+    assert [reason for _, reason in answer.causes()] == ["FieldValueTooLong"]
+    assert "Too long" in answer.json["message"]
+
+
+async def test_plain_strings_of_a_secret_are_encoded_and_win(secrets: Collection) -> None:
+    obj = await secrets.made(secret("a", data={"a": "MQ==", "b": "MQ=="}, stringData={"b": "2", "c": "3"}))
+    assert obj["data"] == {"a": "MQ==", "b": "Mg==", "c": "Mw=="}
+    assert "stringData" not in obj
+    assert obj["type"] == "Opaque"
+
+
+async def test_empty_collections_of_metadata_are_dropped(widgets: Collection) -> None:
+    obj = widget("a")
+    obj["metadata"].update(labels={}, annotations={}, finalizers=[], ownerReferences=[])
+    metadata = (await widgets.made(obj))["metadata"]
+    assert not {"labels", "annotations", "finalizers", "ownerReferences"} & metadata.keys()
+
+
+async def test_a_custom_resource_starts_with_generation_one(widgets: Collection) -> None:
+    obj = widget("a")
+    obj["metadata"]["generation"] = 7
+    assert (await widgets.made(obj))["metadata"]["generation"] == 1
+
+
+async def test_the_status_of_a_new_custom_resource_is_dropped(widgets: Collection) -> None:
+    assert "status" not in await widgets.made({**widget("a"), "status": {"phase": "Done"}})
+
+
+async def test_a_config_map_has_no_generation(configmaps: Collection) -> None:
+    assert "generation" not in (await configmaps.made(configmap("a")))["metadata"]
+
+
+async def test_a_priority_class_has_a_generation(client: Client) -> None:
+    priorities = client.collection("scheduling.k8s.io/v1", "priorityclasses")
+    obj = await priorities.made({"metadata": {"generateName": "conformance-"}, "value": 7})
+    try:
+        assert obj["metadata"]["generation"] == 1
+        assert obj["preemptionPolicy"] == "PreemptLowerPriority"
+    finally:
+        await priorities.delete(obj["metadata"]["name"])
+
+
+async def test_yaml_is_read_like_json(configmaps: Collection) -> None:
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  key: |\n    two\n    lines\n"
+    assert (await configmaps.create(body, content_type="application/yaml")).ok(201)["data"] == {"key": "two\nlines\n"}
+
+
+async def test_a_service_gets_an_address_and_defaults(services: Collection) -> None:
+    spec = (await services.made(service("a")))["spec"]
+    assert (spec["type"], spec["sessionAffinity"], spec["internalTrafficPolicy"]) == ("ClusterIP", "None", "Cluster")
+    assert spec["clusterIPs"][0] == spec["clusterIP"]
+    assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+
+
+async def test_a_headless_service_has_no_address(services: Collection) -> None:
+    spec = (await services.made(service("a", clusterIP="None")))["spec"]
+    assert (spec["clusterIP"], spec["clusterIPs"]) == ("None", ["None"])
+
+
+async def test_a_claim_starts_as_pending(client: Client, namespace: str) -> None:
+    claims = client.collection("v1", "persistentvolumeclaims", namespace)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
+    obj = await claims.made({"metadata": {"name": "a"}, "spec": spec})
+    assert (obj["spec"]["volumeMode"], obj["status"]) == ("Filesystem", {"phase": "Pending"})

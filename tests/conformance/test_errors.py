@@ -1,0 +1,142 @@
+"""Refusals: the codes, reasons and details of Status objects, which clients act on."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.conformance import Client, Collection
+from support.samples import GROUP, configmap, secret, widget
+
+
+async def test_a_missing_object_is_named_by_its_resource(configmaps: Collection) -> None:
+    status = (await configmaps.get("none")).refused(404, "NotFound")
+    assert status["message"] == 'configmaps "none" not found'
+    assert status["details"] == {"name": "none", "kind": "configmaps"}
+    assert status["metadata"] == {}
+
+
+async def test_a_missing_object_of_a_group_is_named_with_its_group(leases: Collection) -> None:
+    status = (await leases.get("none")).refused(404, "NotFound")
+    assert status["message"] == 'leases.coordination.k8s.io "none" not found'
+    assert status["details"] == {"name": "none", "group": "coordination.k8s.io", "kind": "leases"}
+
+
+async def test_a_missing_custom_resource_is_named_with_its_group(widgets: Collection) -> None:
+    status = (await widgets.get("none")).refused(404, "NotFound")
+    assert status["message"] == f'widgets.{GROUP} "none" not found'
+    assert status["details"] == {"name": "none", "group": GROUP, "kind": "widgets"}
+
+
+async def test_a_name_that_is_taken_is_already_exists(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    status = (await configmaps.create(configmap("a"))).refused(409, "AlreadyExists")
+    assert status["message"] == 'configmaps "a" already exists'
+    assert status["details"] == {"name": "a", "kind": "configmaps"}
+
+
+async def test_an_invalid_object_is_named_by_its_kind(configmaps: Collection) -> None:
+    """Unlike the others this Status names the kind, not the resource."""
+    status = (await configmaps.create(configmap("a", {"bad key": "x"}))).refused(422, "Invalid")
+    assert status["message"].startswith('ConfigMap "a" is invalid: data[bad key]: Invalid value: "bad key": ')
+    assert (status["details"]["name"], status["details"]["kind"]) == ("a", "ConfigMap")
+    [cause] = status["details"]["causes"]
+    assert (cause["field"], cause["reason"]) == ("data[bad key]", "FieldValueInvalid")
+
+
+async def test_an_invalid_custom_resource_is_named_by_kind_and_group(widgets: Collection) -> None:
+    status = (await widgets.create(widget("a", size=101))).refused(422, "Invalid")
+    assert status["message"].startswith(f'Widget.{GROUP} "a" is invalid: spec.size: Invalid value: 101: ')
+    assert (status["details"]["group"], status["details"]["kind"]) == (GROUP, "Widget")
+
+
+async def test_several_problems_are_listed_in_brackets(widgets: Collection) -> None:
+    status = (await widgets.create(widget("a", size=101, step=3))).refused(422, "Invalid")
+    head, _, rest = status["message"].partition(" is invalid: ")
+    assert head == f'Widget.{GROUP} "a"'
+    assert rest.startswith("[")
+    assert rest.endswith("]")
+    assert {cause["field"] for cause in status["details"]["causes"]} >= {"spec.size", "spec.step"}
+
+
+async def test_an_unknown_path_is_plain_text(client: Client) -> None:
+    answer = await client.send("GET", "/no/such/path")
+    assert (answer.status, answer.body.strip()) == (404, b"404 page not found")
+
+
+async def test_an_unknown_group_is_plain_text(client: Client) -> None:
+    answer = await client.send("GET", "/apis/no.such.group/v1/things")
+    assert (answer.status, answer.body.strip()) == (404, b"404 page not found")
+
+
+async def test_an_unknown_resource_of_a_known_group_is_a_status(client: Client) -> None:
+    status = (await client.send("GET", "/api/v1/nothings")).refused(404, "NotFound")
+    assert status["message"] == "the server could not find the requested resource"
+
+
+async def test_an_unknown_subresource_is_not_found(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    assert (await configmaps.get("a", subresource="status")).status == 404
+
+
+@pytest.mark.parametrize(("method", "name"), [("POST", "a"), ("PUT", ""), ("PATCH", "")])
+async def test_a_verb_that_a_path_lacks_is_not_allowed(configmaps: Collection, method: str, name: str) -> None:
+    path = f"{configmaps.path}/{name}" if name else configmaps.path
+    (await configmaps.client.send(method, path, configmap("a"))).refused(405, "MethodNotAllowed")
+
+
+async def test_creating_outside_of_a_namespace_is_not_allowed(client: Client) -> None:
+    answer = await client.send("POST", "/api/v1/configmaps", configmap("a", namespace="default"))
+    answer.refused(405, "MethodNotAllowed")
+
+
+async def test_a_body_that_is_not_json_is_a_bad_request(configmaps: Collection) -> None:
+    (await configmaps.create(b"{not json")).refused(400, "BadRequest")
+
+
+async def test_an_empty_body_is_a_bad_request(configmaps: Collection) -> None:
+    (await configmaps.create(b"")).refused(400, "BadRequest")
+
+
+async def test_a_value_of_the_wrong_type_is_a_bad_request(configmaps: Collection) -> None:
+    status = (await configmaps.create(configmap("a", {"key": 5}))).refused(400, "BadRequest")
+    assert 'ConfigMap in version "v1" cannot be handled as a ConfigMap' in status["message"]
+
+
+async def test_data_that_is_not_base64_is_a_bad_request(secrets: Collection) -> None:
+    (await secrets.create(secret("a", data={"key": "%%%"}))).refused(400, "BadRequest")
+
+
+async def test_an_object_of_another_kind_is_a_bad_request(configmaps: Collection) -> None:
+    (await configmaps.create(secret("a"))).refused(400, "BadRequest")
+
+
+async def test_an_object_of_another_version_is_a_bad_request(configmaps: Collection) -> None:
+    status = (await configmaps.create({**configmap("a"), "apiVersion": "v2"})).refused(400, "BadRequest")
+    assert "v2" in status["message"]
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind"])
+async def test_a_custom_resource_must_say_what_it_is(widgets: Collection, field: str) -> None:
+    obj = {name: value for name, value in widget("a").items() if name != field}
+    (await widgets.create(obj)).refused(400, "BadRequest")
+
+
+async def test_a_body_of_an_unknown_media_type_is_refused(configmaps: Collection) -> None:
+    answer = await configmaps.create(b"a", content_type="text/plain")
+    assert "application/json" in answer.refused(415, "UnsupportedMediaType")["message"]
+
+
+async def test_a_patch_of_an_unknown_media_type_is_refused(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    status = (await configmaps.patch("a", {}, type="application/json")).refused(415, "UnsupportedMediaType")
+    assert "application/merge-patch+json" in status["message"]
+
+
+async def test_a_body_of_more_than_three_mebibytes_is_too_large(configmaps: Collection) -> None:
+    body = b'{"metadata":{"name":"a"},"data":{"k":"%s"}}' % (b"x" * (3 * 1024 * 1024 + 1))
+    (await configmaps.create(body)).refused(413, "RequestEntityTooLarge")
+
+
+async def test_an_unknown_token_is_unauthorized(configmaps: Collection) -> None:
+    answer = await configmaps.client.send("GET", configmaps.path, headers={"Authorization": "Bearer wrong"})
+    assert answer.refused(401, "Unauthorized")["message"] == "Unauthorized"

@@ -1,0 +1,324 @@
+"""The reconciler of TrainJobs against stores that a test fills and a client that notes what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from support.objects import replicated_job, runtime_object, trainjob_object
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.errors import ApiError, ServerError
+from trainmaster.controller.kube.events import EventRecorder
+from trainmaster.controller.kube.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    CONFIGMAPS,
+    JOBSETS,
+    NAMESPACES,
+    TRAINING_RUNTIMES,
+    Resource,
+)
+from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, RequeueAfter, Retry
+from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
+
+KEY = "team/demo"
+
+
+class World:
+    """Caches, a client that answers at once, and the reconciler between them."""
+
+    def __init__(self, *plugins: Any) -> None:
+        self.clock = VirtualClock()
+        self.trainjobs = Store()
+        kinds = (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
+        self.stores = {(kind.api_version, kind.kind): (kind, Store()) for kind in kinds}
+        self.applied: list[JsonObject] = []
+        self.patches: list[JsonObject] = []
+        self.events: list[str] = []
+        self.refusal: ApiError | None = None
+        self.lagging = False
+        self._version = 100
+        self.reconciler = TrainJobReconciler(
+            client=cast("KubeClient", self),
+            trainjobs=self.trainjobs,
+            stores=self.stores,
+            framework=Framework([*load_plugins(), *plugins]),
+            recorder=cast("EventRecorder", self),
+            clock=self.clock,
+        )
+
+    def put(self, *objects: JsonObject) -> None:
+        for obj in objects:
+            kind = (obj["apiVersion"], obj["kind"])
+            (self.trainjobs if obj["kind"] == "TrainJob" else self.stores[kind][1]).put(obj)
+
+    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
+        if self.refusal is not None:
+            raise self.refusal
+        self.applied.append(obj)
+        return self._versioned(obj)
+
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, patch: JsonObject, **arguments: Any
+    ) -> JsonObject:
+        self.patches.append(patch)
+        raw = self.trainjobs.get(f"{namespace}/{name}")
+        assert raw is not None
+        changed = self._versioned({**raw, "status": patch["status"] or {}})
+        if not self.lagging:
+            self.trainjobs.put(changed)
+            self.trainjobs.advance(changed["metadata"]["resourceVersion"])
+        return changed
+
+    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
+        self.events.append(note)
+
+    async def reconcile(self) -> Outcome:
+        return await self.reconciler.reconcile(KEY)
+
+    @property
+    def conditions(self) -> dict[str, JsonObject]:
+        raw = self.trainjobs.get(KEY)
+        assert raw is not None
+        return {condition.get("type", ""): condition for condition in (raw.get("status") or {}).get("conditions") or []}
+
+    def _versioned(self, obj: JsonObject) -> JsonObject:
+        self._version += 1
+        copied: JsonObject = copy_tree(obj)
+        copied["metadata"]["resourceVersion"] = str(self._version)
+        return copied
+
+
+def refused(message: str) -> ApiError:
+    return ServerError(status=500, reason="InternalError", message=message)
+
+
+async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
+    """Each write of the status is an event that wakes the job up at once, past every backoff: a hot loop."""
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    for port in range(41000, 41050):
+        world.refusal = refused(f"failed calling webhook: read tcp 10.0.0.1:{port}->10.0.0.2:443: connection reset")
+        assert isinstance(await world.reconcile(), Retry)
+    assert len(world.patches) == len(world.events) == 1
+    world.clock.step(60)
+    await world.reconcile()
+    assert len(world.patches) == len(world.events) == 2
+    assert ":41049->" in world.conditions["Blocked"]["message"]
+
+
+async def test_another_reason_is_told_at_once() -> None:
+    world = World()
+    world.put(trainjob_object())
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
+    world.put(runtime_object())
+    world.refusal = refused("no")
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
+
+
+async def test_waiting_for_own_writes_is_no_success() -> None:
+    """C-4: the caches have not seen the write yet; that says nothing about the tries before."""
+    world = World()
+    world.put(trainjob_object())
+    world.lagging = True
+    await world.reconcile()
+    assert isinstance(await world.reconcile(), NotYet)
+
+
+async def test_e5_the_jobset_of_an_earlier_trainjob_of_the_name_says_nothing() -> None:
+    """Created again before garbage collection came: the new job is not complete because the old one was."""
+    world = World()
+    condition = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "demo",
+        "uid": "uid-0",
+        "controller": True,
+    }
+    jobset = {
+        "apiVersion": JOBSETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": "demo", "namespace": "team", "uid": "old", "ownerReferences": [owner]},
+        "status": {"conditions": [condition], "replicatedJobsStatus": [{"name": "node", "succeeded": 1}]},
+    }
+    world.put(trainjob_object(), runtime_object(), jobset)
+    await world.reconcile()
+    assert world.patches == []
+
+
+def _with_container(**fields: Any) -> JsonObject:
+    return replicated_job(containers=[{"name": "node", "image": "i", **fields}])
+
+
+def _spec(obj: JsonObject, **fields: Any) -> JsonObject:
+    obj["spec"]["template"]["spec"] |= fields
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("runtime", "message"),
+    [
+        (runtime_object(_with_container(resources={"limits": {"cpu": "abc"}})), "cpu: 'abc' is not a quantity"),
+        (runtime_object(_with_container(resources="many")), "is not shaped like a JobSet"),
+        (runtime_object(_with_container(env=["A=1"])), "is not shaped like a JobSet"),
+        (_spec(runtime_object(), replicatedJobs={}), "replicatedJobs: must be a list"),
+        (_spec(runtime_object(), replicatedJobs=[None]), r"replicatedJobs[0]: must be an object"),
+    ],
+)
+async def test_a_malformed_runtime_is_told_and_not_frozen(runtime: JsonObject, message: str) -> None:
+    """Frozen, it would stay wrong for this job even after its author has corrected it."""
+    world = World()
+    world.put(trainjob_object(), runtime)
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeInvalid"
+    assert message in world.conditions["Blocked"]["message"]
+    assert world.applied == []
+    world.put(runtime_object())
+    await world.reconcile()
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        _spec(runtime_object(), replicatedJobs=None),
+        {**runtime_object(), "spec": None},
+        {**runtime_object(), "spec": {"template": None}},
+        {**runtime_object(), "spec": {"template": {"spec": None}}},
+        runtime_object({"name": "node", "template": None}),
+        runtime_object({"name": "node", "template": {"spec": {"template": {"spec": {"containers": None}}}}}),
+        runtime_object({"name": "node", "template": {"spec": {"parallelism": None, "template": {"spec": None}}}}),
+        runtime_object(_with_container(resources=None, env=None, ports=None), policy={"torch": {}}),
+        runtime_object(_with_container(resources={"limits": None, "claims": None}), network=None),
+        runtime_object({**_with_container(), "replicas": None}, volumeClaimPolicies=[{"templates": [{"spec": None}]}]),
+    ],
+)
+async def test_null_is_the_same_as_absent(runtime: JsonObject) -> None:
+    """As for the API server, which decides whether what is left is a JobSet."""
+    world = World()
+    resources = {"limits": {"cpu": 1}, "requests": None, "claims": [{"name": "a"}]}
+    world.put(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": 1}, "claims": resources["claims"]}}))
+    world.put(runtime)
+    await world.reconcile()
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+    assert None not in _leaves(world.applied[1])
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for value in tree:
+            yield from _leaves(value)
+    else:
+        yield tree
+
+
+async def test_a_quantity_of_the_trainjob_that_nobody_can_read_is_told() -> None:
+    """The pattern of the CRD lets this one pass."""
+    world = World()
+    world.put(trainjob_object(trainer={"resourcesPerNode": {"limits": {"memory": "1e500"}}}), runtime_object())
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+    assert "resourcesPerNode: memory: '1e500' is not a quantity" in world.conditions["Blocked"]["message"]
+
+
+async def test_a_snapshot_that_was_damaged_by_hand_is_told() -> None:
+    world = World()
+    job = trainjob_object()
+    world.put(job)
+    text = encode_runtime(runtime_object(_with_container(resources={"limits": {"cpu": "4"}}))).replace('"4"', '"four"')
+    snapshot = build_snapshot(parse_trainjob(job), text)
+    world.put(snapshot)
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeInvalid"
+    assert "cpu: 'four' is not a quantity" in world.conditions["Blocked"]["message"]
+
+
+class Builder:
+    """Builds whatever it is told to."""
+
+    name = "Builder"
+
+    def __init__(self, built: Any) -> None:
+        self._built = built
+
+    def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+        return [Desired(self._built)]
+
+
+@pytest.mark.parametrize(
+    ("built", "message"),
+    [
+        ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}, "belongs to no namespace"),
+        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "n"}}, "without declaring that kind"),
+    ],
+)
+async def test_what_a_trainjob_cannot_own_is_refused(built: JsonObject, message: str) -> None:
+    world = World(Builder(built))
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "PluginFailed"
+    assert message in world.conditions["Blocked"]["message"]
+
+
+async def test_an_unreadable_trainjob_of_another_controller_is_left_alone() -> None:
+    """Whoever manages it writes its status; two writers would fight."""
+    world = World()
+    world.put(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", suspend="yes"))
+    await world.reconcile()
+    assert not world.patches
+    assert not world.events
+    world.put(trainjob_object(suspend="yes"))
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+
+
+@pytest.mark.parametrize("status", [{"conditions": [{"message": "odd"}]}, {"conditions": None}, {"conditions": {}}])
+async def test_an_odd_status_is_no_reason_to_fail(status: JsonObject) -> None:
+    world = World()
+    world.put(trainjob_object(suspend="yes", status=status))
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+
+
+async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
+    """The backoff of what blocks it may be much longer."""
+    world = World()
+    world.refusal = refused("no")
+    world.put(trainjob_object(activeDeadlineSeconds=60), runtime_object())
+    outcome = await world.reconcile()
+    assert isinstance(outcome, Retry)
+    assert outcome.at_latest == 60
+    world.clock.step(60)
+    await world.reconcile()
+    assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
+
+
+async def test_a_deadline_beyond_the_calendar_is_no_deadline_soon() -> None:
+    """activeDeadlineSeconds is any 64-bit number."""
+    world = World()
+    world.put(trainjob_object(activeDeadlineSeconds=2**63 - 1), runtime_object())
+    outcome = await world.reconcile()
+    assert isinstance(outcome, RequeueAfter)
+    assert outcome.seconds > 1e18
+
+
+@pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])
+def test_a_note_fits_its_event(message: str) -> None:
+    """The limit of the API is 1024 bytes, not characters."""
+    note = Problem("ApplyFailed", message).note()
+    assert len(note.encode()) <= 1024
+    assert note.endswith(("short", " ..."))
