@@ -75,6 +75,11 @@ def _add_up(actions: Any) -> None:
         help="where to write the kubeconfig; default: into the state directory",
     )
     up.add_argument("--config", type=Path, metavar="FILE", help="configuration file of the manager")
+    up.add_argument(
+        "--rbac",
+        action="store_true",
+        help="enforce roles for service accounts and impersonated users; default: they may do everything",
+    )
     up.set_defaults(run=_up)
 
 
@@ -118,6 +123,7 @@ def _up(arguments: argparse.Namespace) -> int:
         token=arguments.token,
         kubeconfig=arguments.kubeconfig,
         manager_config=arguments.config,
+        rbac=arguments.rbac,
     )
     return _guarded(lambda: (detach if arguments.detach else serve)(settings))
 

@@ -22,6 +22,10 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
+from trainmaster.devcluster.access.rbac import RbacAuthorizer
+from trainmaster.devcluster.access.roles import seed_roles
+from trainmaster.devcluster.access.signing import SigningKey
+from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, seed
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.controllers.gc import GarbageCollector
@@ -46,6 +50,7 @@ from trainmaster.devcluster.store import Journal, JournalError, Store
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"
+_SIGNING_KEY = "service-accounts.key"
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +79,9 @@ class ClusterSettings:
     """Where to write the kubeconfig; None: into the state directory."""
 
     manager_config: Path | None = None
+    rbac: bool = False
+    """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
+
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
 
 
@@ -127,6 +135,7 @@ class Cluster:
         certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
         api = self._open_api()
         await seed(api)
+        await seed_roles(api)
         controllers = self._controllers(api, certificates)
         kubelet, port = await self._serve(
             api, certificates, token, candidate_ports(settings.port, before=before.port if before else None)
@@ -198,6 +207,7 @@ class Cluster:
         self, api: Api, certificates: ServerCertificates, token: str, ports: Iterable[int]
     ) -> tuple[Kubelet, int]:
         """Start the server on the first port that can be had."""
+        tokens = AccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
         reason = "no port is left"
         for port in ports:
             kubelet = Kubelet(
@@ -206,6 +216,7 @@ class Cluster:
                 state_dir=self._state.kubelet,
                 server_url=_url(port),
                 clock=api.clock,
+                tokens=tokens,
             )
             self._http = HttpServer(
                 api,
@@ -213,6 +224,8 @@ class Cluster:
                 token=token,
                 ssl_context=certificates.server_context(),
                 log_source=kubelet.logs if KUBELET in self._settings.parts else None,
+                tokens=tokens,
+                authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
             )
             try:
                 return kubelet, await self._http.start(HOST, port)

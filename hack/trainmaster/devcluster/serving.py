@@ -112,6 +112,8 @@ def _command(settings: ClusterSettings) -> list[str]:
         command += ["--kubeconfig", str(settings.kubeconfig.absolute())]
     if settings.manager_config is not None:
         command += ["--config", str(settings.manager_config.absolute())]
+    if settings.rbac:
+        command.append("--rbac")
     return command
 
 

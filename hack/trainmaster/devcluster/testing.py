@@ -13,9 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from trainmaster.devcluster.access.authorizing import Authorizer
 from trainmaster.devcluster.access.rbac import RbacAuthorizer
 from trainmaster.devcluster.access.roles import seed_roles
+from trainmaster.devcluster.access.signing import SigningKey
+from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, seed
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.certificates import ensure_certificates
@@ -36,6 +37,7 @@ class ServedApi:
     token: str
     authority: Path
     kubeconfig: Path
+    tokens: AccountTokens
 
     def session(self, **options: Any) -> aiohttp.ClientSession:
         """Open an authenticated session whose paths are relative to the server."""
@@ -46,13 +48,20 @@ class ServedApi:
 
 @asynccontextmanager
 async def serve_api(
-    directory: Path, *, log_source: LogSource | None = None, timing: ServerTiming | None = None, history: int = HISTORY
+    directory: Path,
+    *,
+    log_source: LogSource | None = None,
+    timing: ServerTiming | None = None,
+    history: int = HISTORY,
+    rbac: bool = False,
 ) -> AsyncIterator[ServedApi]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
     registry = builtin_registry()
     store = Store(history=history)
     api = Api(store, registry)
     await seed(api)
+    await seed_roles(api)
+    tokens = AccountTokens(api, SigningKey())
     certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))
     token = secrets.token_urlsafe(16)
     server = HttpServer(
@@ -61,13 +70,15 @@ async def serve_api(
         token=token,
         ssl_context=certificates.server_context(),
         log_source=log_source,
+        tokens=tokens,
+        authorizer=RbacAuthorizer(api) if rbac else None,
         timing=timing,
     )
     url = f"https://127.0.0.1:{await server.start()}"
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server=url, authority_pem=certificates.authority_pem, token=token)
     try:
-        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig)
+        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig, tokens)
     finally:
         await server.stop()
         store.close()

@@ -31,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _commands():
+    for command in (manager.command, run.command):
         command(commands)
+    _add_offered(commands)
     parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
@@ -44,10 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _commands() -> list[Command]:
-    offered = [point.load() for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)]
-    return [manager.command, run.command, *offered]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _add_offered(commands: Any) -> None:
+    """Add the commands of other distributions; one that is broken costs itself only."""
+    for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name):
+        try:
+            command: Command = point.load()
+            command(commands)
+        except Exception as error:
+            print(f"trainmaster: no command {point.name!r}: {point.value}: {error}", file=sys.stderr)

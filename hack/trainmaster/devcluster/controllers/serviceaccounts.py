@@ -8,9 +8,10 @@ from __future__ import annotations
 from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import find
 from trainmaster.devcluster.controllers.objects import is_terminating
+from trainmaster.devcluster.controllers.podaccounts import admission_of
 from trainmaster.devcluster.controllers.running import ControllerLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES, SERVICE_ACCOUNTS
+from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.store import Event, ObjectKey
 
 ROOT_CA = "kube-root-ca.crt"
@@ -18,7 +19,10 @@ DEFAULT_ACCOUNT = "default"
 
 
 class ServiceAccountController:
-    """Furnishes namespaces; `root_ca` is the PEM text by which pods verify the API server, empty without TLS."""
+    """Furnishes namespaces, and gives new pods their account from its construction on.
+
+    `root_ca` is the PEM text by which pods verify the API server, empty without TLS.
+    """
 
     def __init__(self, api: Api, *, settings: ControllerSettings, root_ca: str = "") -> None:
         self._api = api
@@ -27,6 +31,7 @@ class ServiceAccountController:
         self._loop.watch_keys(NAMESPACES)
         self._loop.watch(SERVICE_ACCOUNTS, lambda event: self._content_changed(event, DEFAULT_ACCOUNT))
         self._loop.watch(CONFIGMAPS, lambda event: self._content_changed(event, ROOT_CA))
+        api.add_admission(PODS, admission_of(api, root_ca=ROOT_CA))
 
     @property
     def loops(self) -> tuple[ControllerLoop, ...]:

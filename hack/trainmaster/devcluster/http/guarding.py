@@ -31,7 +31,7 @@ class Guard:
         self._authorizer = authorizer
 
     @web.middleware
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle a request if it may be handled."""
         path = request.path
         user = self._authenticator.authenticate(path=path, authorization=request.headers.get("Authorization", ""))

@@ -90,7 +90,7 @@ class HttpServer:
             log_source=log_source,
         )
         self._app = web.Application(
-            middlewares=[answer_errors, Guard(api, authenticator, authorizer)], client_max_size=MAX_BODY_BYTES
+            middlewares=[answer_errors, Guard(api, authenticator, authorizer).admit], client_max_size=MAX_BODY_BYTES
         )
         self._app.add_routes(
             [

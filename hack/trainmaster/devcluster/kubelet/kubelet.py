@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, WatchEvent, WriteOptions
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kubelet.devices import DeviceTable, detect_gpus
@@ -37,7 +38,7 @@ _FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class Kubelet:
-    """The node agent. `logs` reads the logs of its pods."""
+    """The node agent. `logs` reads the logs of its pods; without `tokens` no pod gets a token of its account."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Kubelet:
         server_url: str,
         clock: Callable[[], datetime],
         settings: KubeletSettings | None = None,
+        tokens: AccountTokens | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -68,6 +70,7 @@ class Kubelet:
             capacity=capacity,
             server_url=server_url,
             clock=clock,
+            tokens=tokens,
         )
         self._runners: dict[str, PodRunner] = {}
         self._jobs: dict[str, str] = {}

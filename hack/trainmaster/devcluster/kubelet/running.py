@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, DeleteOptions, WriteOptions
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kubelet.containers import LOST_REASON, Termination
@@ -58,6 +59,7 @@ class NodeContext:
     capacity: dict[str, str]
     server_url: str
     clock: Callable[[], datetime]
+    tokens: AccountTokens | None
 
     def lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         """Find an object, or None."""
@@ -86,6 +88,7 @@ class PodRunner:
         self._facts = PodFacts(pod=pod, pod_ip=pod_address(self.uid), capacity=context.capacity)
         self._files = context.state.pod(self.uid)
         self._rewriter: Rewriter | None = None
+        self._mounter: VolumeMounter | None = None
         self._volumes: dict[str, Path] = {}
         self._news = asyncio.Event()
         self._gone = False
@@ -137,7 +140,7 @@ class PodRunner:
                 await self._publish()
             if finished:
                 break
-            await self._sleep(step.wake_at)
+            await self._sleep(self._refresh(step.wake_at))
         if self._life.deleting and not self._gone:
             await self._remove()
 
@@ -195,14 +198,16 @@ class PodRunner:
             context = self._context
             ports = context.ports.ports(job_key(self._pod), job_ports(self._pod))
             rewriter = Rewriter(names=pod_names(self._pod), ports=ports)
-            self._volumes = VolumeMounter(
+            self._mounter = VolumeMounter(
                 self._facts,
                 directory=self._files.volumes,
                 claims=context.state.claims,
                 lookup=context.lookup,
                 allow_host_path=context.settings.allow_host_path,
                 rewrite=rewriter.names_in,
-            ).mount_all()
+                tokens=context.tokens,
+            )
+            self._volumes = self._mounter.mount_all()
             self._rewriter = rewriter
         return self._rewriter
 
@@ -219,6 +224,16 @@ class PodRunner:
                     await self._news.wait()
                     self._news.clear()
         self._news.set()  # what arrived meanwhile has not been acted on
+
+    def _refresh(self, wake_at: datetime | None) -> datetime | None:
+        """Renew the tokens that are due, and give the time of the next thing to do."""
+        if self._rewriter is None or self._mounter is None or self._mounter.refresh_at is None:
+            return wake_at
+        now = self._context.clock()
+        if now >= self._mounter.refresh_at:
+            self._mounter.refresh(now=now)
+        due = self._mounter.refresh_at
+        return min(filter(None, (due, wake_at)), default=None)
 
     async def _sleep(self, wake_at: datetime | None) -> None:
         timeout = None if wake_at is None else max(0.0, (wake_at - self._context.clock()).total_seconds())

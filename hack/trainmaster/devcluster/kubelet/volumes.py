@@ -8,19 +8,25 @@ Guarantees:
 - Neither an item's path nor a subPath leads out of its volume.
 - What the embedded cluster cannot mount fails the pod with a message; what is missing is waited for.
 
-Not enforced: `readOnly`, size limits. Contents are those of the moment in which the pod started.
+- Tokens of service accounts are renewed when 80% of their life is over, for as long as the pod runs.
+
+Not enforced: `readOnly`, size limits. Contents other than tokens are those of the moment in which the pod started.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 
+from trainmaster.devcluster.access.tokens import DEFAULT_SECONDS, AccountTokens
+from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kubelet.downward import (
     PodFacts,
     UnknownFieldError,
@@ -33,9 +39,17 @@ from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
 from trainmaster.devcluster.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from trainmaster.runtime.jsontree import JsonObject
 
+_log = logging.getLogger(__name__)
+
 _WAITING = "ContainerCreating"
 _UNSUPPORTED = "UnsupportedVolume"
 _DEFAULT_MODE = 0o644
+_RENEWED_AFTER = 0.8
+"""The part of a token's life after which it is renewed, as in Kubernetes."""
+
+_RENEWAL_PAUSE = timedelta(seconds=30)
+"""Between attempts to renew a token that failed; what is left of its life is longer."""
+
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point of containers, not a temporary file of ours
 
 
@@ -60,6 +74,7 @@ class VolumeMounter:
         lookup: Lookup,
         allow_host_path: bool,
         rewrite: Callable[[str], str],
+        tokens: AccountTokens | None = None,
     ) -> None:
         self._facts = facts
         self._pod = facts.pod
@@ -69,10 +84,24 @@ class VolumeMounter:
         self._lookup = lookup
         self._allow_host_path = allow_host_path
         self._rewrite = rewrite
+        self._tokens = tokens
+        self._renewable: dict[str, JsonObject] = {}
+        self.refresh_at: datetime | None = None
+        """When `refresh` is due; None if the pod has no tokens."""
 
     def mount_all(self) -> dict[str, Path]:
         """Prepare every volume of the pod and give their places by name. Safe to repeat."""
         return {volume["name"]: self._mount(volume) for volume in self._pod["spec"].get("volumes") or ()}
+
+    def refresh(self, *, now: datetime) -> None:
+        """Renew the tokens of the pod; when that fails the present ones stay, and it is due again soon."""
+        self.refresh_at = None
+        try:
+            for volume in self._renewable.values():
+                self._mount(volume)
+        except (NotYetError, OSError) as problem:
+            _log.warning("cannot renew the tokens of pod %s: %s", self._pod["metadata"]["name"], problem)
+            self.refresh_at = now + _RENEWAL_PAUSE
 
     def _mount(self, volume: JsonObject) -> Path:
         name = volume["name"]
@@ -84,6 +113,8 @@ class VolumeMounter:
         if any(volume.get(kind) is not None for kind in ("configMap", "secret", "downwardAPI", "projected")):
             files = {_inside(file.path): file for file in self._files(volume)}
             _publish(place, list(files.values()))
+            if any("serviceAccountToken" in part for part in (volume.get("projected") or {}).get("sources") or ()):
+                self._renewable[name] = volume
         elif volume.get("emptyDir") is not None or volume.keys() == {"name"}:
             place.mkdir(parents=True, exist_ok=True)
         else:
@@ -141,12 +172,24 @@ class VolumeMounter:
             yield from self._secret(source, mode)
         elif (source := part.get("downwardAPI")) is not None:
             yield from self._downward(source, mode)
+        elif (source := part.get("serviceAccountToken")) is not None and self._tokens is not None:
+            yield self._token(self._tokens, source, mode)
         else:
             raise ImpossibleError(
                 _UNSUPPORTED,
                 f"projected source {', '.join(sorted(part)) or '<empty>'} is not supported by the embedded cluster; "
-                "it projects configMap, secret and downwardAPI",
+                "it projects configMap, secret, downwardAPI and serviceAccountToken",
             )
+
+    def _token(self, tokens: AccountTokens, source: JsonObject, mode: int) -> File:
+        seconds = source.get("expirationSeconds") or DEFAULT_SECONDS
+        try:
+            issued = tokens.for_pod(self._pod, audience=source.get("audience"), seconds=seconds)
+        except StatusError as error:
+            raise NotYetError(_WAITING, f"failed to fetch token: {error.message}") from error
+        due = issued.issued + (issued.expires - issued.issued) * _RENEWED_AFTER
+        self.refresh_at = min(due, self.refresh_at or due)
+        return File(source.get("path") or "token", issued.token.encode(), mode)
 
     def _config_map(self, source: JsonObject, mode: int) -> Iterator[File]:
         name = source.get("name") or ""
