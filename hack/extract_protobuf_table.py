@@ -106,7 +106,7 @@ def main() -> int:
 def _table(messages: dict[str, Message]) -> dict[str, dict[str, str]]:
     definitions = kubernetes_schemas.load(*_ROOTS)
     table: dict[str, dict[str, str]] = {}
-    waiting = list(_ROOTS)
+    waiting = [name for name in _ROOTS if name in messages]  # this kubectl cannot send what it does not know
     while waiting:
         name = waiting.pop()
         if name in table or name in _SPECIAL:

@@ -34,6 +34,7 @@ KINDS = (
     "io.k8s.api.core.v1.Node",
     "io.k8s.api.core.v1.PersistentVolumeClaim",
     "io.k8s.api.core.v1.Pod",
+    "io.k8s.api.core.v1.ResourceQuota",
     "io.k8s.api.core.v1.Secret",
     "io.k8s.api.core.v1.Service",
     "io.k8s.api.core.v1.ServiceAccount",
@@ -43,6 +44,10 @@ KINDS = (
     "io.k8s.api.rbac.v1.ClusterRoleBinding",
     "io.k8s.api.rbac.v1.Role",
     "io.k8s.api.rbac.v1.RoleBinding",
+    "io.k8s.api.resource.v1.DeviceClass",
+    "io.k8s.api.resource.v1.ResourceClaim",
+    "io.k8s.api.resource.v1.ResourceClaimTemplate",
+    "io.k8s.api.resource.v1.ResourceSlice",
     "io.k8s.api.scheduling.v1.PriorityClass",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
 )
@@ -63,6 +68,7 @@ _ANY_JSON = frozenset(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
         "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+        "io.k8s.apimachinery.pkg.runtime.RawExtension",
     }
 )
 

@@ -10,6 +10,7 @@ above it. torch.txt has no hashes: which build of PyTorch is right depends on th
 than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing. For the same
 reason it leaves out the CUDA packages, which the builds that need them pin themselves.
 
+What only another platform or interpreter needs, by its marker, is not pinned: there, `make lock` has to be run again.
 Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
 """
 
@@ -87,6 +88,8 @@ def problems() -> list[str]:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         pins = {canonicalize_name(name): version for name, version in _PIN.findall(text)}
         for requirement in map(Requirement, requirements):
+            if requirement.marker and not requirement.marker.evaluate():
+                continue  # for another platform: pip-compile pins what the one that it runs on needs
             version = pins.get(canonicalize_name(requirement.name))
             if version is None or version not in requirement.specifier:
                 found.append(f"{path.relative_to(ROOT)}: {requirement} is not met; run `make lock`")

@@ -9,8 +9,8 @@ Exits with an error if the ranks end with different weights, which means that th
 
 from __future__ import annotations
 
-import gc
 import hashlib
+import os
 import sys
 import time
 
@@ -108,9 +108,6 @@ def main() -> int:
 
     fingerprints: list[str] = [""] * ranks
     dist.all_gather_object(fingerprints, fingerprint(model))
-    # DDP holds on to the process group, and Python aborts if it exits while the threads of the group still run.
-    del parallel_model
-    gc.collect()
     dist.destroy_process_group()
     if len(set(fingerprints)) != 1:
         print(f"rank {rank}: the ranks disagree about the weights: {fingerprints}", file=sys.stderr, flush=True)
@@ -122,4 +119,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    # Not sys.exit: with DDP the threads of PyTorch 2.13's gloo outlive the process group, and one that lets go of a
+    # tensor while the interpreter shuts down aborts the process. All is done and written here, so it may end at once.
+    os._exit(code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-
 from support.conformance import (
     Client,
     Collection,
@@ -18,6 +17,7 @@ from support.conformance import (
     running_target,
 )
 from support.samples import GROUP
+
 from trainmaster.runtime.jsontree import JsonObject
 
 WIDGET_SPEC: JsonObject = {
@@ -85,7 +85,7 @@ WIDGET_SPEC: JsonObject = {
 }
 """A schema with one field for every keyword that the tests are about."""
 
-WIDGET_COLUMNS = [
+WIDGET_COLUMNS: list[JsonObject] = [
     {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
     {"name": "Color", "type": "string", "jsonPath": ".spec.color", "description": "The color", "priority": 1},
     {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},

@@ -6,7 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
 from support.conformance import Client, Collection
 from support.samples import configmap, owner_reference, secret, service, widget
 
@@ -97,7 +96,9 @@ async def test_null_is_absent_in_a_built_in_object(configmaps: Collection) -> No
 
 async def test_an_object_without_a_name_is_invalid(configmaps: Collection) -> None:
     status = (await configmaps.create({"metadata": {}})).refused(422, "Invalid")
-    assert 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required' == status["message"]
+    assert (
+        status["message"] == 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required'
+    )
 
 
 async def test_a_generated_name_has_a_suffix_of_five(configmaps: Collection) -> None:

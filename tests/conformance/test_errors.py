@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from support.conformance import Client, Collection
 from support.samples import GROUP, configmap, secret, widget
 
@@ -128,7 +127,7 @@ async def test_a_body_of_an_unknown_media_type_is_refused(configmaps: Collection
 
 async def test_a_patch_of_an_unknown_media_type_is_refused(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
-    status = (await configmaps.patch("a", {}, type="application/json")).refused(415, "UnsupportedMediaType")
+    status = (await configmaps.patch("a", {}, form="application/json")).refused(415, "UnsupportedMediaType")
     assert "application/merge-patch+json" in status["message"]
 
 

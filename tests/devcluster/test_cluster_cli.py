@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from support.commands import client_of, eventually, processes_of, started, trainmaster
 
+from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.resources import CONFIGMAPS, PODS, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
 
 BARE = ("--without", "manager,controllers,gc,kubelet")
 
@@ -72,6 +74,34 @@ async def test_without_its_parts_it_is_an_api_server_and_nothing_else(home: Path
         with pytest.raises(NotFound):
             await client.list(TRAINJOBS, "default")
         assert await client.access.headers() == {"Authorization": "Bearer secret-of-the-test"}
+
+
+async def test_roles_are_enforced_if_asked_for_and_tokens_outlive_a_restart(home: Path) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    asked = {"user": "system:serviceaccount:default:me", "resourceAttributes": {"verb": "get", "resource": "pods"}}
+
+    async def post(client: KubeClient, path: str, body: JsonObject) -> JsonObject:
+        status, _, answer = await client.raw("POST", path, body=json.dumps(body).encode())
+        assert status == 201, answer
+        created: JsonObject = json.loads(answer)
+        return created
+
+    await trainmaster("cluster", "up", "--detach", "--rbac", *BARE, cwd=home)
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        await post(client, accounts, account)
+        token = (await post(client, f"{accounts}/me/token", {}))["status"]["token"]
+        review = await post(client, "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+        assert review["status"]["allowed"] is False
+    await trainmaster("cluster", "down", cwd=home)
+    await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        review = await post(client, "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+        assert review["status"]["authenticated"] is True
+        review = await post(client, "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+        assert review["status"]["allowed"] is True
+    key = home / ".trainmaster" / "pki" / "service-accounts.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
 async def test_in_the_foreground_it_runs_until_a_signal(tmp_path: Path) -> None:

@@ -14,8 +14,21 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.resources import CONFIGMAPS, PODS, GroupResource
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CONFIGMAPS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    GroupResource,
+)
+from trainmaster.devcluster.testing import ServedApi, serve_api
 
 pytestmark = pytest.mark.kubectl
 
@@ -33,7 +46,9 @@ spec:
   - name: v1
     served: true
     storage: true
-    subresources: {status: {}}
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}
     additionalPrinterColumns:
     - {name: Size, type: integer, jsonPath: .spec.size}
     - {name: Colour, type: string, jsonPath: .spec.colour, priority: 1}
@@ -49,6 +64,7 @@ spec:
           status:
             type: object
             properties:
+              size: {type: integer}
               conditions:
                 type: array
                 items:
@@ -81,16 +97,27 @@ Kubectl = Callable[..., Coroutine[Any, Any, _Result]]
 
 
 @pytest.fixture(params=_binaries() or [""], ids=lambda path: Path(path).name or "missing")
-def kubectl(request: pytest.FixtureRequest, devcluster_server: ServedApi, tmp_path: Path) -> Kubectl:
-    """A function that runs kubectl with a home and a cache of its own; anything but success must be asked for."""
-    binary: str = request.param
-    if not binary:
+def binary(request: pytest.FixtureRequest) -> str:
+    """One of the installed versions."""
+    found: str = request.param
+    if not found:
         pytest.skip("there is no kubectl on PATH")
+    return found
+
+
+@pytest.fixture
+def kubectl(binary: str, devcluster_server: ServedApi, tmp_path: Path) -> Kubectl:
+    """A function that runs kubectl against the server."""
+    return _kubectl(binary, devcluster_server, tmp_path)
+
+
+def _kubectl(binary: str, server: ServedApi, tmp_path: Path) -> Kubectl:
+    """Return a function that runs kubectl with a home and a cache of its own; failures must be asked for."""
 
     async def run(*arguments: str, stdin: str = "", code: int = 0) -> _Result:
         process = await asyncio.create_subprocess_exec(
             binary,
-            *("--kubeconfig", str(devcluster_server.kubeconfig), "--cache-dir", str(tmp_path / "cache")),
+            *("--kubeconfig", str(server.kubeconfig), "--cache-dir", str(tmp_path / "cache")),
             *arguments,
             env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
             stdin=asyncio.subprocess.PIPE,
@@ -224,11 +251,11 @@ async def test_delete_waits_for_finalizers(kubectl: Kubectl, devcluster_server: 
 
 
 async def test_get_watch_prints_changes_as_they_come(
-    kubectl: Kubectl, devcluster_server: ServedApi, request: pytest.FixtureRequest, tmp_path: Path
+    kubectl: Kubectl, binary: str, devcluster_server: ServedApi, tmp_path: Path
 ) -> None:
     await kubectl("create", "-f", "-", stdin=_CONFIGMAP)
     process = await asyncio.create_subprocess_exec(
-        request.node.callspec.params["kubectl"],
+        binary,
         *("--kubeconfig", str(devcluster_server.kubeconfig), "--cache-dir", str(tmp_path / "cache")),
         *("get", "cm", "--watch", "--output-watch-events"),
         env={"HOME": str(tmp_path)},
@@ -262,3 +289,95 @@ async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devclus
     assert (await kubectl("get", "pods", "--no-headers")).out.split()[:3] == ["p", "0/1", "Pending"]
     refused = await kubectl("exec", "p", "--", "ls", code=1)
     assert "does not implement the exec subresource of pods" in refused.err
+
+
+async def test_generators(kubectl: Kubectl, devcluster_server: ServedApi, tmp_path: Path) -> None:
+    """From 1.32 on these send protobuf."""
+    api = devcluster_server.api
+    (tmp_path / "binary").write_bytes(b"\xff\0")
+    await kubectl("create", "namespace", "team")
+    await kubectl("create", "configmap", "cm", "--from-literal=a=1", f"--from-file={tmp_path / 'binary'}")
+    await kubectl("create", "secret", "generic", "s", "--from-literal=a=1")
+    await kubectl("create", "serviceaccount", "me")
+    await kubectl("create", "service", "clusterip", "svc", "--tcp=80:web")
+    await kubectl("create", "priorityclass", "high", "--value=7", "--description=d")
+    await kubectl("create", "job", "j", "--image=i", "--", "echo", "hello")
+    await kubectl("create", "role", "r", "--verb=get,list", "--resource=pods,jobs.batch", "--resource-name=x")
+    await kubectl("create", "rolebinding", "rb", "--role=r", "--serviceaccount=default:me", "--group=staff")
+    await kubectl("create", "clusterrole", "cr", "--verb=get", "--non-resource-url=/metrics")
+    await kubectl("create", "clusterrolebinding", "crb", "--clusterrole=cr", "--user=ann")
+    assert api.get(NAMESPACES, None, "team")["status"] == {"phase": "Active"}
+    assert api.get(CONFIGMAPS, "default", "cm")["data"] == {"a": "1"}
+    assert api.get(CONFIGMAPS, "default", "cm")["binaryData"] == {"binary": "/wA="}
+    assert api.get(SECRETS, "default", "s")["data"] == {"a": "MQ=="}
+    assert api.get(SERVICE_ACCOUNTS, "default", "me")
+    port = {"name": "80-web", "port": 80, "protocol": "TCP", "targetPort": "web"}
+    assert api.get(SERVICES, "default", "svc")["spec"]["ports"] == [port]
+    high = api.get(PRIORITY_CLASSES, None, "high")
+    assert (high["value"], high["description"], high["preemptionPolicy"]) == (7, "d", "PreemptLowerPriority")
+    (container,) = api.get(JOBS, "default", "j")["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("i", ["echo", "hello"])
+    assert {"verbs": ["get", "list"], "apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": ["x"]} in api.get(
+        ROLES, "default", "r"
+    )["rules"]
+    subjects = api.get(ROLE_BINDINGS, "default", "rb")["subjects"]
+    assert {each["kind"]: each["name"] for each in subjects} == {"Group": "staff", "ServiceAccount": "me"}
+    binding = api.get(CLUSTER_ROLE_BINDINGS, None, "crb")
+    assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == ("cr", "ann")
+    again = await kubectl("create", "namespace", "team", code=1)
+    assert 'namespaces "team" already exists' in again.err
+
+
+async def test_tokens(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+    await kubectl("create", "serviceaccount", "me")
+    token = (await kubectl("create", "token", "me")).out.strip()
+    assert devcluster_server.tokens.verify(token)[0].name == "system:serviceaccount:default:me"
+    who = await kubectl("--token", token, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert who.out == "system:serviceaccount:default:me"
+    await kubectl("run", "p", "--image=i", '--overrides={"spec":{"serviceAccountName":"me"}}')
+    bound = ("--bound-object-kind=Pod", "--bound-object-name=p", "--audience=a", "--duration=20m")
+    token = (await kubectl("create", "token", "me", *bound)).out.strip()
+    user, _ = devcluster_server.tokens.verify(token, audiences=["a"])
+    assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
+    short = await kubectl("create", "token", "me", "--duration=1m", code=1)
+    assert "may not specify a duration less than 10 minutes" in short.err
+
+
+async def test_who_may_what(kubectl: Kubectl) -> None:
+    assert (await kubectl("auth", "can-i", "create", "pods")).out == "yes\n"
+    assert (await kubectl("auth", "can-i", "get", "/metrics")).out == "yes\n"
+    assert "*.*" in (await kubectl("auth", "can-i", "--list")).out
+    assert "trainmaster-admin" in (await kubectl("auth", "whoami")).out
+    assert "ann" in (await kubectl("auth", "whoami", "--as=ann", "--as-group=staff")).out
+
+
+async def test_scale(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+    await kubectl("create", "-f", "-", stdin=_CRD)
+    await kubectl("create", "-f", "-", stdin=_THING)
+    assert (await kubectl("scale", "thing/one", "--replicas=3")).out == "thing.example.com/one scaled\n"
+    assert devcluster_server.api.get(_THINGS, "default", "one")["spec"]["size"] == 3
+    await kubectl("scale", "thing/one", "--current-replicas=3", "--replicas=4")
+    assert devcluster_server.api.get(_THINGS, "default", "one")["spec"]["size"] == 4
+    refused = await kubectl("scale", "thing/one", "--current-replicas=3", "--replicas=5", code=1)
+    assert "Expected replicas to be 3, was 4" in refused.err
+    shown = await kubectl("get", "thing", "one", "--subresource=scale", "-o", "jsonpath={.spec.replicas}")
+    assert shown.out == "4"
+
+
+async def test_roles_are_enforced_where_asked_for(binary: str, tmp_path: Path) -> None:
+    async with serve_api(tmp_path, rbac=True) as server:
+        kubectl = _kubectl(binary, server, tmp_path)
+        me = "--as=system:serviceaccount:default:me"
+        await kubectl("create", "serviceaccount", "me")
+        refused = await kubectl("get", "pods", me, code=1)
+        assert refused.err == (
+            'Error from server (Forbidden): pods is forbidden: User "system:serviceaccount:default:me" cannot list '
+            'resource "pods" in API group "" in the namespace "default"\n'
+        )
+        assert (await kubectl("auth", "can-i", "list", "pods", me, code=1)).out == "no\n"
+        await kubectl("create", "rolebinding", "viewers", "--clusterrole=view", "--serviceaccount=default:me")
+        assert (await kubectl("auth", "can-i", "list", "pods", me)).out == "yes\n"
+        await kubectl("get", "pods", me)
+        listed = (await kubectl("auth", "can-i", "--list", me)).out
+        assert re.search(r"^pods +\[\] +\[\] +\[get list watch\]$", listed, re.MULTILINE)
+        assert "cannot create resource" in (await kubectl("create", "configmap", "a", me, code=1)).err

@@ -7,6 +7,7 @@ nothing of either but HTTP: whatever they expect has to hold on a real API serve
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import secrets
 import threading
@@ -14,12 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
 import orjson
-
 from support.stack import KUBECONFIG_VARIABLE
+
 from trainmaster.controller.kube.configuration import ClusterAccess, load_cluster_access
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.parts import GARBAGE_COLLECTION
@@ -34,6 +35,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 PATIENCE = 30.0
 """Seconds that a test gives the target for what happens after the answer: a real cluster may be busy."""
+
+Names: TypeAlias = list[str]  # inside the collection, `list` is a method
 
 _T = TypeVar("_T")
 
@@ -100,12 +103,12 @@ class Answer:
 
     def ok(self, *statuses: int) -> JsonObject:
         """Return the object; fail if the request was refused or answered with another status."""
-        assert self.status in (statuses or (200, 201)), f"{self.status}: {self.body[:2000].decode(errors='replace')}"
+        assert self.status in (statuses or (200, 201)), f"{self.status}: {self.body[:600].decode(errors='replace')}"
         return self.json
 
     def refused(self, code: int, reason: str | None = None) -> JsonObject:
         """Return the Status of a refusal; fail if the request was not refused in this way."""
-        assert self.status == code, f"{self.status}, not {code}: {self.body[:2000].decode(errors='replace')}"
+        assert self.status == code, f"{self.status}, not {code}: {self.body[:600].decode(errors='replace')}"
         status = self.json
         assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Failure")
         assert status["code"] == code
@@ -117,6 +120,14 @@ class Answer:
         """Return field and reason of every cause of a refusal."""
         details = self.refused(code, "Invalid" if code == 422 else None).get("details") or {}
         return [(cause.get("field", ""), cause["reason"]) for cause in details.get("causes") or ()]
+
+
+class WatchRefused(Exception):
+    """The server did not open the watch."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.status}: {answer.body[:2000].decode(errors='replace')}")
+        self.answer = answer
 
 
 class Stream:
@@ -182,18 +193,20 @@ class Client:
         **query: Any,
     ) -> Answer:
         """Send a request; a body of bytes goes out as it is, everything else as JSON."""
-        async with self._request(method, path, body, content_type, accept, headers, query) as response:
+        async with self._request(
+            method, path, body, accept=accept, query=query, content_type=content_type, headers=headers
+        ) as response:
             warnings = tuple(
-                text.partition("-")[2].strip().strip('"').replace('\\"', '"')
-                for text in response.headers.getall("Warning", [])
+                text.partition(" - ")[2][1:-1].replace('\\"', '"') for text in response.headers.getall("Warning", [])
             )
             return Answer(response.status, response.headers, await response.read(), warnings)
 
     @asynccontextmanager
     async def watch(self, path: str, *, accept: str = JSON, **query: Any) -> AsyncIterator[Stream]:
-        """Open a watch that the server accepts."""
-        async with self._request("GET", path, None, JSON, accept, None, {"watch": "true", **query}) as response:
-            assert response.status == 200, await response.text()
+        """Open a watch; raises `WatchRefused`."""
+        async with self._request("GET", path, accept=accept, query={"watch": "true", **query}) as response:
+            if response.status != 200:
+                raise WatchRefused(Answer(response.status, response.headers, await response.read()))
             yield Stream(response)
             response.close()
 
@@ -202,11 +215,12 @@ class Client:
         self,
         method: str,
         path: str,
-        body: Any,
-        content_type: str,
+        body: Any = None,
+        *,
         accept: str,
-        headers: Mapping[str, str] | None,
         query: Mapping[str, Any],
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         sent = {"Accept": accept, **await self._access.headers(), **(headers or {})}
         if body is not None:
@@ -215,7 +229,7 @@ class Client:
             method,
             self._access.server + path,
             params={name: str(value) for name, value in query.items()},
-            data=body if body is None or isinstance(body, bytes) else orjson.dumps(body),
+            data=None if body is None else io.BytesIO(body if isinstance(body, bytes) else orjson.dumps(body)),
             headers={name: value for name, value in sent.items() if value},
             proxy=self._access.proxy,
             server_hostname=self._access.server_hostname,
@@ -272,19 +286,21 @@ class Collection:
         """GET the collection."""
         return await self.client.send("GET", self.path, **options)
 
-    async def names(self, **options: Any) -> list[str]:
+    async def names(self, **options: Any) -> Names:
         """Return the names of the listed objects."""
         return [item["metadata"]["name"] for item in (await self.list(**options)).ok(200)["items"]]
 
-    async def put(self, obj: JsonObject, *, name: str | None = None, subresource: str | None = None, **o: Any) -> Answer:
+    async def put(
+        self, obj: JsonObject, *, name: str | None = None, subresource: str | None = None, **o: Any
+    ) -> Answer:
         """PUT an object."""
         return await self.client.send("PUT", self.at(name or obj["metadata"]["name"], subresource), obj, **o)
 
     async def patch(
-        self, name: str, patch: Any, *, type: str = MERGE_PATCH, subresource: str | None = None, **options: Any
+        self, name: str, patch: Any, *, form: str = MERGE_PATCH, subresource: str | None = None, **options: Any
     ) -> Answer:
         """PATCH an object, by a merge patch unless told otherwise."""
-        return await self.client.send("PATCH", self.at(name, subresource), patch, content_type=type, **options)
+        return await self.client.send("PATCH", self.at(name, subresource), patch, content_type=form, **options)
 
     async def apply(
         self, obj: JsonObject, *, manager: str = "applier", subresource: str | None = None, **options: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.conformance import unique
+
 from trainmaster.runtime.jsontree import JsonObject
 
 GROUP = f"{unique('g')}.conformance.test"
@@ -50,7 +51,7 @@ def pod_spec(*, containers: list[JsonObject] | None = None, **fields: Any) -> Js
 def pod(name: str, **spec: Any) -> JsonObject:
     """Return a Pod that no scheduler takes, under the service account `runner`."""
     own = {"schedulerName": "nobody", "serviceAccountName": "runner", "automountServiceAccountToken": False}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(**own, **spec)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**pod_spec(**spec), **own}}
 
 
 def job(name: str, *, template: JsonObject | None = None, **spec: Any) -> JsonObject:
@@ -64,7 +65,7 @@ def job(name: str, *, template: JsonObject | None = None, **spec: Any) -> JsonOb
     }
 
 
-def widget(name: str, **spec: Any) -> JsonObject:
+def widget(name: str, /, **spec: Any) -> JsonObject:
     """Return a Widget, the custom resource of the conformance suite."""
     return {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1, **spec}}
 

@@ -74,11 +74,30 @@ def _add_up(actions: Any) -> None:
         metavar="FILE",
         help="where to write the kubeconfig; default: into the state directory",
     )
+    up.add_argument(
+        "--fault-control",
+        action="store_true",
+        help="for tests: let the administrator make the API server fail, under /trainmaster.dev/faults",
+    )
     up.add_argument("--config", type=Path, metavar="FILE", help="configuration file of the manager")
     up.add_argument(
         "--rbac",
         action="store_true",
         help="enforce roles for service accounts and impersonated users; default: they may do everything",
+    )
+    up.add_argument(
+        "--networking",
+        choices=("auto", "namespaces", "rewriting"),
+        default="auto",
+        help="how pods find each other and their volumes: in Linux namespaces of their own, or by rewriting what they "
+        "are told; default: namespaces where they work",
+    )
+    up.add_argument(
+        "--fake-gpus",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="claim to have N GPUs in place of real ones, to try out scheduling",
     )
     up.set_defaults(run=_up)
 
@@ -98,6 +117,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; use one from 0 up")
+    return int(text)
+
+
 def _parts(text: str) -> frozenset[str]:
     parts = frozenset(filter(None, text.split(",")))
     if unknown := parts - set(PARTS):
@@ -114,6 +139,7 @@ def _token(text: str) -> str:
 def _up(arguments: argparse.Namespace) -> int:
     # Importing the whole cluster takes most of a second; status and down do without.
     from trainmaster.devcluster.cluster import ClusterSettings  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.kubelet.settings import KubeletSettings  # noqa: PLC0415 - see above
     from trainmaster.devcluster.serving import detach, serve  # noqa: PLC0415 - see above
 
     settings = ClusterSettings(
@@ -124,6 +150,8 @@ def _up(arguments: argparse.Namespace) -> int:
         kubeconfig=arguments.kubeconfig,
         manager_config=arguments.config,
         rbac=arguments.rbac,
+        kubelet=KubeletSettings(networking=arguments.networking, fake_gpus=arguments.fake_gpus),
+        fault_control=arguments.fault_control,
     )
     return _guarded(lambda: (detach if arguments.detach else serve)(settings))
 

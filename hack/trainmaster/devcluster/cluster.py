@@ -26,8 +26,14 @@ from trainmaster.devcluster.access.rbac import RbacAuthorizer
 from trainmaster.devcluster.access.roles import seed_roles
 from trainmaster.devcluster.access.signing import SigningKey
 from trainmaster.devcluster.access.tokens import AccountTokens
+from trainmaster.devcluster.admission import LocalServices, Webhooks
 from trainmaster.devcluster.api import Api, seed
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.devcluster.controllers.admission.plugins import install_plugins
+from trainmaster.devcluster.controllers.admission.priorities import seed_priority_classes
+from trainmaster.devcluster.controllers.admission.quotas import QuotaController
+from trainmaster.devcluster.controllers.devices.controller import ResourceClaimController
+from trainmaster.devcluster.controllers.gangs.queues import QueueController
 from trainmaster.devcluster.controllers.gc import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
@@ -37,12 +43,21 @@ from trainmaster.devcluster.controllers.scheduler import Scheduler
 from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.exporting import CLUSTER_NAME, check_replaceable
+from trainmaster.devcluster.faults import Faults
 from trainmaster.devcluster.http.server import HttpServer
 from trainmaster.devcluster.kinds import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.modes import REWRITING, NamespacesUnavailable, Networking, choose_networking
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.parts import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.parts.announcing import announce
+from trainmaster.devcluster.parts.definitions import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    install_definitions,
+)
 from trainmaster.devcluster.parts.manager import Manager
 from trainmaster.devcluster.ports import HOST, candidate_ports
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
@@ -59,6 +74,10 @@ _T = TypeVar("_T")
 
 class PortInUse(ClusterError):
     """The server cannot have its port."""
+
+
+class NetworkingUnavailable(ClusterError):
+    """Pods cannot run in the mode that was asked for."""
 
 
 class PartFailed(ClusterError):
@@ -79,10 +98,14 @@ class ClusterSettings:
     """Where to write the kubeconfig; None: into the state directory."""
 
     manager_config: Path | None = None
+    fault_control: bool = False
+    """Whether clients may make the server fail, see `http.faulting`."""
+
     rbac: bool = False
     """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
 
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
 
 
 class Cluster:
@@ -96,6 +119,9 @@ class Cluster:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._record: ClusterRecord | None = None
         self._api: Api | None = None
+        self._webhooks: Webhooks | None = None
+        self.services = LocalServices()
+        """Where services that answer for admission webhooks are registered."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -118,12 +144,18 @@ class Cluster:
         """The API in this process."""
         return _started(self._api)
 
+    @property
+    def faults(self) -> Faults:
+        """What the server does wrong on purpose."""
+        return _started(self._http).faults
+
     async def start(self) -> None:
         """Start the server, then the parts.
 
         Raises:
             StateError: The state directory cannot be used, for instance because a cluster runs on it.
             PortInUse: The wanted port is taken.
+            NetworkingUnavailable: Pods cannot run in the mode that was asked for.
             KubeconfigUnusable: The kubeconfig cannot be written where it was wanted.
         """
         settings, state = self._settings, self._state
@@ -136,9 +168,11 @@ class Cluster:
         api = self._open_api()
         await seed(api)
         await seed_roles(api)
+        await seed_priority_classes(api)
         controllers = self._controllers(api, certificates)
+        networking = await self._networking()
         kubelet, port = await self._serve(
-            api, certificates, token, candidate_ports(settings.port, before=before.port if before else None)
+            api, certificates, token, networking, candidate_ports(settings.port, before=before.port if before else None)
         )
         server = _url(port)
         # Always in the state directory as well: the manager reads it, and `trainmaster run` looks for it.
@@ -147,6 +181,11 @@ class Cluster:
                 path, server=server, authority_pem=certificates.authority_pem, token=token, name=CLUSTER_NAME
             )
         await install_definitions(api, self._definitions())
+        if MANAGER in settings.parts:
+            await announce(api)
+        # Webhooks of an earlier run, which may be gone, must not keep the cluster from starting.
+        self._webhooks = Webhooks(api, self.services)
+        api.admit_by(self._webhooks)
         for name, controller in controllers.items():
             self._run(name, controller.run())
         if KUBELET in settings.parts:
@@ -161,6 +200,7 @@ class Cluster:
             server=server,
             kubeconfig=str(kubeconfig),
             parts=tuple(part for part in PARTS if part in settings.parts),
+            networking=str(networking),
         )
         state.write_record(self._record)
         _log.info("cluster is ready", server=server, parts=",".join(self._record.parts))
@@ -187,6 +227,8 @@ class Cluster:
         if self._http is not None:
             await self._http.stop()
             _log.info("cluster is stopped")
+        if self._webhooks is not None:
+            await self._webhooks.close()
         self._stack.close()
 
     def _open_api(self) -> Api:
@@ -201,10 +243,26 @@ class Cluster:
                 f"cannot use {self._state.journal}: {error.strerror or error}; make it writable"
             ) from error
         self._stack.callback(store.close)
-        return Api(store, builtin_registry())
+        api = Api(store, builtin_registry())
+        install_plugins(api)
+        return api
+
+    async def _networking(self) -> Networking:
+        """Choose how pods find each other; nobody has to know where there are none."""
+        if KUBELET not in self._settings.parts:
+            return REWRITING
+        try:
+            return await choose_networking(self._settings.kubelet.networking)
+        except NamespacesUnavailable as error:
+            raise NetworkingUnavailable(str(error)) from error
 
     async def _serve(
-        self, api: Api, certificates: ServerCertificates, token: str, ports: Iterable[int]
+        self,
+        api: Api,
+        certificates: ServerCertificates,
+        token: str,
+        networking: Networking,
+        ports: Iterable[int],
     ) -> tuple[Kubelet, int]:
         """Start the server on the first port that can be had."""
         tokens = AccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
@@ -215,7 +273,9 @@ class Cluster:
                 node_name=NODE_NAME,
                 state_dir=self._state.kubelet,
                 server_url=_url(port),
+                networking=networking,
                 clock=api.clock,
+                settings=self._settings.kubelet,
                 tokens=tokens,
             )
             self._http = HttpServer(
@@ -226,6 +286,7 @@ class Cluster:
                 log_source=kubelet.logs if KUBELET in self._settings.parts else None,
                 tokens=tokens,
                 authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
+                fault_control=self._settings.fault_control,
             )
             try:
                 return kubelet, await self._http.start(HOST, port)
@@ -246,6 +307,9 @@ class Cluster:
                 "jobset": JobSetController(api, settings=settings),
                 "job": JobController(api, settings=settings),
                 "scheduler": Scheduler(api, settings=settings),
+                "queues": QueueController(api, settings=settings),
+                "quotas": QuotaController(api, settings=settings),
+                "resource-claims": ResourceClaimController(api, settings=settings),
                 "serviceaccounts": ServiceAccountController(api, settings=settings, root_ca=root_ca),
             }
         if GARBAGE_COLLECTION in parts:
@@ -257,7 +321,8 @@ class Cluster:
 
     def _definitions(self) -> tuple[str, ...]:
         parts = self._settings.parts
-        return (JOBSET_DEFINITIONS if CONTROLLERS in parts else ()) + (TRAINER_DEFINITIONS if MANAGER in parts else ())
+        controlled = (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS) if CONTROLLERS in parts else ()
+        return controlled + (TRAINER_DEFINITIONS if MANAGER in parts else ())
 
     def _manager(self) -> Manager:
         return Manager(

@@ -37,9 +37,7 @@ def status(state: StateDirectory) -> int:
     _print("state", str(state.path))
     _print("parts", ", ".join(record.parts) or "none: a bare API server")
     if KUBELET in record.parts:
-        _print(
-            "networking", "loopback: pods share 127.0.0.1, each job has local ports of its own for its container ports"
-        )
+        _print("networking", record.networking or "unknown: an older version runs")
     if MANAGER in record.parts:
         _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
     _print("pods", _count(state, record, _PODS, _pod_runs))

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from trainmaster.devcluster.certificates import write_private
@@ -55,6 +55,9 @@ class ClusterRecord:
     server: str
     kubeconfig: str
     parts: tuple[str, ...]
+    networking: str = ""
+    """How pods find each other, in words; empty in records of versions that did not tell."""
+
     format: int = FORMAT
 
 
@@ -151,7 +154,11 @@ class StateDirectory:
                     f"this version uses format {FORMAT}; use that version, or delete the state with "
                     "`trainmaster cluster down --purge`"
                 )
-            values = {field.name: content[field.name] for field in fields(ClusterRecord)}
+            values = {
+                field.name: content[field.name]
+                for field in fields(ClusterRecord)
+                if field.name in content or field.default is MISSING
+            }
             return ClusterRecord(**{**values, "parts": tuple(content["parts"])})
         except (KeyError, TypeError) as error:
             raise StateError(

@@ -112,6 +112,7 @@ async def test_a_definition_waits_for_objects_with_finalizers(api: Api, define: 
 
 async def test_definitions_are_served_again_after_a_restart(tmp_path: Path, define: Any) -> None:
     crd = await define()
+    crd = {**crd, "metadata": {"name": crd["metadata"]["name"]}}
     store = Store(journal=Journal(tmp_path / "journal"))
     first = Api(store, builtin_registry())
     await first.create(NAMESPACES, {"metadata": {"name": "default"}})

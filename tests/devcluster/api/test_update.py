@@ -214,7 +214,7 @@ async def test_pods_can_be_bound_once_and_hardly_changed(api: Api) -> None:
     for change in ({"nodeName": "node-2"}, {"restartPolicy": "Never"}, {"hostname": "x"}):
         with pytest.raises(StatusError, match="spec: Forbidden: pod updates may not change fields other than"):
             await api.update(PODS, {**made, "spec": {**made["spec"], **change}}, namespace="default")
-    made["spec"]["tolerations"] = [{"operator": "Exists"}]
+    made["spec"]["tolerations"].append({"operator": "Exists"})
     made["spec"]["containers"][0]["image"] = "y"
     assert (await api.update(PODS, made, namespace="default"))["spec"]["containers"][0]["image"] == "y"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.controllers.events import EventRecorder, Note
+from trainmaster.devcluster.api.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.stepping import Stepper
 from trainmaster.devcluster.resources import CONFIGMAPS, EVENTS, NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject

@@ -112,7 +112,7 @@ async def test_without_a_node_pods_wait(cluster: Stepper) -> None:
 
 async def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: Stepper) -> None:
     await create(cluster, "gated", schedulingGates=[{"name": "acme.io/gate"}])
-    await create(cluster, "foreign", schedulerName="volcano")
+    await create(cluster, "foreign", schedulerName="acme")
     assert (node_of(cluster, "gated"), node_of(cluster, "foreign")) == (None, None)
     gated = cluster.api.get(PODS, "default", "gated")
     await cluster.api.update(PODS, {**gated, "spec": {**gated["spec"], "schedulingGates": []}})

@@ -36,7 +36,7 @@ async def test_a_defect_is_logged_and_its_details_stay_here(
 ) -> None:
     """Halfway through an answer the client must not take what it has for the whole: the connection breaks."""
     async with serve_api(tmp_path, log_source=_Defective(halfway=halfway)) as server, server.session() as session:
-        spec = {"containers": [{"name": "c", "image": "i"}]}
+        spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
         await server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
         with caplog.at_level(logging.ERROR):
             if halfway:

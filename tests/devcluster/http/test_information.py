@@ -19,9 +19,15 @@ async def _get(server: ServedApi, path: str, **headers: str) -> tuple[aiohttp.Cl
         return response, await response.json() if text.startswith("{") else text
 
 
+async def _get_json(server: ServedApi, path: str) -> Any:
+    response, document = await _get(server, path)
+    assert response.status == 200, path
+    return document
+
+
 async def test_health_and_version_are_open_to_everyone(devcluster_server: ServedApi) -> None:
     async with devcluster_server.session(headers={}) as session:
-        for path in ("/healthz", "/livez", "/readyz", "/version"):
+        for path in ("/healthz", "/livez", "/readyz", "/version", "/version/"):
             async with session.get(path) as response:
                 assert response.status == 200
         async with session.get("/readyz?verbose") as response:
@@ -50,6 +56,13 @@ async def test_core_discovery_has_a_group_without_a_name(devcluster_server: Serv
     assert item["metadata"] == {}
     names = {resource["resource"] for resource in item["versions"][0]["resources"]}
     assert {"pods", "namespaces", "configmaps"} <= names
+
+
+async def test_paths_may_end_with_a_slash(devcluster_server: ServedApi) -> None:
+    """Clients that were generated from the OpenAPI document ask in this way."""
+    for path in ("/version", "/api", "/apis", "/api/v1", "/apis/batch", "/apis/batch/v1"):
+        assert await _get_json(devcluster_server, f"{path}/") == await _get_json(devcluster_server, path)
+    assert (await _get(devcluster_server, "/apis/example.com/"))[0].status == 404
 
 
 async def test_older_discovery(devcluster_server: ServedApi) -> None:

@@ -39,7 +39,7 @@ def source() -> _Source:
 async def server(tmp_path: Path, source: _Source) -> AsyncIterator[ServedApi]:
     async with serve_api(tmp_path, log_source=source) as served:
         for name, containers in (("one", ["c"]), ("two", ["a", "b"])):
-            spec = {"containers": [{"name": each, "image": "i"} for each in containers]}
+            spec = {"nodeName": "n", "containers": [{"name": each, "image": "i"} for each in containers]}
             await served.api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace="default")
         yield served
 
@@ -77,6 +77,7 @@ async def test_options_reach_the_source(server: ServedApi, source: _Source) -> N
         ("two", {}, 400, "a container name must be specified for pod two, choose one of: [a b]"),
         ("one", {"container": "x"}, 400, "container x is not valid for pod one"),
         ("one", {"tailLines": "some"}, 400, "tailLines"),
+        ("one", {"tailLines": "-1"}, 422, "tailLines"),
         ("one", {"sinceTime": "yesterday"}, 400, "sinceTime"),
         ("one", {"sinceTime": "2026-01-01T00:00:00"}, 400, "time zone"),
         ("one", {"previous": "true"}, 400, "previous terminated container not found"),
@@ -89,6 +90,6 @@ async def test_refusals(server: ServedApi, pod: str, query: dict[str, str], code
 
 
 async def test_without_a_kubelet_there_are_no_logs(devcluster_server: ServedApi) -> None:
-    spec = {"containers": [{"name": "c", "image": "i"}]}
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     await devcluster_server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
     assert (await _log(devcluster_server, "p"))[0] == 501

@@ -127,7 +127,7 @@ async def test_the_end_of_the_initial_events_is_marked(devcluster_server: Served
     [
         {"sendInitialEvents": "true"},
         {"resourceVersionMatch": "NotOlderThan"},
-        {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
+        {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"},
     ],
 )
 async def test_contradictory_options_are_refused(devcluster_server: ServedApi, query: dict[str, str]) -> None:

@@ -1,137 +1,29 @@
-"""The kubelet with the real API and real processes."""
+"""The kubelet with the real API and real processes, in both modes of networking."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.node import LIMIT, MODES, Node, alive, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.api import Api, DeleteOptions, seed
-from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.api import DeleteOptions, seed
 from trainmaster.devcluster.kubelet.files import StateDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.resources import CONFIGMAPS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from trainmaster.runtime.jsontree import JsonObject
 
-LIMIT = 15.0
 PYTHON = sys.executable
 
 
-def sh(script: str, **container: Any) -> JsonObject:
-    return {"name": "c", "image": "any", "command": ["/bin/sh", "-c", script], **container}
-
-
-class Node:
-    """A kubelet on an API of its own, which can be restarted."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.store = Store()
-        self.api = Api(self.store, builtin_registry())
-        self.settings = KubeletSettings(restart_backoff=0.02, retry_interval=0.02)
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Kubelet]:
-        kubelet = Kubelet(
-            self.api,
-            node_name="laptop",
-            state_dir=self.directory,
-            server_url="https://127.0.0.1:16443",
-            clock=lambda: datetime.now(UTC),
-            settings=self.settings,
-        )
-        task = asyncio.create_task(kubelet.run())
-        try:
-            yield kubelet
-        finally:
-            assert not task.done(), task.exception()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def create(self, *containers: JsonObject, name: str = "p", labels: Any = None, **spec: Any) -> None:
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
-            "spec": {"restartPolicy": "Never", "nodeName": "laptop", **spec, "containers": list(containers)},
-        }
-        await self.api.create(PODS, pod)
-
-    async def create_data(self, **data: str) -> None:
-        obj = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "cm", "namespace": "default"},
-            "data": data,
-        }
-        await self.api.create(CONFIGMAPS, obj)
-
-    async def reached(self, condition: Callable[[JsonObject], Any], *, name: str = "p") -> JsonObject:
-        """Wait until a condition holds for the pod."""
-        async with asyncio.timeout(LIMIT), self.api.watch(PODS, since=None) as changes:
-            async for change in changes:
-                if change.object and change.object["metadata"]["name"] == name and condition(change.object):
-                    return change.object
-        raise AssertionError("the watch ended")
-
-    async def phase(self, phase: str, *, name: str = "p") -> JsonObject:
-        pod = await self.reached(lambda pod: pod["status"].get("phase") in {phase, "Failed", "Succeeded"}, name=name)
-        assert pod["status"]["phase"] == phase, pod["status"]
-        return pod
-
-    async def gone(self, name: str = "p") -> None:
-        await eventually(lambda: not any(r.object["metadata"]["name"] == name for r in self.api.list(PODS)[0]))
-
-    async def log(self, kubelet: Kubelet, *, name: str = "p", container: str = "c", **options: Any) -> str:
-        defaults: dict[str, Any] = dict.fromkeys(("tail_lines", "since_seconds", "since_time", "limit_bytes"))
-        defaults |= dict.fromkeys(("follow", "previous", "timestamps"), False)
-        pod = self.api.get(PODS, "default", name)
-        stream = await kubelet.logs.read(namespace="default", pod=pod, container=container, **{**defaults, **options})
-        return b"".join([block async for block in stream]).decode()
-
-
-async def eventually(condition: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(LIMIT):
-        while not (result := condition()):
-            await asyncio.sleep(0.005)
-    return result
-
-
-async def first_line(node: Node, kubelet: Kubelet) -> str:
-    """Wait for the first output of the pod's container."""
-    pod = node.api.get(PODS, "default", "p")
-    path = node.directory / "pods" / pod["metadata"]["uid"] / "logs/c/0.log"
-    await eventually(lambda: path.exists() and path.read_text().endswith("\n"))
-    return (await node.log(kubelet)).splitlines()[0]
-
-
-def terminated(pod: JsonObject, index: int = 0, *, state: str = "state") -> JsonObject:
-    found: JsonObject = pod["status"]["containerStatuses"][index][state]["terminated"]
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.fixture
-async def node(tmp_path: Path) -> Node:
-    node = Node(tmp_path / "state")
+@pytest.fixture(params=MODES)
+async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
+    node = Node(tmp_path / "state", request.param)
     await seed(node.api)
     return node
 
@@ -208,8 +100,11 @@ async def test_working_directory_inside_and_outside_of_volumes(node: Node, kubel
     private = sh("pwd", workingDir="/app") | {"name": "private"}
     await node.create(mounted, private, volumes=[{"name": "v", "emptyDir": {}}])
     await node.phase("Succeeded")
-    assert (await node.log(kubelet)).endswith("/volumes/v/sub\n")
-    private_directory = (await node.log(kubelet, container="private")).strip()
+    seen, private_directory = await node.log(kubelet), (await node.log(kubelet, container="private")).strip()
+    if node.networking.mode == "namespaces":
+        assert (seen, private_directory) == ("/data/sub\n", "/app")
+        return
+    assert seen.endswith("/volumes/v/sub\n")
     assert private_directory.startswith(str(node.directory))
     assert private_directory.endswith("/root/app")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.kubelet.networking import PortTable, is_free, job_key, pod_address
+from trainmaster.devcluster.kubelet.networking import PortTable, host_address, is_free, job_key, pod_address
 from trainmaster.devcluster.kubelet.problems import NotYetError
 
 
@@ -64,9 +64,15 @@ def test_pods_of_one_job_share_a_key() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only 127.0.0.1 exists")
 def test_each_pod_has_an_address_of_its_own_that_can_be_bound() -> None:
-    addresses = {pod_address(f"uid-{number}") for number in range(200)}
+    addresses = {host_address("ns", "train", f"host-{number}") for number in range(200)}
     assert len(addresses) == 200
     assert all(ipaddress.IPv4Address(address).is_loopback for address in addresses)
-    assert pod_address("uid-1") == pod_address("uid-1")
     with socket.socket() as server:
-        server.bind((pod_address("uid-1"), 0))
+        server.bind((host_address("ns", "train", "host-1"), 0))
+
+
+def test_the_address_of_a_pod_is_known_before_the_pod_exists() -> None:
+    pod = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h", "subdomain": "s"}}
+    assert pod_address(pod) == host_address("ns", "s", "h")
+    alone = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h"}}
+    assert pod_address(alone) == host_address("ns", "", "p-x7z")

@@ -48,7 +48,7 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__],
+            supervisor.command_line(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -240,7 +240,7 @@ def test_everything_dies_when_the_server_is_killed(tmp_path: Path) -> None:
     """The server cannot clean up after SIGKILL: here it is a process of its own that only starts a supervisor."""
     script = (
         "import subprocess, sys, json, time\n"
-        f"child = subprocess.Popen([sys.executable, '-I', '-S', {supervisor.__file__!r}], stdin=subprocess.PIPE, "
+        f"child = subprocess.Popen({supervisor.command_line()!r}, stdin=subprocess.PIPE, "
         "start_new_session=True)\n"
         "command = {'op': 'start', 'id': 'a', 'argv': [sys.executable, '-c', sys.argv[1]], 'env': {}, 'cwd': '/', "
         "'log': sys.argv[2]}\n"

@@ -80,6 +80,7 @@ class Webhook:
     """Whether it may be called for a request that must not have any effect."""
 
     reinvocable: bool
+    conditions: tuple[str, ...]
 
     def match(self, kind: Kind, operation: AdmissionOperation, subresource: str, others: Iterable[Kind]) -> Kind | None:
         """Return the kind as which the webhook wants to see a request, None if it does not want to see it.
@@ -128,6 +129,7 @@ def _read_webhook(configuration: str, webhook: JsonObject) -> Webhook:
         timeout=webhook["timeoutSeconds"],
         harmless_dry=webhook["sideEffects"] in ("None", "NoneOnDryRun"),
         reinvocable=webhook.get("reinvocationPolicy") == "IfNeeded",
+        conditions=tuple(condition["expression"] for condition in webhook.get("matchConditions") or ()),
     )
 
 

@@ -35,12 +35,9 @@ class Verdict:
     warnings: list[str]
 
 
-def review_of(
-    request: AdmissionRequest, obj: JsonObject | None, old: JsonObject | None, *, kind: Kind, uid: str
-) -> bytes:
-    """Encode the question about a request whose objects are in the form of `kind`."""
-    asked: JsonObject = {
-        "uid": uid,
+def described(request: AdmissionRequest, *, kind: Kind) -> JsonObject:
+    """Return a request without its objects, for those who want to see it as one for `kind`."""
+    return {
         "kind": _kind_of(kind),
         "resource": _resource_of(kind),
         **_part("subResource", request.subresource),
@@ -51,11 +48,16 @@ def review_of(
         **_part("namespace", request.namespace),
         "operation": request.operation,
         "userInfo": request.user,
-        "object": obj,
-        "oldObject": old,
         "dryRun": request.dry_run,
         "options": request.options,
     }
+
+
+def review_of(
+    request: AdmissionRequest, obj: JsonObject | None, old: JsonObject | None, *, kind: Kind, uid: str
+) -> bytes:
+    """Encode the question about a request whose objects are in the form of `kind`."""
+    asked = {"uid": uid, **described(request, kind=kind), "object": obj, "oldObject": old}
     return orjson.dumps({"kind": _KIND, "apiVersion": _VERSION, "request": asked})
 
 

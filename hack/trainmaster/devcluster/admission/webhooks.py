@@ -19,6 +19,7 @@ import orjson
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.admission.calling import Caller, CallFailed
+from trainmaster.devcluster.admission.conditions import holds
 from trainmaster.devcluster.admission.hooks import Phase, Webhook
 from trainmaster.devcluster.admission.reviews import InvalidAnswer, Verdict, denial, review_of, verdict_of
 from trainmaster.devcluster.admission.services import ServiceResolver
@@ -60,7 +61,7 @@ class Webhooks:
         asked: list[Candidate] = []
         again: set[tuple[str, str]] = set()
         for candidate in candidates:
-            if not self._selects(candidate.webhook, request, obj):
+            if not self._selects(candidate, request, obj):
                 continue
             obj, changed = await self._mutated(candidate, request, obj, reshape)
             if changed:
@@ -68,7 +69,7 @@ class Webhooks:
             if candidate.webhook.reinvocable:
                 asked.append(candidate)
         for candidate in asked:
-            if candidate.webhook.id in again and self._selects(candidate.webhook, request, obj):
+            if candidate.webhook.id in again and self._selects(candidate, request, obj):
                 obj, _ = await self._mutated(candidate, request, obj, reshape)
         return obj
 
@@ -76,12 +77,10 @@ class Webhooks:
         """Ask the validating webhooks; for a deletion the mutating ones as well, which have nothing to mutate then."""
         if request.operation == "DELETE":
             for candidate in self._candidates("mutating", request):
-                if self._selects(candidate.webhook, request, obj):
+                if self._selects(candidate, request, obj):
                     await self._refuse_patch(candidate, request)
         concerned = [
-            candidate
-            for candidate in self._candidates("validating", request)
-            if self._selects(candidate.webhook, request, obj)
+            candidate for candidate in self._candidates("validating", request) if self._selects(candidate, request, obj)
         ]
         if len(concerned) == 1:
             await self._validated(concerned[0], request, obj)
@@ -96,8 +95,17 @@ class Webhooks:
     def _candidates(self, phase: Phase, request: AdmissionRequest) -> tuple[Candidate, ...]:
         return self._table.find(phase, request.kind, request.operation, request.subresource)
 
-    def _selects(self, webhook: Webhook, request: AdmissionRequest, obj: JsonObject | None) -> bool:
-        """Return whether the selectors of a webhook pick a request."""
+    def _selects(self, candidate: Candidate, request: AdmissionRequest, obj: JsonObject | None) -> bool:
+        """Return whether the selectors and conditions of a webhook pick a request."""
+        webhook, kind = candidate
+        if not self._is_selected(webhook, request, obj):
+            return False
+        if not webhook.conditions:
+            return True
+        seen, old = (None if each is None else _as(kind, request.kind, each) for each in (obj, request.old))
+        return holds(webhook, request, seen, old, kind=kind)
+
+    def _is_selected(self, webhook: Webhook, request: AdmissionRequest, obj: JsonObject | None) -> bool:
         selector = webhook.object_selector
         if selector.requirements and not any(
             each is not None and selector.matches(each["metadata"].get("labels")) for each in (obj, request.old)

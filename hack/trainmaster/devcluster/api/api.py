@@ -28,7 +28,7 @@ from trainmaster.devcluster.api.deleting import check_preconditions, is_released
 from trainmaster.devcluster.api.expiring import EventExpiry
 from trainmaster.devcluster.api.metadata import Clock, generated_name
 from trainmaster.devcluster.api.options import DeleteOptions, Patch, PatchType, WriteOptions
-from trainmaster.devcluster.api.patching import check_patch_type, parse_patch, patched
+from trainmaster.devcluster.api.patching import check_patch_type, decode_patched, parse_patch, patched
 from trainmaster.devcluster.api.preparing import AdmissionHook, Preparation, judge, prepare_change, prepare_new
 from trainmaster.devcluster.api.selecting import Selection
 from trainmaster.devcluster.api.watching import Watch
@@ -153,7 +153,11 @@ class Api:
         """Create an object and return it."""
         options = options or WriteOptions()
         kind = self._kind(resource, "create")
-        return await self._create(kind, decode(kind, obj, namespace=namespace, options=options), options)
+        new = decode(kind, obj, namespace=namespace, options=options)
+        if new["metadata"].get("resourceVersion") not in (None, "", "0") and not options.dry_run:
+            # On a real server it is the storage that objects, which knows no reasons and no better code.
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        return await self._create(kind, new, options)
 
     async def update(
         self,
@@ -183,6 +187,35 @@ class Api:
                 if conditional or attempts == _ATTEMPTS:
                     raise errors.modified(kind.resource, target) from error
 
+    async def put(
+        self,
+        resource: GroupResource,
+        obj: JsonObject,
+        *,
+        namespace: str | None,
+        name: str,
+        subresource: str | None = None,
+        options: WriteOptions | None = None,
+    ) -> tuple[JsonObject, bool]:
+        """Replace the object of a name or, if the kind allows that, create it; returns it, and whether it is new."""
+        metadata = obj.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("name"):
+            text = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            raise errors.bad_request(text)
+        try:
+            changed = await self.update(
+                resource, obj, namespace=namespace, name=name, subresource=subresource, options=options
+            )
+        except StatusError as error:
+            creates = self._kind(resource, "update").strategy.creates_on_update
+            if error.code != 404 or subresource or not creates:
+                raise
+        else:
+            return changed, False
+        # Whatever version the client has seen, that object is gone.
+        new = {**obj, "metadata": {**metadata, "resourceVersion": ""}}
+        return await self.create(resource, new, namespace=namespace, options=options), True
+
     async def patch(
         self,
         resource: GroupResource,
@@ -204,7 +237,8 @@ class Api:
         for _ in range(_ATTEMPTS):
             record = self._record(kind, namespace, name)
             live = kind.strategy.from_storage(record.object)
-            new = decode(kind, patched(kind, live, parsed, patch_type), namespace=namespace, options=options)
+            changed = patched(kind, live, parsed, patch_type)
+            new = decode_patched(kind, changed, namespace=namespace, options=options)
             check_identity(kind, new, record, name)
             try:
                 return await self._replace(kind, new, record, subresource, options), False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.api.decoding import decode_parts
+from trainmaster.devcluster.api.decoding import Misfit, decode_parts
 from trainmaster.devcluster.api.options import WriteOptions
 from trainmaster.devcluster.fields import ApplyConflict, ApplyInvalid, apply
 from trainmaster.devcluster.kinds import Kind
@@ -29,7 +31,13 @@ def applied_configuration(
     for field in ("apiVersion", "kind"):
         if not configuration.get(field):
             raise errors.bad_request(f"an applied configuration must have {field}: add it and apply again")
-    wanted = decode_parts(kind, configuration, options=options)
+    try:
+        # Whatever the client wants of unknown fields: what has no schema can have no owner.
+        wanted = decode_parts(kind, configuration, options=replace(options, field_validation="Strict"))
+    except Misfit as error:
+        if not error.unknown:
+            raise
+        raise _untyped(kind, error.unknown, namespace=namespace, name=name) from error
     metadata = wanted["metadata"]
     if metadata.pop("managedFields", None):
         raise errors.bad_request("metadata.managedFields must be nil")
@@ -51,6 +59,14 @@ def applied_configuration(
     elif kind.has_status:
         wanted.pop("status", None)
     return wanted
+
+
+def _untyped(kind: Kind, unknown: Sequence[str], *, namespace: str | None, name: str) -> errors.StatusError:
+    problems = [f".{path}: field not declared in schema" for path in unknown]
+    text = problems[0] if len(problems) == 1 else "errors:\n  " + "\n  ".join(problems)
+    identity = f"{namespace or ''}/{name}; {kind.group}/{kind.version}, Kind={kind.kind}"
+    # The real server gives this error no reason, and so no better code.
+    return errors.StatusError(500, "", f"failed to create typed patch object ({identity}): {text}")
 
 
 def applied(

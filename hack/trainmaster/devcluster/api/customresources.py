@@ -60,6 +60,8 @@ class CustomResources:
 
     def _serve(self, record: Record) -> None:
         if is_established(record.object):
+            if not self._registry.serves(resource_of(record.object)):
+                self._store.forget_history(resource_of(record.object))
             self._registry.add(kind_of(record.object))
 
     def _clean(self, record: Record) -> None:

@@ -6,15 +6,26 @@ them. Custom resources are checked after defaulting, with field errors. The call
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.api.metadata import drop_nulls
 from trainmaster.devcluster.api.options import WriteOptions
-from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.errors import FieldError, StatusError
 from trainmaster.devcluster.kinds import Kind
 from trainmaster.devcluster.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+
+class Misfit(StatusError):
+    """What was sent is not an object of the kind; `text` says why, and `unknown` names the fields it does not know."""
+
+    def __init__(self, kind: Kind, text: str, unknown: Sequence[str] = ()) -> None:
+        message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}'
+        super().__init__(400, "BadRequest", message)
+        self.text = text
+        self.unknown = unknown
 
 
 def decode(kind: Kind, obj: Any, *, namespace: str | None, options: WriteOptions) -> JsonObject:
@@ -46,7 +57,7 @@ def decode_parts(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> JsonO
     if metadata is None:
         metadata = {}
     if not isinstance(metadata, dict):
-        raise _misfit(kind, f"metadata must be an object, not {_json_type(metadata)}")
+        raise Misfit(kind, f"metadata must be an object, not {_json_type(metadata)}")
     private["metadata"] = drop_nulls(metadata) if kind.custom else metadata
     prune(kind, private, options=options)
     if not kind.custom:
@@ -65,19 +76,23 @@ def prune(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> None:
         return
     texts = [f"unknown field {errors.quote(path)}" for path in unknown]
     if options.field_validation == "Strict":
-        raise _misfit(kind, f"strict decoding error: {', '.join(texts)}")
+        raise Misfit(kind, f"strict decoding error: {', '.join(texts)}", unknown)
     options.warnings.extend(text for text in texts if text not in options.warnings)
 
 
 def check_types(kind: Kind, obj: JsonObject) -> None:
-    """Refuse values of the wrong JSON type in an object of a built-in kind."""
+    """Refuse values of the wrong type in an object of a built-in kind; quantities and times get their usual form."""
     if kind.schema is not None:
         _refuse(kind, [error for error in kind.schema.validate(obj) if error.kind == "TypeInvalid"])
+        try:
+            kind.schema.canonicalize(obj)
+        except ValueError as error:
+            raise Misfit(kind, str(error)) from error
 
 
 def _refuse(kind: Kind, misfits: list[FieldError]) -> None:
     if misfits:
-        raise _misfit(kind, "; ".join(map(str, misfits)))
+        raise Misfit(kind, "; ".join(map(str, misfits)))
 
 
 def _metadata_schema() -> Schema:
@@ -97,10 +112,6 @@ def _check_type(kind: Kind, obj: JsonObject) -> None:
             )
         what = "API version" if field == "apiVersion" else "kind"
         raise errors.bad_request(f"the {what} in the data ({given}) does not match the expected {what} ({expected})")
-
-
-def _misfit(kind: Kind, text: str) -> errors.StatusError:
-    return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
 
 
 def _json_type(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _PREFIX_LIMIT = 63 - _SUFFIX_LENGTH
 _ANNOTATIONS_LIMIT = 256 * 1024
+_STANDARD_FINALIZERS = frozenset({"foregroundDeletion", "kubernetes", "orphan"})
 
 _GIVEN_BY_SERVER = (
     "uid",
@@ -82,9 +83,7 @@ def _metadata_errors(metadata: JsonObject, kind: Kind) -> Iterator[FieldError]:
     annotations = metadata.get("annotations")
     if annotations:
         yield from _check_annotations(annotations)
-    for finalizer in metadata.get("finalizers") or ():
-        for problem in qualified_name(finalizer):
-            yield FieldError("metadata.finalizers", "Invalid", finalizer, problem)
+    yield from _check_finalizers(metadata.get("finalizers") or (), kind)
     owners = metadata.get("ownerReferences")
     if owners:
         yield from _check_owners(owners)
@@ -107,17 +106,25 @@ def _check_annotations(annotations: JsonObject) -> Iterator[FieldError]:
         yield FieldError("metadata.annotations", "TooLong", detail=f"may not be more than {_ANNOTATIONS_LIMIT} bytes")
 
 
+def _check_finalizers(finalizers: Iterable[str], kind: Kind) -> Iterator[FieldError]:
+    for index, finalizer in enumerate(finalizers):
+        for problem in qualified_name(finalizer):
+            yield FieldError("metadata.finalizers", "Invalid", finalizer, problem)
+        if not kind.custom and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            problem = "name is neither a standard finalizer name nor is it fully qualified"
+            yield FieldError(f"metadata.finalizers[{index}]", "Invalid", finalizer, problem)
+
+
 def _check_owners(owners: list[JsonObject]) -> Iterator[FieldError]:
     controllers = []
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]"
+    for owner in owners:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                yield FieldError(
-                    f"{path}.{field}", "Required" if field == "apiVersion" else "Invalid", "", "must not be empty"
-                )
+                # The real server does not say which of the references it means.
+                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield FieldError(f"metadata.ownerReferences.{field}", "Invalid", "", what)
         if owner.get("controller"):
-            controllers.append(owner.get("name"))
+            controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
     if len(controllers) > 1:
         yield FieldError(
             "metadata.ownerReferences",

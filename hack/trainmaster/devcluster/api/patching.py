@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.api.options import Patch, PatchType
+from trainmaster.devcluster.api.decoding import Misfit, decode
+from trainmaster.devcluster.api.options import Patch, PatchType, WriteOptions
+from trainmaster.devcluster.errors import FieldError
 from trainmaster.devcluster.kinds import Kind
 from trainmaster.devcluster.patching import PatchError, PatchTooLarge, json_patch, merge_patch
 from trainmaster.runtime.jsontree import JsonObject
@@ -44,6 +46,15 @@ def parse_patch(patch: Patch, patch_type: PatchType) -> Any:
     elif not isinstance(parsed, dict):
         raise errors.bad_request("error decoding patch: this type of patch is an object")
     return parsed
+
+
+def decode_patched(kind: Kind, obj: JsonObject, *, namespace: str | None, options: WriteOptions) -> JsonObject:
+    """Decode what a patch made of an object; if it does not fit the kind the patch is to blame."""
+    try:
+        return decode(kind, obj, namespace=namespace, options=options)
+    except Misfit as error:
+        problem = FieldError("patch", "Invalid", orjson.dumps(obj).decode(), error.text)
+        raise errors.invalid("", "", "", [problem]) from error
 
 
 def patched(kind: Kind, live: JsonObject, patch: Any, patch_type: PatchType) -> JsonObject:

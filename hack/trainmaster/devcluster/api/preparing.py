@@ -42,6 +42,15 @@ It may change the new object, never the old one, and refuses by raising a Status
 
 _ENTRY_FIELDS = {"manager", "operation", "apiVersion", "fieldsV1"}
 
+_DESIRED = (None, "", "scale")
+"""The endpoints that write the desired state."""
+
+_SHAPELESS = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
+_RULES_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+
 _UNTYPED = Schema.compile({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
@@ -81,6 +90,7 @@ async def prepare_new(
     if metadata.get("name"):  # strategies rely on it
         kind.strategy.prepare_create(obj)
         problems += _schema_errors(kind, obj) + kind.strategy.validate(obj)
+        problems += _rule_errors(preparation, obj, None, problems)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
     if is_applied:
@@ -104,14 +114,17 @@ async def prepare_change(
         new = await _admit(preparation, "UPDATE", new, old)
     # Only after this may the new object share parts with the old one: defaults and hooks write in place.
     new = _limited(kind, new, old, subresource)
-    if not subresource and strategy.has_generation and strategy.is_new_generation(new, old):
+    if subresource in _DESIRED and strategy.has_generation and strategy.is_new_generation(new, old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     metadata = new["metadata"]
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     problems = validate_metadata_update(metadata, old["metadata"]) + validate_metadata(metadata, kind)
-    problems += _new_problems(kind, new, old) + kind.transitions.check(new, old)
+    problems += _new_problems(kind, new, old)
+    problems += _rule_errors(preparation, new, old, problems)
     if not problems and not subresource:  # only sound objects can be compared
         problems = strategy.validate_update(new, old)
+    elif not problems and subresource == "status":
+        problems = strategy.validate_status_update(new, old)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
     if not is_applied:
@@ -146,6 +159,9 @@ def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | No
             # Only the content controller's finalizers of a namespace are written here.
             spec = {**old.get("spec", {}), "finalizers": new.get("spec", {}).get("finalizers", [])}
             return {**old, "spec": spec, "metadata": dict(old["metadata"])}
+        case "scale":
+            carry_over(metadata, old["metadata"])
+            return new  # the old object with another number in it, see `scaling`
     carry_over(metadata, old["metadata"])
     if not kind.custom:
         kind.strategy.prepare_status(new, old)
@@ -163,9 +179,7 @@ def _default(kind: Kind, obj: JsonObject) -> None:
     kind.strategy.default(obj)
 
 
-async def _mutate(
-    preparation: Preparation, obj: JsonObject, old: JsonObject | None, subresource: str
-) -> JsonObject:
+async def _mutate(preparation: Preparation, obj: JsonObject, old: JsonObject | None, subresource: str) -> JsonObject:
     """Have an object changed from outside."""
     admission, kind = preparation.admission, preparation.kind
     operation: Operation = "CREATE" if old is None else "UPDATE"
@@ -214,6 +228,20 @@ def _new_problems(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldErr
         before = _schema_errors(kind, old)
         problems = [problem for problem in problems if problem not in before]
     return problems
+
+
+def _rule_errors(
+    preparation: Preparation, new: JsonObject, old: JsonObject | None, known: Sequence[FieldError]
+) -> list[FieldError]:
+    """Check the rules of a custom resource; they rely on the object having the shape that its schema asks for."""
+    rules = preparation.kind.rules
+    if not rules:
+        return []
+    if any(problem.kind in _SHAPELESS for problem in known):
+        return [FieldError("", "Invalid", None, _RULES_UNCHECKED)]
+    verdict = rules.check(new, old)
+    preparation.options.warnings.extend(verdict.warnings)
+    return verdict.errors
 
 
 def _is_edit(entries: list[JsonObject] | None) -> bool:

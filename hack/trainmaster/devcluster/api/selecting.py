@@ -19,7 +19,7 @@ class Selection:
         for path, operator, value in fields.requirements if fields is not None else ():
             getter = _METADATA.get(path) or kind.field_labels.get(path)
             if getter is None:
-                raise errors.bad_request(f"field label not supported: {path}")
+                raise errors.bad_request(_unsupported(kind, path))
             self._fields.append((getter, operator != "!=", value))
         self.everything = labels is None and not self._fields
         """Whether there is nothing to check."""
@@ -29,6 +29,12 @@ class Selection:
         if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
             return False
         return all((getter(obj) == value) == wanted for getter, wanted, value in self._fields)
+
+
+def _unsupported(kind: Kind, path: str) -> str:
+    if kind.custom or kind.field_labels:
+        return f"field label not supported: {path}"
+    return f'{errors.quote(path)} is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 _METADATA: dict[str, Callable[[JsonObject], str]] = {

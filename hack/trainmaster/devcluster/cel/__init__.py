@@ -1,4 +1,4 @@
-"""CEL rules of custom resource definitions (`x-kubernetes-validations`, KEP-2876): compiled once, checked at each write.
+"""CEL rules of custom resource definitions (`x-kubernetes-validations`, KEP-2876), checked at each write.
 
 `Rules` holds the rules of one schema and says which of them an object breaks. The rule language itself comes from a
 library (`engines`); everything that Kubernetes adds to it is here: which parts of an object a rule sees, the old value

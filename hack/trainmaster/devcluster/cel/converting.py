@@ -20,7 +20,18 @@ from trainmaster.runtime.jsontree import JsonObject
 Convert: TypeAlias = Callable[[Any], Any]
 
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h|d|w)")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86400,
+    "w": 604800,
+}
 
 
 def unchanged(value: Any) -> Any:
@@ -48,18 +59,19 @@ def converter(schema: JsonObject, *, nests_times: bool, is_resource: bool = Fals
     return unchanged
 
 
-def selector(schema: JsonObject, chosen: Iterable[list[tuple[str, str]]], *, nests_times: bool, whole: Convert) -> Convert:
+def selector(
+    schema: JsonObject, chosen: Iterable[list[tuple[str, str]]], *, nests_times: bool, whole: Convert
+) -> Convert:
     """Return how an object is converted of which a rule selects some fields: `chosen` has paths of (name, field)."""
     parts: dict[tuple[str, str], list[list[tuple[str, str]]]] = {}
     for path in chosen:
         if not path:
             return whole
         parts.setdefault(path[0], []).append(path[1:])
-    known = fields(schema, is_resource=True) or {}
+    known = fields(schema)
     wanted: list[tuple[str, str, Convert]] = []
     for (name, field), below in parts.items():
-        child = known.get(field) if fields(schema) is not None or field in known else None
-        child = child or values(schema) or {}
+        child = (values(schema) if known is None else known.get(field)) or {}
         rest = converter(child, nests_times=nests_times)
         if _is_time(child) and not nests_times:
             rest = unchanged

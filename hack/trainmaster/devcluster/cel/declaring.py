@@ -69,11 +69,11 @@ def cel_type(schema: JsonObject) -> str:
     if declared == "string":
         return _FORMATS.get(schema.get("format", ""), "string")
     if declared == "array":
-        items = schema.get("items")
+        items: Any = schema.get("items")
         return f"list<{cel_type(items) if is_visible(items) else 'dyn'}>"
     if declared == "object":
         each = values(schema)
-        return f"map<string,{cel_type(each) if is_visible(each) and each is not None else 'dyn'}>"
+        return f"map<string,{cel_type(each) if each is not None and is_visible(each) else 'dyn'}>"
     return _SCALARS.get(str(declared), "dyn")
 
 
@@ -93,6 +93,8 @@ def follow(schema: JsonObject, names: Sequence[str], *, is_resource: bool) -> li
         else:
             if (kind := cel_type(schema)) == "dyn":
                 return found
-            raise Undefined(index, f"type '{kind.replace('<', '(').replace('>', ')')}' does not support field selection")
+            raise Undefined(
+                index, f"type '{kind.replace('<', '(').replace('>', ')')}' does not support field selection"
+            )
         found.append((field, schema))
     return found

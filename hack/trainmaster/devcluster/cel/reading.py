@@ -42,6 +42,10 @@ class Selection:
     names: tuple[str, ...]
     positions: tuple[int, ...]
     """Where the dot before each name stands."""
+    start: int
+    end: int
+    is_plain: bool
+    """Whether this can be replaced by a name without a change of meaning: not in `has(self.a)`, nor in `self.?a`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,17 @@ def read(expression: str, variables: tuple[str, ...] = ("self", "oldSelf")) -> R
             continue
         after_dot = index > 0 and words[index - 1].text in {".", "?"}
         if word.text in variables and not after_dot:
-            found.setdefault(word.text, []).append(_selection(words, index + 1))
+            found.setdefault(word.text, []).append(_selection(words, index))
         if _text(words, index + 1) == "(":
             calls.append(_call(words, index, is_method=after_dot))
     return Reading({name: tuple(each) for name, each in found.items()}, tuple(calls))
 
 
-def _selection(words: tuple[Token, ...], index: int) -> Selection:
+def _selection(words: tuple[Token, ...], first: int) -> Selection:
     names: list[str] = []
     positions: list[int] = []
+    index = first + 1
+    is_plain = not (_text(words, first - 1) == "(" and _text(words, first - 2) == "has")
     while _text(words, index) == ".":
         # `a.?b` selects b if it is there.
         after = index + 2 if _text(words, index + 1) == "?" else index + 1
@@ -98,10 +104,24 @@ def _selection(words: tuple[Token, ...], index: int) -> Selection:
             break
         names.append(words[after].text.strip("`"))
         positions.append(words[index].start)
-        if after == index + 2:
-            break  # what follows is an optional value, not the field
+        is_plain = is_plain and after == index + 1 and not words[after].text.startswith("`")
         index = after + 1
-    return Selection(tuple(names), tuple(positions))
+        if not is_plain and words[after - 1].text == "?":
+            break  # what follows is an optional value, not the field
+    start, last = words[first].start, words[index - 1]
+    end = last.start + len(last.text)
+    # Blanks in between would have to be told from the name.
+    is_plain = is_plain and bool(names) and end - start == len(words[first].text) + sum(len(name) + 1 for name in names)
+    return Selection(tuple(names), tuple(positions), start, end, is_plain)
+
+
+def is_shadowed(expression: str, variable: str) -> bool:
+    """Tell whether a macro may use the name of the variable for its own, as in `list.all(self, ...)`."""
+    words = tokens(expression)
+    return any(
+        word.text == variable and _text(words, index - 1) == "(" and _text(words, index + 1) == ","
+        for index, word in enumerate(words)
+    )
 
 
 def _call(words: tuple[Token, ...], index: int, *, is_method: bool) -> Call:

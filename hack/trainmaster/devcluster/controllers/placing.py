@@ -24,7 +24,7 @@ def misfits(pod: JsonObject, requests: Resources, node: JsonObject, used: Resour
     spec, wanted = pod["spec"], node.get("spec") or {}
     if wanted.get("unschedulable"):
         return [_CORDONED]
-    if not _is_selected(spec, node):
+    if not _admits(spec, node):
         return [_SELECTOR]
     if not _tolerates(spec.get("tolerations") or (), wanted.get("taints") or ()):
         return [_TAINT]
@@ -51,17 +51,21 @@ def explain(reasons: Iterable[Iterable[str]], nodes: int) -> str:
     return f"0/{nodes} nodes are available: {parts}."
 
 
-def _is_selected(spec: JsonObject, node: JsonObject) -> bool:
+def _admits(spec: JsonObject, node: JsonObject) -> bool:
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    if affinity is None:
-        return True
+    return affinity is None or is_selected(affinity, node)
+
+
+def is_selected(selector: JsonObject | None, node: JsonObject) -> bool:
+    """Tell whether one of the terms of a node selector matches the node."""
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
-    return any(_matches_term(term, labels, fields) for term in affinity.get("nodeSelectorTerms") or ())
+    return any(_matches_term(term, labels, fields) for term in (selector or {}).get("nodeSelectorTerms") or ())
 
 
 def _matches_term(term: JsonObject, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
@@ -108,3 +112,9 @@ def _tolerates_taint(toleration: JsonObject, taint: JsonObject) -> bool:
     if toleration.get("operator", "Equal") == "Exists":
         return True
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def rank(pod: JsonObject) -> tuple[int, str, str]:
+    """Return by what waiting pods are ordered: priority, then age, then name."""
+    metadata = pod["metadata"]
+    return (-pod["spec"].get("priority", 0), metadata["creationTimestamp"], metadata["name"])

@@ -21,5 +21,5 @@ class ControllerSettings:
     retry_cap: float = 30.0
     """Longest pause between two attempts of a failing reconcile."""
 
-    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
-    """Values of `spec.schedulerName` that the built-in scheduler serves."""
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler", "scheduler-plugins-scheduler", "volcano"})
+    """Values of `spec.schedulerName` that the built-in scheduler serves: the usual one, and the gang schedulers."""

@@ -16,7 +16,7 @@ from trainmaster.devcluster import errors
 from trainmaster.devcluster.access.tokens import ISSUER, AccountTokens, InvalidToken
 from trainmaster.devcluster.access.users import ADMINISTRATOR, User
 
-PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
 """What everyone may ask, with and without credentials."""
 
 USER = web.RequestKey("user", User)

@@ -81,6 +81,8 @@ class Dispatcher:
             return json_response(answer, status=201)
         kind = self._api.registry.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace is not None and not kind.namespaced):
+            if self._api.registry.is_built_in(target.group, target.version):
+                raise errors.route_not_found()
             return page_not_found()
         if target.subresource is not None:
             return await self._handle_subresource(request, kind, target, target.subresource)
@@ -119,6 +121,8 @@ class Dispatcher:
         name = target.name or ""
         if subresource == "token":
             return await self._identity.request_token(request, target)
+        if subresource == "scale":
+            return await self._writer.scale(request, kind, target, name=name)
         if subresource == "log":
             return await serve_log(request, self._api, self._log_source, namespace=target.namespace, name=name)
         return await self._handle_object(request, self._presenter(request, kind), target, name=name)
@@ -128,7 +132,7 @@ class Dispatcher:
     ) -> web.Response:
         match request.method:
             case "PUT":
-                return await self._writer.update(request, presenter, target)
+                return await self._writer.update(request, presenter, target, name=name)
             case "PATCH":
                 return await self._writer.patch(request, presenter, target, name=name)
             case "DELETE":

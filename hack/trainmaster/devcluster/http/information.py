@@ -32,15 +32,15 @@ class Information:
         self._ready = ready
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes, all for GET."""
+        """Return the routes, all for GET. Generated clients end the paths of discovery with a slash."""
         return [
-            web.get("/version", self.version),
+            web.get("/version{slash:/?}", self.version),
             *(web.get(f"/{check}", self.health) for check in ("healthz", "livez", "readyz")),
-            web.get("/api", self.roots),
-            web.get("/apis", self.roots),
-            web.get("/api/{version}", self.resources),
-            web.get("/apis/{group}", self.group),
-            web.get("/apis/{group}/{version}", self.resources),
+            web.get("/api{slash:/?}", self.roots),
+            web.get("/apis{slash:/?}", self.roots),
+            web.get("/api/{version}{slash:/?}", self.resources),
+            web.get("/apis/{group}{slash:/?}", self.group),
+            web.get("/apis/{group}/{version}{slash:/?}", self.resources),
             web.get("/openapi/v3", self.openapi_index),
             web.get("/openapi/v3/{path:.+}", self.openapi_document),
         ]

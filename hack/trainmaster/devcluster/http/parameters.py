@@ -134,15 +134,11 @@ def _contradictions(options: ListOptions, *, watching: bool, query: Query) -> li
     if watching:
         initial = "sendInitialEvents" in query
         if initial and match != "NotOlderThan":
-            forbid("resourceVersionMatch", "sendInitialEvents requires resourceVersionMatch=NotOlderThan")
+            forbid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
         elif match and not initial:
             forbid(
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        if options.send_initial_events and not options.allow_bookmarks:
-            forbid(
-                "allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks, which end the initial events"
             )
         return problems
     if options.send_initial_events:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,32 +12,29 @@ from aiohttp import web
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
+from trainmaster.devcluster.errors import FieldError
 from trainmaster.devcluster.http.answering import start_stream
-from trainmaster.devcluster.http.parameters import read_boolean, read_integer
+from trainmaster.devcluster.http.parameters import Query, read_boolean
 from trainmaster.devcluster.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 async def serve_log(
     request: web.Request, api: Api, source: LogSource | None, *, namespace: str | None, name: str
 ) -> web.StreamResponse:
     """Answer a request for the log of a container."""
+    options = _options(request.query)
+    if problems := list(_contradictions(options)):
+        raise errors.invalid("", "PodLogOptions", name, problems)
+    pod = api.get(PODS, namespace, name)
+    container = choose_container(pod, request.query.get("container", ""))
+    if not pod["spec"].get("nodeName"):
+        return web.Response(status=204)  # nobody runs it, so there is nothing to read
     if source is None:
         raise errors.not_implemented("logs without a kubelet")
-    pod = api.get(PODS, namespace, name)
-    query = request.query
-    chunks = await source.read(
-        namespace=pod["metadata"]["namespace"],
-        pod=pod,
-        container=choose_container(pod, query.get("container", "")),
-        follow=read_boolean(query, "follow"),
-        previous=read_boolean(query, "previous"),
-        tail_lines=read_integer(query, "tailLines"),
-        since_seconds=read_integer(query, "sinceSeconds"),
-        since_time=_since_time(query.get("sinceTime", "")),
-        timestamps=read_boolean(query, "timestamps"),
-        limit_bytes=read_integer(query, "limitBytes"),
-    )
+    chunks = await source.read(namespace=pod["metadata"]["namespace"], pod=pod, container=container, **options)
     try:
         response = await start_stream(request, content_type="text/plain")
         async for chunk in chunks:
@@ -56,12 +55,47 @@ def choose_container(pod: JsonObject, asked: str) -> str:
         if asked not in [*containers, *prepared]:
             raise errors.bad_request(f"container {asked} is not valid for pod {name}")
         return asked
-    if len(containers) == 1 and not prepared:
+    if len(containers) == 1:
         return str(containers[0])
     choices = f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
     if prepared:
         choices += f" or one of the init containers: [{' '.join(prepared)}]"
     raise errors.bad_request(choices)
+
+
+def _options(query: Query) -> dict[str, Any]:
+    """Read what a log source is to be asked, by the names of its arguments."""
+    return {
+        "follow": read_boolean(query, "follow"),
+        "previous": read_boolean(query, "previous"),
+        "tail_lines": _number(query, "tailLines"),
+        "since_seconds": _number(query, "sinceSeconds"),
+        "since_time": _since_time(query.get("sinceTime", "")),
+        "timestamps": read_boolean(query, "timestamps"),
+        "limit_bytes": _number(query, "limitBytes"),
+    }
+
+
+def _number(query: Query, name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise errors.bad_request(f'query parameter {name}: "{text}" is not a whole number of at most 18 digits')
+    return int(text)
+
+
+def _contradictions(options: Mapping[str, Any]) -> Iterator[FieldError]:
+    for field, name, least in (
+        ("tailLines", "tail_lines", 0),
+        ("sinceSeconds", "since_seconds", 1),
+        ("limitBytes", "limit_bytes", 1),
+    ):
+        if options[name] is not None and options[name] < least:
+            limit = "greater than 0" if least else "greater than or equal to 0"
+            yield FieldError(field, "Invalid", options[name], f"must be {limit}")
+    if options["since_seconds"] is not None and options["since_time"] is not None:
+        yield FieldError("", "Forbidden", detail="at most one of `sinceTime` or `sinceSeconds` may be specified")
 
 
 def _since_time(text: str) -> datetime | None:

@@ -1,7 +1,8 @@
 """Objects as clients asked to see them: whole, as tables, or only their metadata.
 
 Guarantees:
-- whole objects are never encoded twice: the bytes come from the record;
+- whole objects are never encoded twice: the bytes come from the record, except for the members of built-in lists,
+  which have no kind of their own;
 - nothing here changes a record.
 """
 
@@ -42,12 +43,14 @@ class Presenter:
         """Present an object as one of the members of a list."""
         if self.shape.is_table:
             return orjson.dumps(self._row(record.object))
-        return orjson.dumps(self._metadata_only(record.object)) if self.shape.is_metadata else record.json
+        if self.shape.is_metadata:
+            return orjson.dumps(self._metadata_only(record.object))
+        return record.json if self.kind.custom else orjson.dumps(without_type(record.object))
 
     def event(self, record: Record, *, first: bool) -> bytes:
         """Present the object of a watch event; a table describes its columns in the first one only."""
         if not self.shape.is_table:
-            return self.item(record)
+            return orjson.dumps(self._metadata_only(record.object)) if self.shape.is_metadata else record.json
         table = self._table({"resourceVersion": record.metadata["resourceVersion"]})
         columns = self._column_definitions() if first else None
         return orjson.dumps({**table, "columnDefinitions": columns, "rows": [self._row(record.object)]})
@@ -86,6 +89,11 @@ class Presenter:
 
     def _metadata_only(self, obj: JsonObject) -> JsonObject:
         return {"kind": "PartialObjectMetadata", "apiVersion": self.shape.api_version, "metadata": obj["metadata"]}
+
+
+def without_type(obj: JsonObject) -> JsonObject:
+    """Return an object of a built-in kind as a member of a list, whose kind says what its members are."""
+    return {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
 
 
 def _definition(column: Column) -> JsonObject:

@@ -18,11 +18,13 @@ from trainmaster.devcluster.access.signing import SigningKey
 from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
+from trainmaster.devcluster.faults import Faults
 from trainmaster.devcluster.http.answering import answer_errors, page_not_found
 from trainmaster.devcluster.http.authentication import Authenticator
 from trainmaster.devcluster.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.http.discovery import Discovery
 from trainmaster.devcluster.http.dispatching import Dispatcher
+from trainmaster.devcluster.http.faulting import FaultControl, FaultInjector
 from trainmaster.devcluster.http.guarding import Guard
 from trainmaster.devcluster.http.identity import Identity
 from trainmaster.devcluster.http.information import Information
@@ -67,11 +69,14 @@ class HttpServer:
         tokens: AccountTokens | None = None,
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
+        fault_control: bool = False,
     ) -> None:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
         self._watcher = Watcher(api, timing.watch)
+        self.faults = Faults()
+        """What the server does wrong on purpose; with `fault_control` clients can program it, too."""
         tokens = tokens or AccountTokens(api, SigningKey())
         authorizer = authorizer or AllowEverything()
         authenticator, identity = Authenticator(token, tokens), Identity(tokens)
@@ -90,12 +95,18 @@ class HttpServer:
             log_source=log_source,
         )
         self._app = web.Application(
-            middlewares=[answer_errors, Guard(api, authenticator, authorizer).admit], client_max_size=MAX_BODY_BYTES
+            middlewares=[
+                answer_errors,
+                Guard(api, authenticator, authorizer).admit,
+                FaultInjector(self.faults, registry).inject,
+            ],
+            client_max_size=MAX_BODY_BYTES,
         )
         self._app.add_routes(
             [
                 *information.routes(),
                 *identity.routes(),
+                *(FaultControl(self.faults).routes() if fault_control else ()),
                 web.route("*", "/api/{path:.+}", dispatcher.handle),
                 web.route("*", "/apis/{path:.+}", dispatcher.handle),
                 web.route("*", "/{path:.*}", _unknown_path),
@@ -126,6 +137,7 @@ class HttpServer:
         """Stop listening, end the streams and wait for the handlers; stopping twice is harmless."""
         if self._runner is None:
             return
+        self.faults.clear()
         self._watcher.stop()
         await self._runner.cleanup()
 

@@ -20,12 +20,15 @@ from aiohttp import web
 from trainmaster.devcluster.api import Api, Watch
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.http.answering import start_stream
+from trainmaster.devcluster.http.faulting import FrameSink, frames_to
 from trainmaster.devcluster.http.parameters import ListOptions, read_resource_version
 from trainmaster.devcluster.http.presenting import Presenter
 from trainmaster.runtime.jsontree import JsonObject
 
 # Events that may be written in a row before other requests get their turn.
 _BATCH = 100
+# The API server's own number of seconds (KEP-956).
+_BEFORE_THE_END = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,48 +89,54 @@ class Watcher:
             since=since,
             labels=options.labels,
             fields=options.fields,
-            bookmark=options.send_initial_events,
+            bookmark=options.send_initial_events and options.allow_bookmarks,
         )
 
     async def _stream(
         self, request: web.Request, watch: Watch, presenter: Presenter, options: ListOptions
     ) -> web.StreamResponse:
         response = await start_stream(request, content_type="application/json")
+        frames = await frames_to(request, response, end=watch.close)
         seconds = options.timeout_seconds or random.uniform(self._timing.shortest, self._timing.longest)  # noqa: S311 - no secret
         # Closing the watch ends the loop below in an orderly way, after the event that is being written.
         timer = asyncio.get_running_loop().call_later(seconds, watch.close)
-        bookmarks = asyncio.create_task(self._bookmark(response, watch, presenter)) if options.allow_bookmarks else None
+        bookmarks = None
+        if options.allow_bookmarks:
+            bookmarks = asyncio.create_task(self._bookmark(frames, watch, presenter, seconds=seconds))
         try:
             if not self.stopped:
-                await _write_events(response, watch, presenter)
+                await _write_events(frames, watch, presenter)
         except StatusError as error:
-            await response.write(_line("ERROR", orjson.dumps(error.status())))
+            await frames.write(_line("ERROR", orjson.dumps(error.status())))
         finally:
             timer.cancel()
             if bookmarks is not None:
                 bookmarks.cancel()
         return response
 
-    async def _bookmark(self, response: web.StreamResponse, watch: Watch, presenter: Presenter) -> None:
-        """Write a bookmark now and then.
+    async def _bookmark(self, frames: FrameSink, watch: Watch, presenter: Presenter, *, seconds: float) -> None:
+        """Write a bookmark now and then, and one shortly before the end: the next watch starts from it.
 
         No event can be in flight while this writes: an event is taken from the watch and handed to the transport in one
         step of the event loop, and `watch.revision` counts only what was taken.
         """
         with contextlib.suppress(ConnectionError):  # the writer of the events meets the same error and ends the stream
-            while True:
-                await asyncio.sleep(self._timing.bookmark_interval)
+            left = seconds - _BEFORE_THE_END
+            while left > 0:
+                pause = min(self._timing.bookmark_interval, left)
+                left -= pause
+                await asyncio.sleep(pause)
                 if watch.revision:
-                    await response.write(_bookmark_line(presenter, watch.revision))
+                    await frames.write(_bookmark_line(presenter, watch.revision))
 
 
-async def _write_events(response: web.StreamResponse, watch: Watch, presenter: Presenter) -> None:
+async def _write_events(frames: FrameSink, watch: Watch, presenter: Presenter) -> None:
     written = 0
     async for event in watch:
         if event.record is None:
-            await response.write(_bookmark_line(presenter, event.revision, initial_events_end=True))
+            await frames.write(_bookmark_line(presenter, event.revision, initial_events_end=True))
             continue
-        await response.write(_line(event.type, presenter.event(event.record, first=written == 0)))
+        await frames.write(_line(event.type, presenter.event(event.record, first=written == 0)))
         written += 1
         if written % _BATCH == 0:
             await asyncio.sleep(0)

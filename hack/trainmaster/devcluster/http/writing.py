@@ -13,8 +13,10 @@ from aiohttp import web
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.api import Api, DeleteOptions, FieldValidation, PatchType, Propagation, WriteOptions
+from trainmaster.devcluster.api.scaling import Scaler
 from trainmaster.devcluster.errors import FieldError
 from trainmaster.devcluster.http.answering import json_response
+from trainmaster.devcluster.http.authentication import USER
 from trainmaster.devcluster.http.bodies import content_type_of, decode_json, decode_yaml, read_body, read_object
 from trainmaster.devcluster.http.parameters import (
     ListOptions,
@@ -22,7 +24,7 @@ from trainmaster.devcluster.http.parameters import (
     read_dry_run,
     read_integer,
 )
-from trainmaster.devcluster.http.presenting import Presenter
+from trainmaster.devcluster.http.presenting import Presenter, without_type
 from trainmaster.devcluster.http.routing import RequestTarget
 from trainmaster.devcluster.kinds import Kind
 from trainmaster.devcluster.resources import GroupResource
@@ -36,6 +38,7 @@ class Writer:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._scaler = Scaler(api)
 
     async def create(self, request: web.Request, presenter: Presenter, target: RequestTarget) -> web.Response:
         """Answer a POST."""
@@ -45,19 +48,21 @@ class Writer:
         created = await self._api.create(resource, body, namespace=target.namespace, options=options)
         return json_response(presenter.one(created), status=201, warnings=options.warnings)
 
-    async def update(self, request: web.Request, presenter: Presenter, target: RequestTarget) -> web.Response:
+    async def update(
+        self, request: web.Request, presenter: Presenter, target: RequestTarget, *, name: str
+    ) -> web.Response:
         """Answer a PUT."""
         options = _write_options(request, "UpdateOptions")
         body = await _read_strictly(request, options)
-        updated = await self._api.update(
+        written, created = await self._api.put(
             presenter.kind.resource,
             body,
             namespace=target.namespace,
-            name=target.name,
+            name=name,
             subresource=target.subresource,
             options=options,
         )
-        return json_response(presenter.one(updated), warnings=options.warnings)
+        return json_response(presenter.one(written), status=201 if created else 200, warnings=options.warnings)
 
     async def patch(
         self, request: web.Request, presenter: Presenter, target: RequestTarget, *, name: str
@@ -84,14 +89,32 @@ class Writer:
         )
         return json_response(presenter.one(patched), status=201 if created else 200, warnings=options.warnings)
 
+    async def scale(self, request: web.Request, kind: Kind, target: RequestTarget, *, name: str) -> web.Response:
+        """Answer a GET, PUT or PATCH of the scale subresource."""
+        resource, namespace = kind.resource, target.namespace
+        if request.method == "GET":
+            return json_response(self._scaler.get(resource, namespace, name))
+        if request.method == "PUT":
+            options = _write_options(request, "UpdateOptions")
+            body = await read_object(request, duplicates=None)
+            scale = await self._scaler.update(resource, namespace, name, body, options=options)
+        else:
+            patch_type = _patch_type(request)
+            options = _write_options(request, "PatchOptions")
+            patch = decode_json(await read_body(request))
+            scale = await self._scaler.patch(resource, namespace, name, patch, patch_type=patch_type, options=options)
+        return json_response(scale, warnings=options.warnings)
+
     async def delete(
         self, request: web.Request, presenter: Presenter, target: RequestTarget, *, name: str
     ) -> web.Response:
-        """Answer a DELETE of one object: the object while it lingers, a Status once it is gone."""
+        """Answer a DELETE of one object: the object while it lingers, for most kinds a Status once it is gone."""
         options = await _delete_options(request)
-        resource = presenter.kind.resource
-        deleted, gone = await self._api.delete(resource, target.namespace, name, options=options)
-        return json_response(_success(resource, deleted) if gone else presenter.one(deleted))
+        kind = presenter.kind
+        deleted, gone = await self._api.delete(kind.resource, target.namespace, name, options=options)
+        shows_object = not gone or kind.strategy.returns_deleted
+        body = presenter.one(deleted) if shows_object else _success(kind.resource, deleted)
+        return json_response(body, warnings=[*options.warnings, *_deletion_warnings(kind, options)])
 
     async def delete_collection(
         self, request: web.Request, kind: Kind, target: RequestTarget, *, selected: ListOptions
@@ -103,15 +126,16 @@ class Writer:
         )
         metadata = {"resourceVersion": str(self._api.revision)}
         list_kind = kind.list_kind or f"{kind.kind}List"
+        items = deleted if kind.custom else [without_type(each) for each in deleted]
         return json_response(
-            {"kind": list_kind, "apiVersion": kind.api_version, "metadata": metadata, "items": deleted}
+            {"kind": list_kind, "apiVersion": kind.api_version, "metadata": metadata, "items": items},
+            warnings=[*options.warnings, *_deletion_warnings(kind, options)],
         )
 
 
 async def _read_strictly(request: web.Request, options: WriteOptions) -> JsonObject:
-    """Read the object of a write; repeated fields are looked for only if the client says what to do about them."""
-    asked = request.query.get("fieldValidation", "Ignore") != "Ignore"
-    duplicates: list[str] | None = [] if asked else None
+    """Read the object of a write and look for repeated fields."""
+    duplicates: list[str] | None = None if options.field_validation == "Ignore" else []
     body = await read_object(request, duplicates=duplicates)
     texts = [f"duplicate field {errors.quote(path)}" for path in duplicates or ()]
     if texts and options.field_validation == "Strict":
@@ -131,6 +155,7 @@ def _write_options(request: web.Request, kind: str) -> WriteOptions:
         force=read_boolean(query, "force"),
         dry_run=read_dry_run(query.getall("dryRun", [])),
         field_validation=_field_validation(query.get("fieldValidation", ""), kind),
+        user=_user(request),
     )
 
 
@@ -142,6 +167,11 @@ def _field_validation(text: str, kind: str) -> FieldValidation:
             return text
         case _:
             raise _refused(kind, _unsupported("fieldValidation", text, get_args(FieldValidation)))
+
+
+def _user(request: web.Request) -> JsonObject | None:
+    user = request.get(USER)
+    return None if user is None else user.info()
 
 
 def _program(request: web.Request) -> str:
@@ -175,7 +205,18 @@ async def _delete_options(request: web.Request) -> DeleteOptions:
         uid=_checked(preconditions, "uid", str),
         resource_version=_checked(preconditions, "resourceVersion", str),
         dry_run=read_dry_run(_checked(given, "dryRun", list) or []),
+        user=_user(request),
     )
+
+
+def _deletion_warnings(kind: Kind, options: DeleteOptions) -> list[str]:
+    if not kind.strategy.orphans_by_default or options.propagation is not None:
+        return []
+    warning = (
+        f"child pods are preserved by default when {kind.plural} are deleted; set propagationPolicy=Background to "
+        "remove them or set propagationPolicy=Orphan to suppress this warning"
+    )
+    return [warning]
 
 
 def _propagation(given: JsonObject) -> Propagation | None:
@@ -199,17 +240,15 @@ def _grace_seconds(given: JsonObject) -> int | None:
     seconds = given.get("gracePeriodSeconds")
     if seconds is None:
         return None
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
-        detail = "must be a whole number that is not negative"
-        raise _refused("DeleteOptions", FieldError("gracePeriodSeconds", "Invalid", seconds, detail))
-    return seconds
+    if not isinstance(seconds, int) or isinstance(seconds, bool):
+        raise errors.bad_request("DeleteOptions: gracePeriodSeconds must be a whole number")
+    return seconds if seconds >= 0 else 1  # a negative period is the shortest one
 
 
 def _checked(given: JsonObject, field: str, expected: type[Any]) -> Any:
     value = given.get(field)
     if value is not None and not isinstance(value, expected):
-        detail = f"must be of type {expected.__name__}"
-        raise _refused("DeleteOptions", FieldError(field, "TypeInvalid", value, detail))
+        raise errors.bad_request(f"DeleteOptions: {field} must be of type {expected.__name__}")
     return value
 
 

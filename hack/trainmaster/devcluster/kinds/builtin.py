@@ -7,15 +7,21 @@ from typing import TypeAlias
 
 from trainmaster.devcluster.jsonpath import compile_path
 from trainmaster.devcluster.kinds import columns
-from trainmaster.devcluster.kinds.kind import Column, Kind
+from trainmaster.devcluster.kinds.kind import ALL_VERBS, Column, Kind
 from trainmaster.devcluster.kinds.registry import Registry
-from trainmaster.devcluster.kinds.strategies import core
+from trainmaster.devcluster.kinds.strategies import core, devices
 from trainmaster.devcluster.kinds.strategies.base import Strategy
 from trainmaster.devcluster.kinds.strategies.data import ConfigMapStrategy, SecretStrategy
 from trainmaster.devcluster.kinds.strategies.definitions import DefinitionStrategy
 from trainmaster.devcluster.kinds.strategies.events import CoreEventStrategy, EventStrategy
 from trainmaster.devcluster.kinds.strategies.jobs import JobStrategy
 from trainmaster.devcluster.kinds.strategies.pods import PodStrategy
+from trainmaster.devcluster.kinds.strategies.policies import (
+    LimitRangeStrategy,
+    PriorityClassStrategy,
+    ResourceQuotaStrategy,
+    RuntimeClassStrategy,
+)
 from trainmaster.devcluster.kinds.strategies.webhooks import WebhookConfigurationStrategy
 from trainmaster.devcluster.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.schema import builtin_schema
@@ -30,6 +36,7 @@ _PACKAGES = {
     "events.k8s.io": "io.k8s.api.events.v1",
     "scheduling.k8s.io": "io.k8s.api.scheduling.v1",
     "node.k8s.io": "io.k8s.api.node.v1",
+    "resource.k8s.io": "io.k8s.api.resource.v1",
     "rbac.authorization.k8s.io": "io.k8s.api.rbac.v1",
     "admissionregistration.k8s.io": "io.k8s.api.admissionregistration.v1",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
@@ -79,6 +86,7 @@ def _kind(
     namespaced: bool = True,
     short: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
+    verbs: tuple[str, ...] = ALL_VERBS,
     subresources: frozenset[str] = frozenset(),
     shown: tuple[Column, ...] = columns.PLAIN,
     labels: FieldLabels | None = None,
@@ -98,6 +106,7 @@ def _kind(
         definition=definition,
         short_names=short,
         categories=categories,
+        verbs=verbs,
         subresources=subresources,
         columns=shown,
         field_labels=labels or {},
@@ -130,6 +139,8 @@ def _core_kinds() -> list[Kind]:
             "namespaces",
             strategy=core.NamespaceStrategy(),
             namespaced=False,
+            # A namespace is deleted by itself: a collection would be the cluster.
+            verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
             short=("ns",),
             subresources=frozenset({"status", "finalize"}),
             shown=columns.NAMESPACES,
@@ -158,7 +169,14 @@ def _core_kinds() -> list[Kind]:
             shown=columns.SERVICES,
             labels=_paths("spec.clusterIP", "spec.type"),
         ),
-        _kind("", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=frozenset({"token"})),
+        _kind(
+            "",
+            "ServiceAccount",
+            "serviceaccounts",
+            strategy=core.ServiceAccountStrategy(),
+            short=("sa",),
+            subresources=frozenset({"token"}),
+        ),
         _kind(
             "",
             "Event",
@@ -188,7 +206,15 @@ def _core_kinds() -> list[Kind]:
             subresources=_STATUS,
             shown=columns.CLAIMS,
         ),
-        _kind("", "LimitRange", "limitranges", short=("limits",)),
+        _kind("", "LimitRange", "limitranges", strategy=LimitRangeStrategy(), short=("limits",)),
+        _kind(
+            "",
+            "ResourceQuota",
+            "resourcequotas",
+            strategy=ResourceQuotaStrategy(),
+            short=("quota",),
+            subresources=_STATUS,
+        ),
     ]
 
 
@@ -230,12 +256,20 @@ def _group_kinds(registry: Registry) -> list[Kind]:
             "scheduling.k8s.io",
             "PriorityClass",
             "priorityclasses",
-            strategy=core.PriorityClassStrategy(),
+            strategy=PriorityClassStrategy(),
             namespaced=False,
             short=("pc",),
             shown=columns.PRIORITY_CLASSES,
         ),
-        _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, shown=columns.RUNTIME_CLASSES),
+        _kind(
+            "node.k8s.io",
+            "RuntimeClass",
+            "runtimeclasses",
+            strategy=RuntimeClassStrategy(),
+            namespaced=False,
+            shown=columns.RUNTIME_CLASSES,
+        ),
+        *_device_kinds(),
         *(
             _kind(
                 "admissionregistration.k8s.io",
@@ -250,6 +284,31 @@ def _group_kinds(registry: Registry) -> list[Kind]:
                 ("MutatingWebhookConfiguration", MUTATING_WEBHOOKS),
                 ("ValidatingWebhookConfiguration", VALIDATING_WEBHOOKS),
             )
+        ),
+    ]
+
+
+def _device_kinds() -> list[Kind]:
+    group = "resource.k8s.io"
+    return [
+        _kind(
+            group,
+            "ResourceClaim",
+            "resourceclaims",
+            strategy=devices.ClaimStrategy(),
+            subresources=_STATUS,
+            shown=columns.RESOURCE_CLAIMS,
+        ),
+        _kind(group, "ResourceClaimTemplate", "resourceclaimtemplates", strategy=devices.ClaimTemplateStrategy()),
+        _kind(group, "DeviceClass", "deviceclasses", strategy=devices.DeviceClassStrategy(), namespaced=False),
+        _kind(
+            group,
+            "ResourceSlice",
+            "resourceslices",
+            strategy=devices.SliceStrategy(),
+            namespaced=False,
+            shown=columns.RESOURCE_SLICES,
+            labels=_paths("spec.driver", "spec.nodeName"),
         ),
     ]
 

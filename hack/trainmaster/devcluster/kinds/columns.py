@@ -165,6 +165,14 @@ def _event_last_seen(obj: JsonObject, now: datetime) -> str:
     return age(moment, now)
 
 
+def _claim_state(obj: JsonObject) -> str:
+    status = obj.get("status", {})
+    states = ["deleted"] if "deletionTimestamp" in obj["metadata"] else []
+    if "allocation" not in status:
+        return ",".join([*states, "pending"])
+    return ",".join([*states, "allocated", *(["reserved"] if status.get("reservedFor") else [])])
+
+
 PLAIN = (NAME, AGE)
 PODS = (
     NAME,
@@ -236,3 +244,11 @@ PRIORITY_CLASSES = (
 )
 WEBHOOK_CONFIGURATIONS = (NAME, _column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), kind="integer"), AGE)
 RUNTIME_CLASSES = (NAME, _column("Handler", _at(".handler", "")), AGE)
+RESOURCE_CLAIMS = (NAME, _column("State", _claim_state), AGE)
+RESOURCE_SLICES = (
+    NAME,
+    _column("Node", _at(".spec.nodeName", "<unset>")),
+    _column("Driver", _at(".spec.driver", "")),
+    _column("Pool", _at(".spec.pool.name", "")),
+    AGE,
+)

@@ -2,9 +2,8 @@
 
 - A definition is accepted and established in the write that creates it, unless its names clash with served ones.
 - Its schema is completed by the ObjectMeta of the Kubernetes API, so that metadata is typed in custom resources too.
+- Its rules in CEL (`x-kubernetes-validations`) are compiled; one that does not compile is the definition's error.
 
-Known gap: of the rules in `x-kubernetes-validations` only immutability (`self == oldSelf`) is evaluated, see
-`transitions`; every other CEL rule is stored and published, and not enforced yet.
 Answered with 501: several served versions in one definition, and conversion webhooks.
 """
 
@@ -14,12 +13,14 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
+from trainmaster.devcluster.cel import Rules
 from trainmaster.devcluster.jsonpath import compile_path
 from trainmaster.devcluster.kinds.columns import custom_columns
-from trainmaster.devcluster.kinds.kind import Kind
+from trainmaster.devcluster.kinds.kind import Kind, ScalePaths
 from trainmaster.devcluster.kinds.registry import Registry
 from trainmaster.devcluster.kinds.strategies.custom import CustomStrategy
-from trainmaster.devcluster.kinds.transitions import Transitions
 from trainmaster.devcluster.resources import GroupResource
 from trainmaster.devcluster.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject
@@ -45,7 +46,8 @@ def kind_of(crd: JsonObject) -> Kind:
     names = spec["names"]
     version = next(each for each in spec["versions"] if each.get("served"))
     raw = version.get("schema", {}).get("openAPIV3Schema", {})
-    has_status = "status" in (version.get("subresources") or {})
+    subresources = version.get("subresources") or {}
+    has_status = "status" in subresources
     return Kind(
         group=spec["group"],
         version=version["name"],
@@ -56,16 +58,37 @@ def kind_of(crd: JsonObject) -> Kind:
         namespaced=spec["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
-        subresources=frozenset({"status"} if has_status else ()),
+        subresources=frozenset(subresources),
+        scale=_scale(subresources.get("scale")),
         custom=True,
         schema=_schema(raw),
-        transitions=Transitions(raw),
+        rules=rules_of(raw),
         strategy=CustomStrategy(has_status=has_status),
         columns=custom_columns(version.get("additionalPrinterColumns", ())),
         field_labels={
             each["jsonPath"].removeprefix("."): _label(each["jsonPath"]) for each in version.get("selectableFields", ())
         },
     )
+
+
+def rules_of(schema: JsonObject) -> Rules:
+    """Return the compiled rules of a schema, with what is wrong with them."""
+    return _compiled_rules(orjson.dumps(schema))
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_rules(schema: bytes) -> Rules:
+    # A definition is looked at several times while it is created; its rules are the expensive part.
+    return Rules(orjson.loads(schema))
+
+
+def _scale(paths: JsonObject | None) -> ScalePaths | None:
+    if paths is None:
+        return None
+    for field, root in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
+        if not str(paths.get(field, "")).startswith(root):
+            raise ValueError(f"subresources.scale.{field}: should be a json path under {root[:-1]}")
+    return ScalePaths(paths["specReplicasPath"], paths["statusReplicasPath"], paths.get("labelSelectorPath", ""))
 
 
 def _schema(raw: JsonObject) -> Schema:

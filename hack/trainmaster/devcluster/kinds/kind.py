@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from trainmaster.devcluster.cel import Rules
 from trainmaster.devcluster.kinds.strategies.base import Strategy
-from trainmaster.devcluster.kinds.transitions import Transitions
 from trainmaster.devcluster.resources import GroupResource
 from trainmaster.devcluster.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
@@ -26,6 +26,15 @@ class Column:
     description: str
     priority: int
     cell: Callable[[JsonObject, datetime], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the objects of a kind hold what the scale subresource shows, as in `.spec.replicas`."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -50,10 +59,12 @@ class Kind:
     """Served because of a CustomResourceDefinition."""
     definition: str | None = None
     """The name of the OpenAPI definition of a built-in kind; strategic merge and OpenAPI documents start from it."""
-    transitions: Transitions = field(default_factory=Transitions)
-    """Rules that compare the new object with the old one."""
+    rules: Rules = field(default_factory=Rules)
+    """Rules in CEL, which come from the definition of a custom resource."""
     field_labels: Mapping[str, Callable[[JsonObject], str]] = field(default_factory=dict)
     """What field selectors may ask for, besides `metadata.name` and `metadata.namespace`."""
+    scale: ScalePaths | None = None
+    """For kinds with the scale subresource."""
     storage: GroupResource | None = None
     """Where the objects are stored, if they are shared with another resource."""
 

@@ -28,6 +28,10 @@ class Registry:
         kind = self._kinds.get(GroupResource(group, plural))
         return kind if kind is not None and kind.version == version else None
 
+    def is_built_in(self, group: str, version: str) -> bool:
+        """Return whether a group version is one of the server's own, not one of custom resource definitions."""
+        return any((each.group, each.version, each.custom) == (group, version, False) for each in self._kinds.values())
+
     def get(self, resource: GroupResource) -> Kind:
         """Return the kind of a resource; raises the 404 of an unknown path when it is not served."""
         kind = self._kinds.get(resource)

@@ -65,6 +65,21 @@ class Container:
     restarts: int = 0
     failures: int = 0
     started_at: datetime | None = None
+    passed: bool = False
+    """Whether it runs and its startup probe, if it has one, has succeeded."""
+
+    was_up: bool = False
+    """Whether any attempt has got that far: what waits for a sidecar waits for that."""
+
+    ready: bool = False
+    """Whether its readiness probe, if it has one, succeeds."""
+
+    condemned: str = ""
+    """Why this attempt has to end while the pod goes on, for instance that its liveness probe fails."""
+
+    kill_at: datetime | None = None
+    """When a condemned attempt is killed."""
+
     not_before: datetime | None = None
     ended: Termination | None = None
     previous: Termination | None = None

@@ -2,10 +2,12 @@
 
 <state>/                        0700: Secrets of pods are below it
   ports.json                    local ports by job
+  hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
   claims/<namespace>/<name>     PersistentVolumeClaims
   pods/<uid>/volumes/<name>     volumes that live as long as the pod
-  pods/<uid>/<container>/       home, work, root (working directories that no volume covers), termination-log
-  pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ...
+  pods/<uid>/<container>/       home, work, root (working directories that no volume covers), termination-log, view
+                                (empty: where the container's own root is put together)
+  pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., and 0.log.1 with what came before 0.log
 /tmp/trainmaster-<hash>/<uid>   TMPDIR of pods: a short path, since names of Unix sockets have to fit into 104 bytes
 """
 
@@ -18,6 +20,8 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainmaster.devcluster.kubelet.logfile import ROTATED
 
 
 class UnsafeDirectoryError(Exception):
@@ -45,10 +49,22 @@ class PodFiles:
         """The log file of an attempt to run a container."""
         return self.root / "logs" / container / f"{attempt}.log"
 
+    def drop_logs(self, container: str, *, before: int) -> None:
+        """Remove the logs of attempts that came before one."""
+        for attempt, path in self.logs(container):
+            if attempt < before:
+                path.unlink(missing_ok=True)
+                rotated(path).unlink(missing_ok=True)
+
     def logs(self, container: str) -> list[tuple[int, Path]]:
         """The log files that exist, by attempt."""
         found = (self.root / "logs" / container).glob("*.log")
         return sorted((int(path.stem), path) for path in found if path.stem.isdecimal())
+
+
+def rotated(log: Path) -> Path:
+    """Give the file that holds what came before the present content of a log."""
+    return log.with_name(log.name + ROTATED)
 
 
 class StateDirectory:
@@ -58,13 +74,14 @@ class StateDirectory:
         self.root = root
         self._pods = root / "pods"
         self.claims = root / "claims"
+        self.hosts = root / "hosts"
         self.ports = root / "ports.json"
         digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()
         self._tmp = tmp / f"trainmaster-{digest[:8]}"
 
     def prepare(self) -> None:
         """Create what is missing and make sure that nobody else can look inside."""
-        for directory in (self.root, self._pods, self.claims, self._tmp):
+        for directory in (self.root, self._pods, self.claims, self.hosts, self._tmp):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
         found = self._tmp.lstat()

@@ -20,8 +20,11 @@ from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, WatchEvent, WriteOptions
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kubelet.devices import DeviceTable, detect_gpus
+from trainmaster.devcluster.kubelet.events import PodEvents
 from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.hosts import HostsTable
 from trainmaster.devcluster.kubelet.logs import PodLogs
+from trainmaster.devcluster.kubelet.modes import REWRITING, Networking
 from trainmaster.devcluster.kubelet.networking import PortTable, job_key
 from trainmaster.devcluster.kubelet.node import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.devcluster.kubelet.running import FIELD_MANAGER, NodeContext, PodRunner
@@ -47,6 +50,7 @@ class Kubelet:
         node_name: str,
         state_dir: Path,
         server_url: str,
+        networking: Networking = REWRITING,
         clock: Callable[[], datetime],
         settings: KubeletSettings | None = None,
         tokens: AccountTokens | None = None,
@@ -56,16 +60,20 @@ class Kubelet:
         self._settings = settings or KubeletSettings()
         self._node_name = node_name
         self._state = StateDirectory(state_dir)
-        gpus = detect_gpus()
+        gpus = list(range(self._settings.fake_gpus)) or detect_gpus()
         capacity = host_capacity(gpus=len(gpus), max_pods=self._settings.max_pods)
         self._node = node_object(node_name, capacity=capacity)
         self._supervisor = ProcessSupervisor(on_report=self._report, clock=clock)
+        self._events = PodEvents(api)
         self._context = NodeContext(
             api=api,
             settings=self._settings,
             state=self._state,
             supervisor=self._supervisor,
+            networking=networking,
+            hosts=HostsTable(self._state.hosts, lookup=self._lookup),
             ports=PortTable(self._state.ports),
+            events=self._events,
             devices=DeviceTable(gpus),
             capacity=capacity,
             server_url=server_url,
@@ -88,11 +96,15 @@ class Kubelet:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
+                tasks.create_task(self._events.run(), name="kubelet-events")
                 tasks.create_task(self._keep_node(), name="kubelet-node")
                 tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
                 tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
         finally:
             self._state.remove_temporary()
+
+    def _lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
+        return self._context.lookup(resource, namespace, name)
 
     # Watching
 
@@ -110,7 +122,7 @@ class Kubelet:
             for record in records:
                 handle(WatchEvent("ADDED", record.object, record.revision), tasks)
             if resource == PODS:
-                self._context.ports.keep(self._jobs.values())
+                self._keep_jobs()
             try:
                 async with self._api.watch(resource, since=revision) as changes:
                     async for change in changes:
@@ -151,11 +163,16 @@ class Kubelet:
         """The pod is gone: end what runs, then remove what it left."""
         job = self._jobs.pop(uid, None)
         if job is not None and job not in self._jobs.values():
-            self._context.ports.keep(self._jobs.values())
+            self._keep_jobs()
         if runner := self._runners.get(uid):
             runner.vanish()
         else:
             tasks.create_task(asyncio.to_thread(self._state.remove_pod, uid))
+
+    def _keep_jobs(self) -> None:
+        """Forget the ports and hosts files of jobs that have no pod here any more."""
+        self._context.ports.keep(self._jobs.values())
+        self._context.hosts.keep(self._jobs.values())
 
     def _forget_all_but(self, uids: set[str], tasks: asyncio.TaskGroup) -> None:
         for uid in self._jobs.keys() - uids:

@@ -2,9 +2,12 @@
 
 Facts go in (`started`, `exited`, `deferred`, `stop`, ...), and `step` says what has to be done now. Guarantees:
 - Init containers run one after the other, each after the success of the one before; sidecars (init containers with
-  restartPolicy Always) only have to be started. Main containers start together.
+  restartPolicy Always) only have to be started, which includes the success of their startup probe. Main containers
+  start together.
 - A container is never started twice at the same time, and never after the pod began to stop.
-- A pod that stops gets SIGTERM once, SIGKILL after its grace period, and is finished when no process is left.
+- A pod that stops gets SIGTERM once, SIGKILL after its grace period, and is finished when no process is left. Sidecars
+  end after the main containers, the last one first.
+- A condemned container (a failed liveness probe, for instance) ends in the same way; the restart policy decides on it.
 - After a restart of the server, containers that were running count as killed (exit code 137).
 
 The phase follows Kubernetes: Pending until the first main container was started, Running until none will run again.
@@ -68,16 +71,42 @@ class PodLifecycle:
 
     # Facts
 
-    def started(self, name: str, *, at: datetime) -> None:
-        """Record that the process runs."""
+    def started(self, name: str, *, at: datetime, passed: bool = True, ready: bool = True) -> None:
+        """Record that the process runs, and whether it needs no startup probe (`passed`) and no readiness probe."""
         container = self.containers[name]
         container.state, container.started_at = "running", at
         container.reason = container.message = ""
+        container.ready = ready
+        self.probed(name, passed=passed)
+
+    def probed(self, name: str, *, passed: bool | None = None, ready: bool | None = None) -> bool:
+        """Record what a startup or readiness probe found out; say whether that is new."""
+        container = self.containers[name]
+        before = (container.passed, container.ready)
+        if passed is not None:
+            container.passed = passed
+            container.was_up |= passed
+        if ready is not None:
+            container.ready = ready
+        return (container.passed, container.ready) != before
+
+    def condemn(self, name: str, why: str, *, now: datetime, grace: float | None = None) -> bool:
+        """End this attempt to run a container, though not the pod; say whether that is new."""
+        container = self.containers[name]
+        if not container.active or container.condemned:
+            return False
+        container.condemned = why
+        container.kill_at = now + timedelta(seconds=self._grace if grace is None else grace)
+        return True
 
     def exited(self, name: str, ended: Termination) -> None:
         """Record that the process is gone."""
         container = self.containers[name]
         container.state, container.ended = "terminated", ended
+        container.passed = container.ready = False
+        container.condemned, container.kill_at = "", None
+        self._terminated.discard(name)
+        self._killed.discard(name)
         if container.started_at is not None and ended.finished_at - container.started_at >= STEADY_AFTER:
             container.failures = 0
 
@@ -148,6 +177,9 @@ class PodLifecycle:
             self._end_sidecars(step, now)
         else:
             self._advance(step, now)
+        for container in self.containers.values():
+            if container.active and container.kill_at is not None:
+                self._end(container, step, now, kill_at=container.kill_at)
         return step
 
     # Decisions
@@ -155,7 +187,7 @@ class PodLifecycle:
     def _advance(self, step: Step, now: datetime) -> None:
         for container in self._of("init", "sidecar"):
             self._keep(container, step, now)
-            if container.state != "running" if container.role == "sidecar" else not container.succeeded:
+            if not (container.was_up if container.role == "sidecar" else container.succeeded):
                 return
         for container in self._of("main"):
             self._keep(container, step, now)
@@ -189,26 +221,33 @@ class PodLifecycle:
 
     def _stop(self, step: Step, now: datetime) -> None:
         for container in self.containers.values():
-            if container.active:
+            if container.active and container.role != "sidecar":
                 self._end(container, step, now)
             elif container.state == "waiting" and self.failure is None:
                 self._never_ran(container, now)
+        self._end_sidecars(step, now)
 
     def _end_sidecars(self, step: Step, now: datetime) -> None:
-        """Sidecars serve the main containers and end with them."""
-        for container in self._of("sidecar"):
-            if container.active:
+        """Sidecars serve what was started after them and end after that, or when the grace period does."""
+        for container in (*self._of("init", "main"), *reversed(self._of("sidecar"))):
+            if not container.active:
+                continue
+            if container.role == "sidecar":
                 self._end(container, step, now)
+            if self._kill_at is None or now < self._kill_at:
+                return
 
-    def _end(self, container: Container, step: Step, now: datetime) -> None:
+    def _end(self, container: Container, step: Step, now: datetime, *, kill_at: datetime | None = None) -> None:
         """Ask the container to end, and once the grace period is over, do not ask."""
-        if self._kill_at is None:
-            self._kill_at = now + timedelta(seconds=self._grace)
+        if kill_at is None:
+            if self._kill_at is None:
+                self._kill_at = now + timedelta(seconds=self._grace)
+            kill_at = self._kill_at
         if container.name not in self._terminated:
             self._terminated.add(container.name)
             step.terminate.append(container.name)
-        if now < self._kill_at:
-            step.wake(self._kill_at)
+        if now < kill_at:
+            step.wake(kill_at)
         elif container.name not in self._killed:
             self._killed.add(container.name)
             step.kill.append(container.name)
@@ -240,8 +279,7 @@ class PodLifecycle:
 
     def _pending_init(self) -> Container | None:
         for container in self._of("init", "sidecar"):
-            done = container.state == "running" if container.role == "sidecar" else container.succeeded
-            if not done and not (container.role == "sidecar" and (container.ended or container.previous)):
+            if not (container.was_up if container.role == "sidecar" else container.succeeded):
                 return container
         return None
 
@@ -252,12 +290,15 @@ class PodLifecycle:
 
     def _resume(self, status: JsonObject, *, now: datetime) -> None:
         """Take up the recorded status after a restart of the server; what ran then is gone now."""
+        conditions = status.get("conditions") or ()
+        initialized = any(entry.get("type") == "Initialized" and entry.get("status") == "True" for entry in conditions)
         for entry in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
             container = self.containers.get(entry.get("name", ""))
             state = entry.get("state") or {}
             if container is None:
                 continue
             container.restarts = container.failures = entry.get("restartCount", 0)
+            container.was_up = bool(entry.get("started")) or initialized
             if last := (entry.get("lastState") or {}).get("terminated"):
                 container.previous = Termination.from_json(last, now=now)
             if running := state.get("running"):

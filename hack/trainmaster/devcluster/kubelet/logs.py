@@ -1,12 +1,15 @@
 """Reading container logs: what `kubectl logs` shows, with its options and its errors.
 
-The supervisor writes one file per attempt, each line as `<time> F <text>`, or `P` for a part that the next continues.
+A warden writes one file per attempt, each line as `<time> F <text>`, or `P` for a part that the next continues. What
+came before is in a second file when the log has reached half of its limit; both are shown as one.
 A log that is followed ends when the container does; everything that the container printed is delivered before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.kubelet.files import PodFiles, StateDirectory
+from trainmaster.devcluster.kubelet.files import PodFiles, StateDirectory, rotated
 from trainmaster.devcluster.kubelet.status import container_identity
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -78,13 +81,12 @@ class PodLogs:
 
 async def _stream(path: Path, view: LogView, *, running: Callable[[], bool] | None) -> AsyncIterator[bytes]:
     left = view.limit_bytes
-    with path.open("rb") as log:
-        if view.tail_lines is not None:
-            log.seek(_tail_offset(log, view.tail_lines))
+    opened = _open(path, view.tail_lines)
+    try:
         while True:
             # Asked before reading: what a container printed is in its file before it counts as ended.
             more = running is not None and running()
-            for block in _blocks(log, view):
+            for block in _blocks_of(opened, path, view):
                 if left is not None and len(block) >= left:
                     yield block[:left]
                     return
@@ -94,6 +96,40 @@ async def _stream(path: Path, view: LogView, *, running: Callable[[], bool] | No
             if not more:
                 return
             await asyncio.sleep(POLL_INTERVAL)
+    finally:
+        for log in opened:
+            log.close()
+
+
+def _open(path: Path, tail_lines: int | None) -> list[IO[bytes]]:
+    """Open the files of a log, the older one first, each at the place where reading starts."""
+    logs: list[IO[bytes]] = [path.open("rb")]
+    with contextlib.suppress(FileNotFoundError):
+        logs.insert(0, rotated(path).open("rb"))
+        if os.path.sameopenfile(logs[0].fileno(), logs[1].fileno()):  # set aside between the two
+            logs.pop(0).close()
+            logs.append(path.open("rb"))
+    if tail_lines is not None:
+        for log in reversed(logs):
+            log.seek(_tail_offset(log, tail_lines))
+            begin = log.tell()
+            tail_lines = max(0, tail_lines - sum(1 for _ in log))
+            log.seek(begin)
+    return logs
+
+
+def _blocks_of(logs: list[IO[bytes]], path: Path, view: LogView) -> Iterator[bytes]:
+    """Read all files to their present ends. The last one stays open; it may have been set aside meanwhile."""
+    while True:
+        yield from _blocks(logs[0], view)
+        if len(logs) == 1:
+            with contextlib.suppress(FileNotFoundError):  # between being set aside and being made anew
+                if not os.path.samestat(os.fstat(logs[0].fileno()), path.stat()):
+                    logs.append(path.open("rb"))
+        if len(logs) == 1:
+            return
+        yield from _blocks(logs[0], view)  # what was written between the last look and its being set aside
+        logs.pop(0).close()
 
 
 def _blocks(log: IO[bytes], view: LogView) -> Iterator[bytes]:
@@ -136,9 +172,12 @@ def _tail_offset(log: IO[bytes], count: int) -> int:
 
 def tail(path: Path, *, lines: int) -> bytes:
     """Read the last lines of a log, without their times."""
-    with path.open("rb") as log:
-        log.seek(_tail_offset(log, lines))
-        return b"".join(_blocks(log, LogView()))
+    logs = _open(path, lines)
+    try:
+        return b"".join(block for log in logs for block in _blocks(log, LogView()))
+    finally:
+        for log in logs:
+            log.close()
 
 
 def _stamp(moment: datetime) -> bytes:

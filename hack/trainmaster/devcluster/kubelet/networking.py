@@ -1,7 +1,9 @@
 """Addresses and ports of pods that all live on one host.
 
-- Each pod gets an address of its own in 127.0.0.0/8 for its status (Linux; elsewhere only 127.0.0.1 exists).
-  Processes are free to listen there; the names of pods, however, resolve to 127.0.0.1 (see `rewriting`).
+- Each pod gets an address of its own in 127.0.0.0/8 (Linux; elsewhere only 127.0.0.1 exists). It depends on the names
+  of the pod alone: it is known before the pod exists, and a pod that replaces another of its name gets the same one.
+  Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`), else to 127.0.0.1
+  (see `rewriting`).
 - Pods of a job share one table from container ports to free local ports, so that two jobs can both use 29500. The table
   is on disk before a process sees it, and the same after a restart of the server.
 """
@@ -26,13 +28,26 @@ from trainmaster.runtime.jsontree import JsonObject
 _FIRST_PORT, _LAST_PORT = 10000, 28999
 
 
-def pod_address(uid: str) -> str:
-    """Derive the address of a pod from its uid: the same after every restart, and hardly ever shared."""
+def host_address(namespace: str, subdomain: str, host: str) -> str:
+    """Derive the address of a host name: the same at any time, and hardly ever that of another one."""
     if not sys.platform.startswith("linux"):
         return LOCAL_ADDRESS
-    digest = hashlib.sha256(uid.encode()).digest()
+    digest = hashlib.sha256(f"{namespace}/{subdomain}/{host}".encode()).digest()
     # 127.16.0.0 and up leaves alone what hosts commonly configure below it, such as systemd-resolved's 127.0.0.53.
     return str(ipaddress.IPv4Address(bytes((127, 16 + digest[0] % 224, digest[1], 1 + digest[2] % 254))))
+
+
+def pod_address(pod: JsonObject) -> str:
+    """Give the address of a pod: that of its host name in its subdomain, or of its own name."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    subdomain: str = spec.get("subdomain") or ""
+    return host_address(metadata["namespace"], subdomain, hostname(pod) if subdomain else metadata["name"])
+
+
+def hostname(pod: JsonObject) -> str:
+    """Give the pod's host name."""
+    name: str = pod["spec"].get("hostname") or pod["metadata"]["name"]
+    return name[:63]
 
 
 def job_key(pod: JsonObject) -> str:

@@ -6,6 +6,9 @@ environment variables, the command, its arguments and projected ConfigMaps,
 - names of pods of the same job become 127.0.0.1, and a port behind such a name its local port;
 - mount paths become the directories that hold the volumes.
 
+In namespaces both are real, and all that is left to rewrite are the ports: programs listen on all addresses, so that
+two jobs with the same port would still meet.
+
 Names and paths are replaced only as a whole: `train-node-0-0.train` is not found inside `my-train-node-0-0.train`, nor
 `/data` inside `/data2`. Every text is rewritten exactly once, since a real directory may contain a mount path.
 The known gap: names and paths that a program puts together itself.
@@ -81,6 +84,9 @@ class Rewriter:
     """Replaces names, ports and paths for one container."""
 
     names: re.Pattern[str] | None = None
+    address: str | None = LOCAL_ADDRESS
+    """What stands for the names; None if they can be resolved and stay."""
+
     ports: Mapping[int, int] = field(default_factory=dict)
     """Container ports of the pod's job and the local ports that stand for them."""
 
@@ -98,8 +104,9 @@ class Rewriter:
 
         def local(match: re.Match[str]) -> str:
             if match[1] is None:
-                return LOCAL_ADDRESS
-            return f"{LOCAL_ADDRESS}:{self._port(match[1])}"
+                return self.address or match[0]
+            name = match[0].removesuffix(f":{match[1]}")
+            return f"{self.address or name}:{self._port(match[1])}"
 
         return self.names.sub(local, text)
 

@@ -17,16 +17,22 @@ from pathlib import Path
 from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, DeleteOptions, WriteOptions
 from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.kubelet.acting import check_actions
+from trainmaster.devcluster.kubelet.attending import Attendant
 from trainmaster.devcluster.kubelet.containers import LOST_REASON, Termination
 from trainmaster.devcluster.kubelet.devices import DeviceTable
 from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.events import PodEvents
 from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.kubelet.hosts import HostsTable
 from trainmaster.devcluster.kubelet.images import command_of
-from trainmaster.devcluster.kubelet.launching import prepare_launch
+from trainmaster.devcluster.kubelet.launching import Launch, prepare_launch
 from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle, Step
+from trainmaster.devcluster.kubelet.modes import Networking
+from trainmaster.devcluster.kubelet.mounts import Namespaces
 from trainmaster.devcluster.kubelet.networking import PortTable, job_key, pod_address
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.kubelet.rewriting import Rewriter, job_ports, pod_names
+from trainmaster.devcluster.kubelet.rewriting import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.kubelet.status import container_identity, pod_status
 from trainmaster.devcluster.kubelet.supervising import Exited, ProcessSupervisor, Report, Started
@@ -54,7 +60,10 @@ class NodeContext:
     settings: KubeletSettings
     state: StateDirectory
     supervisor: ProcessSupervisor
+    networking: Networking
+    hosts: HostsTable
     ports: PortTable
+    events: PodEvents
     devices: DeviceTable
     capacity: dict[str, str]
     server_url: str
@@ -85,12 +94,25 @@ class PodRunner:
         self._containers: dict[str, JsonObject] = {
             entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
         }
-        self._facts = PodFacts(pod=pod, pod_ip=pod_address(self.uid), capacity=context.capacity)
+        self._facts = PodFacts(pod=pod, pod_ip=pod_address(pod), capacity=context.capacity)
         self._files = context.state.pod(self.uid)
+        self._news = asyncio.Event()
+        self._attendant = Attendant(
+            pod,
+            self._life,
+            supervisor=context.supervisor,
+            events=context.events,
+            address=self._facts.pod_ip if context.networking.mode == "namespaces" else LOCAL_ADDRESS,
+            clock=context.clock,
+            wake=self._news.set,
+        )
+        self._launches: dict[str, Launch] = {}
+        self._told: dict[str, str] = {}
+        """What was last told about a container that waits."""
         self._rewriter: Rewriter | None = None
+        self._namespaces: Namespaces | None = None
         self._mounter: VolumeMounter | None = None
         self._volumes: dict[str, Path] = {}
-        self._news = asyncio.Event()
         self._gone = False
         self.update(pod)
 
@@ -118,8 +140,9 @@ class PodRunner:
         if known is None or known.restarts != attempt or not known.active:
             return
         if isinstance(report, Started):
-            self._life.started(container, at=report.at)
+            self._attendant.started(container, self._launches[container], pid=report.pid, at=report.at)
         else:
+            self._attendant.ended(container)
             self._context.devices.release(report.identity)
             self._life.exited(container, self._termination(container, attempt, report))
         self._news.set()
@@ -128,6 +151,14 @@ class PodRunner:
 
     async def run(self) -> None:
         """Run the pod until no process is left and none will come, and the API knows it."""
+        async with asyncio.TaskGroup() as tasks:
+            self._attendant.open(tasks)
+            await self._run()
+            self._attendant.close()
+        if self._life.deleting and not self._gone:
+            await self._remove()
+
+    async def _run(self) -> None:
         while True:
             self._news.clear()
             step, launched = self._act()
@@ -141,22 +172,41 @@ class PodRunner:
             if finished:
                 break
             await self._sleep(self._refresh(step.wake_at))
-        if self._life.deleting and not self._gone:
-            await self._remove()
 
     def _act(self) -> tuple[Step, bool]:
         """Do what the lifecycle says until it has nothing more to say."""
         launched = False
+        self._attendant.attend()
         while True:
             step = self._life.step(self._context.clock())
             for name in step.start:
                 launched |= self._launch(name)
             for name in step.terminate:
-                self._context.supervisor.terminate(self._identity(name))
+                self._attendant.terminate(name)
             for name in step.kill:
                 self._context.supervisor.kill(self._identity(name))
             if not step.start:
+                self._tell_delays()
                 return step, launched
+
+    def _tell_delays(self) -> None:
+        """Record an event for each container that has begun to wait for its restart."""
+        for name, container in self._life.containers.items():
+            if container.state == "waiting" and container.reason == "CrashLoopBackOff":
+                if self._told.get(name) != container.message:
+                    title = f"{self.name}_{self.namespace}({self.uid})"
+                    message = f"Back-off restarting failed container {name} in pod {title}"
+                    self._context.events.warning(self._pod, "BackOff", message, container=name)
+                self._told[name] = container.message
+
+    def _tell_problem(self, name: str, reason: str, message: str) -> None:
+        """Record an event for a container that cannot be started, once for each new problem."""
+        if self._told.get(name) != message:
+            self._told[name] = message
+            if reason == "ContainerCreating":  # what all containers of the pod share is missing
+                self._context.events.warning(self._pod, "FailedMount", f"MountVolume.SetUp failed: {message}")
+            else:
+                self._context.events.warning(self._pod, "Failed", f"Error: {message}", container=name)
 
     def _launch(self, name: str) -> bool:
         container, attempt = self._containers[name], self._life.containers[name].restarts
@@ -174,10 +224,14 @@ class PodRunner:
                 server_url=context.server_url,
                 lookup=context.lookup,
                 devices=context.devices.variables(identity, container),
+                log_limit=context.settings.log_limit,
+                namespaces=self._namespaces,
             )
         except NotYetError as problem:
+            self._tell_problem(name, problem.reason, problem.message)
             self._life.deferred(name, reason=problem.reason, message=problem.message, now=context.clock())
         except ImpossibleError as problem:
+            self._tell_problem(name, problem.reason, problem.message)
             self._life.fail(problem.reason, problem.message, container=name)
         except OSError as problem:  # a full disk, for instance
             self._life.deferred(name, reason="CreateContainerError", message=str(problem), now=context.clock())
@@ -185,6 +239,8 @@ class PodRunner:
             _log.exception("cannot start container %s of pod %s/%s", name, self.namespace, self.name)
             self._life.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
         else:
+            self._launches[name] = launch
+            self._told.pop(name, None)
             context.supervisor.launch(launch)
             return True
         context.devices.release(identity)
@@ -195,9 +251,11 @@ class PodRunner:
         if self._rewriter is None:
             for container in self._containers.values():
                 command_of(container)
-            context = self._context
+                check_actions(container)
+            context, in_namespaces = self._context, self._context.networking.mode == "namespaces"
             ports = context.ports.ports(job_key(self._pod), job_ports(self._pod))
-            rewriter = Rewriter(names=pod_names(self._pod), ports=ports)
+            address = None if in_namespaces else LOCAL_ADDRESS
+            rewriter = Rewriter(names=pod_names(self._pod), address=address, ports=ports)
             self._mounter = VolumeMounter(
                 self._facts,
                 directory=self._files.volumes,
@@ -208,6 +266,10 @@ class PodRunner:
                 tokens=context.tokens,
             )
             self._volumes = self._mounter.mount_all()
+            if in_namespaces:
+                self._files.root.mkdir(mode=0o700, exist_ok=True)
+                hosts = context.hosts.file(self._pod, own=self._files.root / "hosts")
+                self._namespaces = Namespaces(hosts=hosts, user_namespace=context.networking.user_namespace)
             self._rewriter = rewriter
         return self._rewriter
 

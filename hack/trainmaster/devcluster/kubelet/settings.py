@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+NetworkingChoice: TypeAlias = Literal["auto", "namespaces", "rewriting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,17 @@ class KubeletSettings:
 
     max_pods: int = 1000
     """The `pods` capacity of the node."""
+
+    networking: NetworkingChoice = "auto"
+    """How pods find each other and their volumes: in namespaces of their own (Linux), or by rewriting what they are
+    told. By default the first where it works, else the second."""
+
+    fake_gpus: int = 0
+    """GPUs that the node claims to have in place of real ones, to try out scheduling. Pods that ask for some are told
+    their numbers, as they would be; programs that look for the devices find none."""
+
+    log_limit: int = 64 * 2**20
+    """The most bytes that the log of a container attempt takes; the newest half of it is always kept."""
 
     heartbeat_interval: float = 60.0
     """Seconds between checks that the Node object exists and says Ready."""

@@ -48,8 +48,8 @@ def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject
         "imageID": "",
         "restartCount": container.restarts,
         # An init container is ready when it has done its work.
-        "ready": container.succeeded if container.role == "init" else running,
-        "started": running,
+        "ready": container.succeeded if container.role == "init" else _is_ready(container),
+        "started": container.passed,
         "state": _state(container, identity, life),
         "lastState": {},
     }
@@ -59,6 +59,10 @@ def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject
     if running or container.ended is not None:
         shown["containerID"] = identity
     return shown
+
+
+def _is_ready(container: Container) -> bool:
+    return container.state == "running" and container.passed and container.ready
 
 
 def _state(container: Container, identity: str, life: PodLifecycle) -> JsonObject:
@@ -109,7 +113,7 @@ def _initialized(life: PodLifecycle) -> JsonObject:
     if life.initialized:
         return _condition("Initialized", missing="") | ({"reason": "PodCompleted"} if life.phase == "Succeeded" else {})
     incomplete = [c.name for c in life.containers.values() if c.role == "init" and not c.succeeded]
-    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and c.state != "running"]
+    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and not c.was_up]
     return _condition(
         "Initialized",
         missing="ContainersNotInitialized",
@@ -120,7 +124,7 @@ def _initialized(life: PodLifecycle) -> JsonObject:
 def _containers_ready(life: PodLifecycle) -> JsonObject:
     if life.phase in {"Succeeded", "Failed"}:
         return _condition("ContainersReady", missing="PodCompleted" if life.phase == "Succeeded" else "PodFailed")
-    unready = [c.name for c in life.containers.values() if c.role != "init" and c.state != "running"]
+    unready = [c.name for c in life.containers.values() if c.role != "init" and not _is_ready(c)]
     if not unready:
         return _condition("ContainersReady", missing="")
     return _condition(

@@ -4,18 +4,18 @@
 - When the supervisor dies, everything that it ran is dead too and is reported as killed. A new one is started, which
   gets the launches that were not answered.
 - Closing, cancelling and dying all end every process.
+- What is executed in a container ends with a result, also when the supervisor dies or nobody waits any longer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeAlias
 
 import orjson
@@ -35,6 +35,7 @@ class Started:
 
     identity: str
     at: datetime
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,15 @@ class Unstartable:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How a program that was run in a container ended, and the beginning of its output; the code is None if it could
+    not be started or was lost."""
+
+    code: int | None
+    output: str
+
+
 Report: TypeAlias = Started | Exited | Unstartable
 
 
@@ -70,6 +80,8 @@ class ProcessSupervisor:
         self._active: set[str] = set()
         self._unanswered: dict[str, list[bytes]] = {}
         """Commands for launches that no report has come for: sent again if the supervisor dies."""
+        self._executions: dict[str, asyncio.Future[Executed]] = {}
+        self._numbers = itertools.count()
         self.pid: int | None = None
 
     def is_active(self, identity: str) -> bool:
@@ -88,8 +100,34 @@ class ProcessSupervisor:
                 "env": launch.environment,
                 "cwd": str(launch.directory),
                 "log": str(launch.log),
+                "log_limit": launch.log_limit,
+                "sandbox": launch.sandbox,
             }
         )
+
+    async def execute(self, launch: Launch, argv: list[str], *, pid: int) -> Executed:
+        """Run a program in a container whose first process is `pid`; cancelled, it is killed."""
+        identity = f"{launch.identity}/{next(self._numbers)}"
+        self._executions[identity] = done = asyncio.Future[Executed]()
+        self._send(
+            {
+                "op": "execute",
+                "id": identity,
+                "target": launch.identity,
+                "pid": pid,
+                "argv": argv,
+                "env": launch.environment,
+                "cwd": str(launch.directory),
+                "sandbox": launch.sandbox,
+            }
+        )
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self.kill(identity)
+            raise
+        finally:
+            del self._executions[identity]
 
     def terminate(self, identity: str) -> None:
         """Ask a process and its group to end (SIGTERM)."""
@@ -109,10 +147,7 @@ class ProcessSupervisor:
 
     async def _serve(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",  # neither the user's site-packages nor PYTHON* variables concern it, and it starts in milliseconds
-            "-S",
-            str(Path(supervisor.__file__)),
+            *supervisor.command_line(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C on the server's terminal is the server's business
@@ -138,13 +173,19 @@ class ProcessSupervisor:
             unanswered.append(line)
         if self._input is not None:
             self._input.write(line)
+        elif (execution := self._executions.get(command["id"])) and not execution.done():
+            execution.set_result(Executed(None, "the supervisor of the container processes does not run"))
 
     def _deliver(self, message: JsonObject) -> None:
         identity, at = message["id"], datetime.fromtimestamp(message["at"], UTC)
+        if execution := self._executions.get(identity):
+            if not execution.done():
+                execution.set_result(Executed(message.get("code"), message.get("output") or message.get("error") or ""))
+            return
         self._unanswered.pop(identity, None)
         report: Report
         if message["event"] == "started":
-            report = Started(identity, at)
+            report = Started(identity, at, message["pid"])
         else:
             if identity not in self._active:
                 return
@@ -156,6 +197,9 @@ class ProcessSupervisor:
         self._on_report(report)
 
     def _lose_all(self) -> None:
+        for execution in self._executions.values():
+            if not execution.done():
+                execution.set_result(Executed(None, "the supervisor of the container processes ended"))
         lost = sorted(self._active - self._unanswered.keys())
         self._active.difference_update(lost)
         for identity in lost:

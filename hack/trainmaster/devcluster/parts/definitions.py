@@ -1,7 +1,7 @@
 """Custom resource definitions: where their files are, and how a cluster gets them.
 
 The definitions of TrainJobs and runtimes belong to `deploy/crds`, where users of real clusters find them. A built wheel
-carries them beside the one of JobSet; in a checkout they are read from where they are.
+carries them beside those of JobSet and of the gang schedulers; in a checkout they are read from where they are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from trainmaster.devcluster.resources import CRDS
 from trainmaster.runtime.yamltext import load_yaml
 
 JOBSET_DEFINITIONS: Final = ("jobset.x-k8s.io_jobsets.yaml",)
+GANG_DEFINITIONS: Final = (
+    "scheduling.volcano.sh_podgroups.yaml",
+    "scheduling.volcano.sh_queues.yaml",
+    "scheduling.x-k8s.io_podgroups.yaml",
+)
 TRAINER_DEFINITIONS: Final = (
     "trainer.kubeflow.org_clustertrainingruntimes.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",

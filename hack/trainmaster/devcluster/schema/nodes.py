@@ -50,6 +50,7 @@ class Node:
         "_values",
         "constrained",
         "default_value",
+        "definition",
         "definitions",
         "embedded_resource",
         "int_or_string",
@@ -65,6 +66,8 @@ class Node:
 
     def __init__(self, raw: JsonObject, definitions: Mapping[str, JsonObject]) -> None:
         self.raw = raw
+        self.definition = ""
+        """The name of the definition that a `$ref` led to, if one did."""
         self.definitions = definitions
         self._branches: dict[str, list[Self]] = {}
         self._children: dict[str, Self] = {}
@@ -99,7 +102,10 @@ class Node:
     def compile(cls, node: JsonObject, definitions: Mapping[str, JsonObject] | None = None) -> Self:
         """Compile a schema; `definitions` are what its `$ref`s name. Raises `ValueError` for an unknown `$ref`."""
         known = definitions or {}
-        return cls(_follow(node, known), known)
+        raw, name = _follow(node, known)
+        compiled = cls(raw, known)
+        compiled.definition = name
+        return compiled
 
     def child(self, name: str) -> Self:
         """Give the node of a field of this object, or of a key of this map."""
@@ -160,9 +166,13 @@ class Node:
         )
 
 
-def _follow(node: JsonObject, definitions: Mapping[str, JsonObject]) -> JsonObject:
-    """Replace a reference by what it names; keywords that stand beside it (a default, a list type) win."""
+def _follow(node: JsonObject, definitions: Mapping[str, JsonObject]) -> tuple[JsonObject, str]:
+    """Replace a reference by what it names, and return the name, too.
+
+    Keywords that stand beside a reference (a default, a list type) win.
+    """
     seen: set[str] = set()
+    name = ""
     while (reference := _reference(node)) is not None:
         name = reference.rsplit("/", 1)[-1]
         if name in seen or name not in definitions:
@@ -171,7 +181,7 @@ def _follow(node: JsonObject, definitions: Mapping[str, JsonObject]) -> JsonObje
         seen.add(name)
         beside = {key: value for key, value in node.items() if key != "$ref" and not _wraps_reference(key, value)}
         node = {**definitions[name], **beside}
-    return node
+    return node, name
 
 
 def _reference(node: JsonObject) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainmaster.devcluster.errors import FieldError
-from trainmaster.devcluster.schema import defaulting, pruning, validating
+from trainmaster.devcluster.schema import canonical, defaulting, pruning, validating
 from trainmaster.devcluster.schema.nodes import Node
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -22,6 +22,10 @@ class Schema(Node):
     def default(self, obj: JsonObject) -> None:
         """Drop nulls where none is allowed and fill in defaults, in place."""
         defaulting.default(self, obj)
+
+    def canonicalize(self, obj: JsonObject) -> None:
+        """Rewrite quantities and times as the server prints them, in place; raises `ValueError` for what is neither."""
+        canonical.canonicalize(self, obj)
 
     def validate(self, obj: Any, path: str = "") -> list[FieldError]:
         """Check a value and everything in it; `path` is where it stands (`spec.x`). Returns what is wrong with it."""

@@ -133,6 +133,12 @@ class Store:
         table.subscriptions[subscription] = None
         return subscription
 
+    def forget_history(self, resource: GroupResource) -> None:
+        """Forget the events of a resource, which begins or ends: no watch can start from before now."""
+        table = self._table(resource)
+        table.history.clear()
+        table.forgotten = self.revision
+
     def subscribe(self, resource: GroupResource | None, callback: Listener) -> Callable[[], None]:
         """Call back for every event of a resource, or of all; the result unsubscribes."""
         listeners = self._listeners if resource is None else self._table(resource).listeners

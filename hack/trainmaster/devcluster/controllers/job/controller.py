@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from trainmaster.devcluster.api import Api, WriteOptions
+from trainmaster.devcluster.api.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.access import delete, find
-from trainmaster.devcluster.controllers.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.indexing import ChildIndex
 from trainmaster.devcluster.controllers.job.conditions import finished_condition
 from trainmaster.devcluster.controllers.job.deciding import Step, decide

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from trainmaster.devcluster.controllers.events import Note
+from trainmaster.devcluster.api.events import Note
 from trainmaster.devcluster.controllers.job.conditions import (
     SUSPENDED,
     announced_outcome,

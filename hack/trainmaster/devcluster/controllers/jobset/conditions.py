@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from trainmaster.devcluster.controllers.events import Note
+from trainmaster.devcluster.api.events import Note
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -7,8 +7,8 @@ plan for the next reconcile, which plans anew.
 from __future__ import annotations
 
 from trainmaster.devcluster.api import Api, WriteOptions
+from trainmaster.devcluster.api.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.access import delete, find
-from trainmaster.devcluster.controllers.events import EventRecorder, Note
 from trainmaster.devcluster.controllers.indexing import ChildIndex
 from trainmaster.devcluster.controllers.jobset.admission import admission_of
 from trainmaster.devcluster.controllers.jobset.naming import MANAGER

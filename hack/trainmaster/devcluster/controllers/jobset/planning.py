@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from trainmaster.devcluster.controllers.events import Note
+from trainmaster.devcluster.api.events import Note
 from trainmaster.devcluster.controllers.jobset import conditions, policies
 from trainmaster.devcluster.controllers.jobset.building import (
     build_claims,

@@ -23,6 +23,10 @@ class Strategy:
     """Whether the server counts `metadata.generation`."""
     unconditional_update: ClassVar[bool] = True
     """Whether a PUT may leave out the resource version and so overwrite whatever is there."""
+    creates_on_update: ClassVar[bool] = False
+    """Whether a PUT creates an object that does not exist."""
+    returns_deleted: ClassVar[bool] = False
+    """Whether the answer to a deletion is the deleted object; otherwise it is a Status."""
     orphans_by_default: ClassVar[bool] = False
     """Whether a deletion that does not say otherwise leaves the dependents alone."""
     collects_dependents: ClassVar[bool] = True
@@ -66,6 +70,10 @@ class Strategy:
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Return the broken rules of a change through the main endpoint."""
+        return []
+
+    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Return the broken rules of a change through the status endpoint."""
         return []
 
     def check_delete(self, obj: JsonObject) -> None:

@@ -56,8 +56,16 @@ class NamespaceStrategy(Strategy):
         return bool((obj.get("spec") or {}).get("finalizers"))
 
 
+class ServiceAccountStrategy(Strategy):
+    """ServiceAccounts: plain, but for the answer to their deletion."""
+
+    returns_deleted = True
+
+
 class ServiceStrategy(Strategy):
     """Services: the defaults of a cluster with one address family; addresses are given out and never reached."""
+
+    returns_deleted = True
 
     def check_name(self, name: str) -> list[str]:
         """Check a name by the rule of this kind."""
@@ -127,6 +135,8 @@ class NodeStrategy(Strategy):
 class ClaimStrategy(Strategy):
     """PersistentVolumeClaims start as pending; the kubelet binds them to a directory."""
 
+    returns_deleted = True
+
     def default(self, obj: JsonObject) -> None:
         """Fill in the volume mode."""
         obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
@@ -167,6 +177,7 @@ class LeaseStrategy(Strategy):
     """Leases: one holder, positive durations; writers must know the version that they replace."""
 
     unconditional_update = False
+    creates_on_update = True
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Check durations."""
@@ -181,25 +192,10 @@ class LeaseStrategy(Strategy):
         return problems
 
 
-class PriorityClassStrategy(Strategy):
-    """PriorityClasses: the value is fixed."""
-
-    def default(self, obj: JsonObject) -> None:
-        """Fill in the preemption policy."""
-        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        obj.setdefault("value", 0)
-
-    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Refuse another value."""
-        return [
-            FieldError(field, "Forbidden", detail="may not be changed in an update.")
-            for field in ("value", "preemptionPolicy")
-            if obj.get(field) != old.get(field)
-        ]
-
-
 class RoleStrategy(Strategy):
-    """Roles and bindings are stored for those who install them; the embedded cluster allows everything."""
+    """Roles and bindings; whether they are enforced is up to the server."""
+
+    creates_on_update = True
 
     def check_name(self, name: str) -> list[str]:
         """Check a name by the rule of this kind."""

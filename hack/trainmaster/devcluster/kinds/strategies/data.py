@@ -30,7 +30,7 @@ class ConfigMapStrategy(Strategy):
         for key in sorted(both):
             yield FieldError(f"data[{key}]", "Invalid", key, "duplicate of key present in binaryData")
         if total > _DATA_LIMIT:
-            yield FieldError("", "TooLong", detail=f"may not be more than {_DATA_LIMIT} bytes")
+            yield FieldError("[]", "TooLong", detail=f"may not be more than {_DATA_LIMIT} bytes")
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse changes of an immutable object."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.errors import FieldError
-from trainmaster.devcluster.kinds.crds import CLEANUP_FINALIZER, accept_names, condition, kind_of
+from trainmaster.devcluster.kinds.crds import CLEANUP_FINALIZER, accept_names, condition, kind_of, rules_of
 from trainmaster.devcluster.kinds.names import dns_label_1035, dns_subdomain
 from trainmaster.devcluster.kinds.registry import Registry
 from trainmaster.devcluster.kinds.strategies.base import Strategy, immutable, restore, unsupported
+from trainmaster.devcluster.kinds.structural import structural_problems
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -55,13 +56,15 @@ class DefinitionStrategy(Strategy):
         self.check_create(obj)
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
-        """Check names, scope, versions, and that schemas and paths compile."""
+        """Check names, scope, versions, and that schemas, paths and rules compile."""
         problems = list(_problems(obj))
         if not problems:
             try:
                 kind_of(obj)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 problems.append(FieldError("spec.versions", "Invalid", errors.OMITTED, str(error)))
+            else:
+                problems += _rule_problems(obj["spec"]["versions"])
         return problems
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -101,9 +104,15 @@ def _problems(obj: JsonObject) -> Iterator[FieldError]:
             yield FieldError(f"spec.names.{field}", "Required")
         else:
             yield from (
-                FieldError(f"spec.names.{field}", "Invalid", name, problem) for problem in dns_label_1035(name.lower())
+                FieldError(f"spec.names.{field}", "Invalid", name, problem)
+                for problem in dns_label_1035(name.lower() if field in ("kind", "listKind") else name)
             )
-    if group and plural and obj["metadata"].get("name") != f"{plural}.{group}":
+    if spec.get("preserveUnknownFields"):
+        instead = "set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        yield FieldError("spec.preserveUnknownFields", "Invalid", True, f"cannot set to true, {instead}")
+    # Only a new definition has a choice: later the names themselves are what cannot change.
+    is_new = "resourceVersion" not in obj["metadata"]
+    if is_new and group and plural and obj["metadata"].get("name") != f"{plural}.{group}":
         name = obj["metadata"].get("name", "")
         yield FieldError("metadata.name", "Invalid", name, 'must be spec.names.plural+"."+spec.group')
     if spec.get("scope") not in ("Cluster", "Namespaced"):
@@ -128,3 +137,17 @@ def _version_problems(versions: list[JsonObject]) -> Iterator[FieldError]:
             yield FieldError(
                 f"{path}.schema.openAPIV3Schema.type", "Invalid", schema.get("type", ""), "must be object at the root"
             )
+        else:
+            # With one version the real server looks at the schema in its older, unversioned place.
+            where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{path}.schema.openAPIV3Schema"
+            yield from structural_problems(schema, where)
+
+
+def _rule_problems(versions: list[JsonObject]) -> Iterator[FieldError]:
+    """Check the rules of all versions; where these agree the server names `spec.validation`, which v1 no longer has."""
+    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
+    same = all(schema == schemas[0] for schema in schemas)
+    for index, schema in enumerate(schemas[:1] if same else schemas):
+        path = "spec.validation.openAPIV3Schema" if same else f"spec.versions[{index}].schema.openAPIV3Schema"
+        for place, problem in rules_of(schema).problems:
+            yield FieldError(path + place, problem.kind, problem.value, problem.text)

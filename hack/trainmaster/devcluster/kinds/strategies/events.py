@@ -27,6 +27,7 @@ class CoreEventStrategy(Strategy):
     """Events of core/v1."""
 
     collects_dependents = False
+    creates_on_update = True
 
     def default(self, obj: JsonObject) -> None:
         """Fill in the members that clients rely on."""
@@ -47,6 +48,7 @@ class EventStrategy(Strategy):
     """Events of events.k8s.io/v1: the same objects with newer names and stricter rules."""
 
     collects_dependents = False
+    creates_on_update = True
 
     def to_storage(self, obj: JsonObject) -> JsonObject:
         """Translate to core/v1; the old time stamps are filled in, because some clients skip events without them."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.errors import FieldError
-from trainmaster.devcluster.kinds.names import dns_label
+from trainmaster.devcluster.kinds.names import dns_label, dns_subdomain
 from trainmaster.devcluster.kinds.strategies.base import Strategy, immutable, unsupported
+from trainmaster.devcluster.kinds.strategies.jobpolicies import failure_policy_problems, success_policy_problems
+from trainmaster.devcluster.kinds.strategies.jobstatus import status_problems
 from trainmaster.devcluster.kinds.strategies.podspecs import default_pod_spec, validate_pod_spec
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _MAX_INT32 = 2**31 - 1
+_MOST_INDEXES = 100_000
+_LONGEST_MANAGER = 63
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _IMMUTABLE = (
     "selector",
@@ -84,6 +88,10 @@ class JobStrategy(Strategy):
         """Refuse changes of what the job controller relies on."""
         return list(_change_problems(obj, old))
 
+    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse a status that contradicts itself or the past."""
+        return status_problems(obj, old)
+
 
 def _problems(obj: JsonObject) -> Iterator[FieldError]:
     spec = obj["spec"]
@@ -107,26 +115,78 @@ def _problems(obj: JsonObject) -> Iterator[FieldError]:
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if field in spec:
                 yield FieldError(f"spec.{field}", "Invalid", spec[field], "requires indexed completion mode")
+    yield from _limit_problems(spec, indexed=indexed)
     policy = spec["podReplacementPolicy"]
     allowed = ["Failed"] if "podFailurePolicy" in spec else ["Failed", "TerminatingOrFailed"]
     if policy not in allowed:
         yield unsupported("spec.podReplacementPolicy", policy, allowed)
+    yield from _policy_problems(spec, indexed=indexed)
+    yield from _selector_problems(obj)
     yield from _template_problems(spec)
+
+
+def _policy_problems(spec: JsonObject, *, indexed: bool) -> Iterator[FieldError]:
+    if "podFailurePolicy" in spec:
+        yield from failure_policy_problems(spec)
+    if "successPolicy" in spec and indexed:
+        yield from success_policy_problems(spec)
+
+
+def _limit_problems(spec: JsonObject, *, indexed: bool) -> Iterator[FieldError]:
+    manager = spec.get("managedBy", "")
+    if len(manager) > _LONGEST_MANAGER:
+        yield FieldError("spec.managedBy", "TooLong", detail=f"may not be more than {_LONGEST_MANAGER} bytes")
+    domain, _, rest = manager.partition("/")
+    if manager and (not rest or dns_subdomain(domain)):
+        detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        yield FieldError("spec.managedBy", "Invalid", manager, detail)
+    completions, most_failed = spec.get("completions"), spec.get("maxFailedIndexes")
+    if indexed and spec["parallelism"] > _MOST_INDEXES:
+        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
+        yield FieldError("spec.parallelism", "Invalid", spec["parallelism"], detail)
+    if most_failed is None or not indexed:
+        return
+    if "backoffLimitPerIndex" not in spec:
+        yield FieldError("spec.backoffLimitPerIndex", "Required", detail="when maxFailedIndexes is specified")
+    if completions is not None and most_failed > completions:
+        yield FieldError("spec.maxFailedIndexes", "Invalid", most_failed, "must be less than or equal to completions")
+    if most_failed > _MOST_INDEXES:
+        detail = f"must be less than or equal to {_MOST_INDEXES}"
+        yield FieldError("spec.maxFailedIndexes", "Invalid", most_failed, detail)
+
+
+def _selector_problems(obj: JsonObject) -> Iterator[FieldError]:
+    """Check that a selector which the user did not ask to write is the generated one."""
+    spec = obj["spec"]
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    uid, name = obj["metadata"].get("uid"), obj["metadata"].get("name")
+    generated = {"controller-uid": uid, "job-name": name}
+    generated |= {f"batch.kubernetes.io/{key}": value for key, value in generated.items()}
+    if not spec["manualSelector"] and not wanted.items() <= generated.items():
+        yield FieldError("spec.selector", "Invalid", spec["selector"], "`selector` not auto-generated")
 
 
 def _template_problems(spec: JsonObject) -> Iterator[FieldError]:
     template = spec["template"]
     yield from validate_pod_spec(template["spec"], "spec.template.spec")
-    restart = template["spec"]["restartPolicy"]
-    allowed = ["Never"] if "podFailurePolicy" in spec else ["Never", "OnFailure"]
-    if restart not in allowed:
-        yield unsupported("spec.template.spec.restartPolicy", restart, allowed)
+    yield from _restart_problems(template["spec"]["restartPolicy"], has_failure_policy="podFailurePolicy" in spec)
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     labels = template["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         yield FieldError(
             "spec.template.metadata.labels", "Invalid", labels, "`selector` does not match template `labels`"
         )
+
+
+def _restart_problems(policy: str, *, has_failure_policy: bool) -> Iterator[FieldError]:
+    path = "spec.template.spec.restartPolicy"
+    if policy == "Always":  # what a pod gets that says nothing
+        yield FieldError(path, "Required", detail='valid values: "OnFailure", "Never"')
+    elif policy not in ("Never", "OnFailure"):
+        yield unsupported(path, policy, ["Never", "OnFailure"])
+    elif has_failure_policy and policy != "Never":
+        detail = 'only "Never" is supported when podFailurePolicy is specified'
+        yield FieldError(path, "Invalid", policy, detail)
 
 
 def _change_problems(obj: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -23,6 +23,7 @@ class PodStrategy(Strategy):
     """Pods stay for their grace period once they are bound to a node."""
 
     has_generation = True
+    returns_deleted = True
 
     def default(self, obj: JsonObject) -> None:
         """Fill in the pod spec."""
@@ -30,6 +31,9 @@ class PodStrategy(Strategy):
 
     def prepare_create(self, obj: JsonObject) -> None:
         """Start as pending."""
+        # Admission resolves the priority class; these are the values of a pod without one.
+        obj["spec"].setdefault("priority", 0)
+        obj["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
         obj["status"] = {"phase": "Pending", "qosClass": _qos_class(obj["spec"])}
         if obj["spec"].get("schedulingGates"):
             obj["status"]["conditions"] = [
@@ -41,6 +45,12 @@ class PodStrategy(Strategy):
                     "lastTransitionTime": obj["metadata"]["creationTimestamp"],
                 }
             ]
+
+    def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Keep what admission added, for clients that send the pod as they first wrote it."""
+        for field in ("priority", "preemptionPolicy", "overhead"):
+            if field in old["spec"]:
+                obj["spec"].setdefault(field, old["spec"][field])
 
     def prepare_status(self, obj: JsonObject, old: JsonObject) -> None:
         """Keep spec and owners; labels, annotations and finalizers may come with a status."""

@@ -13,6 +13,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 _DEFAULT_MODE = 0o644
 _TOKEN_LIFETIME = 3600
+_LOST_NODE_SECONDS = 300
 _SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
@@ -39,14 +40,24 @@ def default_pod(spec: JsonObject) -> None:
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("serviceAccountName", "default")
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    if "priorityClassName" not in spec:
-        spec.setdefault("priority", 0)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    _tolerate_lost_nodes(spec)
     # A limit is also a request where none is given, so that the scheduler counts it.
     for container in _containers(spec):
         resources = container.get("resources") or {}
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+
+
+def _tolerate_lost_nodes(spec: JsonObject) -> None:
+    """Let the pod stay for a while on a node that is lost, unless it says something about that itself."""
+    given = spec.get("tolerations") or []
+    for condition in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(
+            each.get("key") in (condition, None, "") and each.get("effect") in ("NoExecute", None, "") for each in given
+        ):
+            toleration = {"key": condition, "operator": "Exists", "effect": "NoExecute"}
+            given = [*given, {**toleration, "tolerationSeconds": _LOST_NODE_SECONDS}]
+    spec["tolerations"] = given
 
 
 def _containers(spec: JsonObject) -> Iterator[JsonObject]:

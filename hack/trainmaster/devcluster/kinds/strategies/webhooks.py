@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.errors import FieldError
+from trainmaster.devcluster.kinds.conditions import CompilationFailed, asks_authorizer, compile_condition
 from trainmaster.devcluster.kinds.names import dns_label_1035, dns_subdomain, label_value, qualified_name
 from trainmaster.devcluster.kinds.strategies.base import Strategy, unsupported
 from trainmaster.runtime.jsontree import JsonObject
@@ -26,6 +27,7 @@ _SCOPES = ["*", "Cluster", "Namespaced"]
 _URL_FORM = "; desired format: https://host[/path]"
 _LONGEST_TIMEOUT = 30
 _FEWEST_LABELS = 3
+_MOST_CONDITIONS = 64
 
 
 class WebhookConfigurationStrategy(Strategy):
@@ -59,8 +61,9 @@ class WebhookConfigurationStrategy(Strategy):
             versions = webhook.get("admissionReviewVersions") or REVIEW_VERSIONS
             if REVIEW_VERSIONS[0] not in versions and REVIEW_VERSIONS[1] in versions:
                 raise errors.not_implemented("admission webhooks that speak v1beta1 only")
-            if webhook.get("matchConditions"):
-                raise errors.not_implemented("matchConditions of admission webhooks")
+            for condition in webhook.get("matchConditions") or ():
+                if asks_authorizer(condition.get("expression", "")):
+                    raise errors.not_implemented("matchConditions of admission webhooks that ask the authorizer")
 
     def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:  # noqa: ARG002 - the old one was checked
         """Refuse what a creation would be refused for."""
@@ -108,6 +111,7 @@ def _webhook_problems(webhook: JsonObject, path: str, *, mutating: bool) -> Iter
         yield from _selector_problems(webhook[field], f"{path}.{field}")
     if "clientConfig" in webhook:
         yield from _client_problems(webhook["clientConfig"], f"{path}.clientConfig")
+    yield from _condition_problems(webhook.get("matchConditions") or [], f"{path}.matchConditions")
     if "admissionReviewVersions" in webhook:
         yield from _version_problems(webhook["admissionReviewVersions"], f"{path}.admissionReviewVersions")
 
@@ -250,6 +254,34 @@ def _service_problems(service: JsonObject, path: str) -> Iterator[FieldError]:
         else:
             for problem in dns_subdomain(step):
                 yield FieldError(here, "Invalid", url_path, f"segment[{index}]: {problem}")
+
+
+def _condition_problems(conditions: list[JsonObject], path: str) -> Iterator[FieldError]:
+    if len(conditions) > _MOST_CONDITIONS:
+        detail = f"must have at most {_MOST_CONDITIONS} items"
+        yield FieldError(path, "TooMany", len(conditions), detail)
+        return
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        name, expression = condition.get("name", ""), condition.get("expression", "").strip()
+        here = f"{path}[{index}]"
+        if not expression:
+            yield FieldError(f"{here}.expression", "Required")
+        else:
+            try:
+                compile_condition(expression)
+            except CompilationFailed as error:
+                text = str(error)
+                wrong_type = text.startswith("cel expression must")
+                detail = "must evaluate to bool" if wrong_type else f"compilation failed: {text}"
+                yield FieldError(f"{here}.expression", "Invalid", condition["expression"], detail)
+        if not name:
+            yield FieldError(f"{here}.name", "Required")
+        elif problems := qualified_name(name):
+            yield from (FieldError(f"{here}.name", "Invalid", name, problem) for problem in problems)
+        elif name in seen:
+            yield FieldError(f"{here}.name", "Duplicate", name)
+        seen.add(name)
 
 
 def _version_problems(versions: list[str], path: str) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""Events: what controllers tell users, written in the core/v1 form that every client understands.
+"""Events: what controllers and the kubelet tell users, written in the core/v1 form that every client understands.
 
 - The same fact about the same object is one Event whose count grows; its name is derived from the fact, so this
   also holds after a restart.
@@ -13,7 +13,8 @@ from typing import Literal
 
 import structlog
 
-from trainmaster.devcluster.api import Api, WriteOptions
+from trainmaster.devcluster.api.api import Api
+from trainmaster.devcluster.api.options import WriteOptions
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import EVENTS
@@ -32,10 +33,12 @@ class Note:
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
+    field_path: str = ""
+    """The part of the object that is meant."""
 
 
 class EventRecorder:
-    """Writes Events in the name of one controller."""
+    """Writes Events in the name of one component."""
 
     def __init__(self, api: Api, component: str) -> None:
         self._api = api
@@ -54,7 +57,9 @@ class EventRecorder:
         metadata = regarding["metadata"]
         namespace = metadata.get("namespace", "default")
         message = note.message.encode()[:_NOTE_LIMIT].decode(errors="ignore")
-        fact = "\0".join([metadata["uid"], note.type, note.reason, message, self._component])
+        fact = "\0".join(
+            [metadata["uid"], note.type, note.reason, message, self._component, *filter(None, [note.field_path])]
+        )
         suffix = hashlib.sha256(fact.encode()).hexdigest()[:16]
         name = f"{metadata['name'][: _NAME_LIMIT - len(suffix) - 1]}.{suffix}"
         now = timestamp(self._api.clock())
@@ -79,6 +84,7 @@ class EventRecorder:
                 "uid": metadata["uid"],
                 "resourceVersion": metadata["resourceVersion"],
                 **({"namespace": metadata["namespace"]} if "namespace" in metadata else {}),
+                **({"fieldPath": note.field_path} if note.field_path else {}),
             },
             "type": note.type,
             "reason": note.reason,

@@ -1,0 +1,95 @@
+"""The log of one container attempt, as its warden writes it; standard library only.
+
+- Each line carries the time it was read and whether it is full (F) or a part of one (P).
+- A log never takes more than its limit: at half of it the file is set aside as `<name>.1`, in place of what was set
+  aside before. The newest output is always there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+LONGEST_LINE = 16 * 1024
+"""Longer lines are written in parts, as container runtimes do."""
+
+ROTATED = ".1"
+"""What is added to the name of a log that was set aside."""
+
+
+class LogFile:
+    """A container log. Without a limit it grows as long as the disk has room."""
+
+    def __init__(self, path: str, *, limit: int = 0) -> None:
+        self._path = path
+        self._half = limit // 2
+        self._file = self._open()
+        self._size = 0
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Append output; an unfinished last line waits for its end."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        now = stamp()
+        records: list[bytes] = []
+        for line in lines:
+            start = 0
+            while len(line) - start > LONGEST_LINE:
+                records += (now, b" P ", line[start : start + LONGEST_LINE], b"\n")
+                start += LONGEST_LINE
+            records += (now, b" F ", line[start:], b"\n")
+        while len(self._rest) > LONGEST_LINE:
+            records += (now, b" P ", self._rest[:LONGEST_LINE], b"\n")
+            self._rest = self._rest[LONGEST_LINE:]
+        self._write(b"".join(records))
+
+    def finish(self) -> None:
+        """Write what is left of an unfinished line and close the file."""
+        if self._rest:
+            self._write(stamp() + b" P " + self._rest + b"\n")
+        os.close(self._file)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _write(self, data: bytes) -> None:
+        # A full disk loses output, as it does on a real node; it must not stop the container.
+        with contextlib.suppress(OSError):
+            if self._half and self._size and self._size + len(data) > self._half:
+                self._rotate()
+            self._size += len(data)
+            while data:
+                data = data[os.write(self._file, data) :]
+
+    def _rotate(self) -> None:
+        os.rename(self._path, self._path + ROTATED)  # noqa: PTH104 - pathlib would double the start-up time
+        os.close(self._file)
+        self._file = self._open()
+        self._size = 0
+
+
+class Excerpt:
+    """The beginning of what a program prints, kept in memory: the output of a probe or hook."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._data = b""
+
+    def feed(self, data: bytes) -> None:
+        """Append output."""
+        self._data += data[: self._limit - len(self._data)]
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    @property
+    def text(self) -> str:
+        """What was kept."""
+        return self._data.decode(errors="replace")
+
+
+def stamp() -> bytes:
+    """Give the time as RFC 3339 text of fixed width in UTC, so that text order is time order."""
+    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+    return b"%s.%09dZ" % (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode(), nanoseconds)

@@ -1,0 +1,291 @@
+"""Server-side apply: ownership, conflicts, and what goes when nobody wants it any more."""
+
+from __future__ import annotations
+
+import pytest
+from support.conformance import APPLY_PATCH, Collection, managers
+from support.samples import configmap, job, lease, pod_spec, widget
+
+
+async def test_an_apply_creates(configmaps: Collection) -> None:
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    assert obj["data"] == {"x": "1"}
+    assert managers(obj) == {("applier", "Apply", ""): {"f:data": {"f:x": {}}}}
+
+
+async def test_a_second_apply_answers_200(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1"}))
+    assert (await configmaps.apply(configmap("a", {"x": "2"}))).ok(200)["data"] == {"x": "2"}
+
+
+async def test_an_apply_that_changes_nothing_keeps_the_object(configmaps: Collection) -> None:
+    first = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    assert (await configmaps.apply(configmap("a", {"x": "1"}))).ok(200) == first
+
+
+async def test_an_entry_of_managed_fields_is_complete(configmaps: Collection) -> None:
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    [entry] = obj["metadata"]["managedFields"]
+    assert (entry["apiVersion"], entry["fieldsType"], entry["operation"]) == ("v1", "FieldsV1", "Apply")
+    assert entry["time"].endswith("Z")
+
+
+async def test_what_is_no_longer_applied_goes(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1", "y": "2"}))
+    assert (await configmaps.apply(configmap("a", {"x": "1"}))).ok(200)["data"] == {"x": "1"}
+
+
+async def test_what_others_own_stays(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1", "y": "2"}))
+    await configmaps.apply(configmap("a", {"y": "2"}), manager="other")
+    assert (await configmaps.apply(configmap("a", {"x": "1"}))).ok(200)["data"] == {"x": "1", "y": "2"}
+
+
+async def test_what_nobody_applied_stays(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", {"z": "1"}))
+    assert (await configmaps.apply(configmap("a", {"x": "1"}))).ok(200)["data"] == {"x": "1", "z": "1"}
+
+
+async def test_equal_values_are_owned_together(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1"}), manager="one")
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}), manager="two")).ok(200)
+    assert managers(obj).keys() == {("one", "Apply", ""), ("two", "Apply", "")}
+
+
+async def test_changing_what_another_applied_is_a_conflict(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1"}), manager="one")
+    status = (await configmaps.apply(configmap("a", {"x": "2"}), manager="two")).refused(409, "Conflict")
+    assert status["message"] == 'Apply failed with 1 conflict: conflict with "one": .data.x'
+    cause = {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.x"}
+    assert status["details"]["causes"] == [cause]
+
+
+async def test_a_conflict_with_an_update_names_its_version(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", {"x": "1"}), fieldManager="writer")
+    status = (await configmaps.apply(configmap("a", {"x": "2"}))).refused(409, "Conflict")
+    assert status["message"] == 'Apply failed with 1 conflict: conflict with "writer" using v1: .data.x'
+
+
+async def test_several_conflicts_are_listed(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1", "y": "1"}), manager="one")
+    status = (await configmaps.apply(configmap("a", {"x": "2", "y": "2"}), manager="two")).refused(409)
+    assert status["message"].startswith("Apply failed with 2 conflicts: conflicts with")
+    assert [cause["field"] for cause in status["details"]["causes"]] == [".data.x", ".data.y"]
+
+
+async def test_force_takes_the_ownership(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1", "y": "1"}), manager="one")
+    obj = (await configmaps.apply(configmap("a", {"x": "2"}), manager="two", force="true")).ok(200)
+    assert obj["data"] == {"x": "2", "y": "1"}
+    assert managers(obj) == {
+        ("one", "Apply", ""): {"f:data": {"f:y": {}}},
+        ("two", "Apply", ""): {"f:data": {"f:x": {}}},
+    }
+
+
+async def test_an_update_takes_what_it_changes(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1", "y": "1"}))
+    obj = (await configmaps.patch("a", {"data": {"x": "2"}}, fieldManager="writer")).ok(200)
+    owned = managers(obj)
+    assert owned["applier", "Apply", ""] == {"f:data": {"f:y": {}}}
+    assert owned["writer", "Update", ""] == {"f:data": {"f:x": {}}}
+
+
+async def test_an_update_with_equal_values_takes_nothing(configmaps: Collection) -> None:
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    assert (await configmaps.put(configmap("a", {"x": "1"}), fieldManager="writer")).ok(200) == obj
+
+
+async def test_a_creator_owns_what_it_sent(configmaps: Collection) -> None:
+    obj = await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}), fieldManager="writer")
+    owned = managers(obj)["writer", "Update", ""]
+    assert owned["f:data"] == {".": {}, "f:x": {}}
+    assert owned["f:metadata"] == {"f:labels": {".": {}, "f:l": {}}}
+
+
+async def test_a_manager_without_a_name_is_known_by_its_program(configmaps: Collection) -> None:
+    obj = (await configmaps.create(configmap("a", {"x": "1"}), headers={"User-Agent": "program/1.2 (x)"})).ok(201)
+    assert managers(obj).keys() == {("program", "Update", "")}
+
+
+async def test_an_apply_needs_a_manager(configmaps: Collection) -> None:
+    path = configmaps.at("a")
+    answer = await configmaps.client.send("PATCH", path, configmap("a"), content_type=APPLY_PATCH)
+    assert answer.causes() == [("fieldManager", "FieldValueRequired")]
+
+
+async def test_force_is_for_apply_only(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    assert (await configmaps.patch("a", {}, force="true")).causes() == [("force", "FieldValueForbidden")]
+
+
+async def test_the_name_of_a_manager_has_at_most_128_characters(configmaps: Collection) -> None:
+    """Tolerance: too long or invalid, by version."""
+    assert (await configmaps.apply(configmap("a"), manager="m" * 129)).refused(422, "Invalid")
+
+
+async def test_managed_fields_cannot_be_applied(configmaps: Collection) -> None:
+    entry = {"manager": "m", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
+    status = (await configmaps.apply(configmap("a", managedFields=[entry]))).refused(400, "BadRequest")
+    assert "metadata.managedFields must be nil" in status["message"]
+
+
+async def test_an_applied_object_must_say_what_it_is(configmaps: Collection) -> None:
+    obj = {"metadata": {"name": "a"}}
+    assert (await configmaps.apply(obj)).status in {400, 422}
+
+
+async def test_an_apply_for_another_name_is_a_bad_request(configmaps: Collection) -> None:
+    path = configmaps.at("b")
+    answer = await configmaps.client.send(
+        "PATCH", path, configmap("a"), content_type=APPLY_PATCH, fieldManager="applier"
+    )
+    answer.refused(400, "BadRequest")
+
+
+async def test_an_apply_with_a_uid_does_not_create(configmaps: Collection) -> None:
+    (await configmaps.apply(configmap("a", uid="11111111-1111-1111-1111-111111111111"))).refused(409, "Conflict")
+
+
+async def test_an_apply_with_a_stale_resource_version_is_a_conflict(configmaps: Collection) -> None:
+    old = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    await configmaps.apply(configmap("a", {"x": "2"}))
+    stale = configmap("a", {"x": "3"}, resourceVersion=old["metadata"]["resourceVersion"])
+    (await configmaps.apply(stale)).refused(409, "Conflict")
+
+
+@pytest.mark.parametrize("validation", ["Ignore", "Warn", "Strict"])
+async def test_an_applied_field_must_be_in_the_schema(configmaps: Collection, validation: str) -> None:
+    """Whatever the validation of fields says: a field without a schema cannot have an owner.
+
+    Tolerance: the code is 500 without a reason, and may become 400.
+    """
+    answer = await configmaps.apply({**configmap("a"), "bogus": "x"}, fieldValidation=validation)
+    assert answer.status in {400, 500}
+    assert "failed to create typed patch object" in answer.json["message"]
+    assert ".bogus: field not declared in schema" in answer.json["message"]
+
+
+async def test_an_applied_field_of_a_custom_resource_must_be_in_the_schema(widgets: Collection) -> None:
+    """Tolerance: the code is 500 without a reason, and may become 400."""
+    answer = await widgets.apply(widget("a", bogus="x"))
+    assert answer.status in {400, 500}
+    assert ".spec.bogus: field not declared in schema" in answer.json["message"]
+
+
+async def test_yaml_may_be_applied(configmaps: Collection) -> None:
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: '1'\n"
+    answer = await configmaps.client.send(
+        "PATCH", configmaps.at("a"), body, content_type=APPLY_PATCH, fieldManager="applier"
+    )
+    assert answer.ok(201)["data"] == {"x": "1"}
+
+
+async def test_the_elements_of_a_keyed_list_have_owners(widgets: Collection) -> None:
+    await widgets.apply(widget("a", parts=[{"name": "one"}]), manager="one")
+    obj = widget("a", parts=[{"name": "two", "count": 2}])
+    merged = (await widgets.apply(obj, manager="two")).ok(200)
+    assert merged["spec"]["parts"] == [{"name": "one", "count": 1}, {"name": "two", "count": 2}]
+    keys = managers(merged)["two", "Apply", ""]["f:spec"]["f:parts"]
+    assert keys == {'k:{"name":"two"}': {".": {}, "f:name": {}, "f:count": {}}}
+
+
+async def test_the_elements_of_a_set_have_owners(widgets: Collection) -> None:
+    await widgets.apply(widget("a", tags=["one"]), manager="one")
+    merged = (await widgets.apply(widget("a", tags=["two"]), manager="two")).ok(200)
+    assert set(merged["spec"]["tags"]) == {"one", "two"}
+    assert managers(merged)["two", "Apply", ""]["f:spec"]["f:tags"] == {'v:"two"': {}}
+
+
+async def test_an_element_that_is_no_longer_applied_goes(widgets: Collection) -> None:
+    await widgets.apply(widget("a", parts=[{"name": "one"}, {"name": "two"}]))
+    obj = (await widgets.apply(widget("a", parts=[{"name": "two"}]))).ok(200)
+    assert [part["name"] for part in obj["spec"]["parts"]] == ["two"]
+
+
+async def test_an_ordinary_list_is_one_field(widgets: Collection) -> None:
+    obj = (await widgets.apply(widget("a", steps=["a"]))).ok(201)
+    assert managers(obj)["applier", "Apply", ""]["f:spec"]["f:steps"] == {}
+    status = (await widgets.apply(widget("a", steps=["b"]), manager="other")).refused(409, "Conflict")
+    assert [cause["field"] for cause in status["details"]["causes"]] == [".spec.steps"]
+
+
+async def test_an_atomic_map_is_one_field(widgets: Collection) -> None:
+    obj = (await widgets.apply(widget("a", point={"x": 1}))).ok(201)
+    assert managers(obj)["applier", "Apply", ""]["f:spec"]["f:point"] == {}
+    (await widgets.apply(widget("a", point={"y": 2}), manager="other")).refused(409, "Conflict")
+
+
+async def test_defaults_have_no_owner(widgets: Collection) -> None:
+    obj = (await widgets.apply(widget("a"))).ok(201)
+    assert obj["spec"]["color"] == "red"
+    assert managers(obj)["applier", "Apply", ""] == {"f:spec": {"f:size": {}}}
+
+
+async def test_an_element_that_is_applied_twice_is_refused(widgets: Collection) -> None:
+    """Tolerance: the code is 500 without a reason, and may become 400."""
+    answer = await widgets.apply(widget("a", parts=[{"name": "one"}, {"name": "one"}]))
+    assert answer.status in {400, 422, 500}
+
+
+async def test_the_status_has_its_own_owners(widgets: Collection) -> None:
+    await widgets.apply(widget("a"))
+    head = {field: widget("a")[field] for field in ("apiVersion", "kind", "metadata")}
+    obj = (await widgets.apply({**head, "status": {"phase": "Done"}}, manager="boss", subresource="status")).ok(200)
+    assert obj["status"] == {"phase": "Done"}
+    assert managers(obj)["boss", "Apply", "status"] == {"f:status": {"f:phase": {}}}
+
+
+async def test_a_conflict_with_a_status_names_the_subresource(widgets: Collection) -> None:
+    await widgets.apply(widget("a"))
+    head = {field: widget("a")[field] for field in ("apiVersion", "kind", "metadata")}
+    await widgets.apply({**head, "status": {"phase": "A"}}, manager="one", subresource="status")
+    answer = await widgets.apply({**head, "status": {"phase": "B"}}, manager="two", subresource="status")
+    assert 'conflict with "one" with subresource "status"' in answer.refused(409)["message"]
+
+
+async def test_an_applied_status_does_not_create(widgets: Collection) -> None:
+    answer = await widgets.apply({**widget("a"), "status": {"phase": "A"}}, subresource="status")
+    answer.refused(404, "NotFound")
+
+
+async def test_an_applied_job_gets_its_containers_by_name(jobs: Collection) -> None:
+    template = {"spec": pod_spec(restartPolicy="Never", containers=[{"name": "a", "image": "a"}])}
+    obj = (await jobs.apply(job("a", template=template))).ok(201)
+    spec = managers(obj)["applier", "Apply", ""]["f:spec"]["f:template"]["f:spec"]
+    assert spec["f:containers"] == {'k:{"name":"a"}': {".": {}, "f:image": {}, "f:name": {}}}
+
+
+async def test_finalizers_and_owners_are_merged(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", finalizers=["example.com/one"]), manager="one")
+    obj = (await configmaps.apply(configmap("a", finalizers=["example.com/two"]), manager="two")).ok(200)
+    assert set(obj["metadata"]["finalizers"]) == {"example.com/one", "example.com/two"}
+    obj = (await configmaps.apply(configmap("a"), manager="one")).ok(200)
+    assert obj["metadata"]["finalizers"] == ["example.com/two"]
+    await configmaps.patch("a", {"metadata": {"finalizers": None}})
+
+
+async def test_managed_fields_may_be_cleared(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1"}))
+    obj = (await configmaps.patch("a", {"metadata": {"managedFields": [{}]}})).ok(200)
+    assert "managedFields" not in obj["metadata"]
+
+
+async def test_the_first_apply_of_an_untracked_object_finds_an_owner(configmaps: Collection) -> None:
+    """Otherwise the first applier would silently take everything."""
+    await configmaps.made(configmap("a", {"x": "1"}))
+    await configmaps.patch("a", {"metadata": {"managedFields": [{}]}})
+    status = (await configmaps.apply(configmap("a", {"x": "2"}))).refused(409, "Conflict")
+    assert 'conflict with "before-first-apply" using v1: .data.x' in status["message"]
+
+
+async def test_an_empty_list_of_managed_fields_is_ignored(configmaps: Collection) -> None:
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    same = (await configmaps.patch("a", {"metadata": {"managedFields": []}})).ok(200)
+    assert same["metadata"]["managedFields"] == obj["metadata"]["managedFields"]
+
+
+async def test_an_applied_lease_is_renewed(leases: Collection) -> None:
+    await leases.apply(lease("a", renewTime="2026-01-01T00:00:00.000000Z"))
+    obj = (await leases.apply(lease("a", renewTime="2026-01-01T00:00:01.000000Z"))).ok(200)
+    assert obj["spec"]["renewTime"] == "2026-01-01T00:00:01.000000Z"

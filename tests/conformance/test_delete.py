@@ -1,0 +1,268 @@
+"""Deleting: what goes at once, what stays for a while, and preconditions."""
+
+from __future__ import annotations
+
+import pytest
+from support.conformance import Client, Collection, eventually, new_namespace
+from support.samples import configmap, job, pod, secret, service, widget
+
+from trainmaster.runtime.jsontree import JsonObject
+
+ORPHANS_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+    "or set propagationPolicy=Orphan to suppress this warning"
+)
+
+
+def _options(**fields: object) -> JsonObject:
+    return {"kind": "DeleteOptions", "apiVersion": "v1", **fields}
+
+
+@pytest.fixture
+async def held(configmaps: Collection) -> Collection:
+    """ConfigMaps with one, `a`, that a finalizer holds."""
+    await configmaps.made(configmap("a", finalizers=["example.com/hold"]))
+    return configmaps
+
+
+async def _release(collection: Collection, name: str = "a") -> None:
+    (await collection.patch(name, {"metadata": {"finalizers": None}})).ok(200)
+
+
+async def test_a_deletion_answers_with_what_was_deleted(configmaps: Collection) -> None:
+    uid = (await configmaps.made(configmap("a")))["metadata"]["uid"]
+    status = (await configmaps.delete("a")).ok(200)
+    assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Success")
+    assert status["details"] == {"name": "a", "kind": "configmaps", "uid": uid}
+    (await configmaps.get("a")).refused(404)
+
+
+async def test_the_deletion_of_a_custom_resource_answers_with_a_status(widgets: Collection) -> None:
+    uid = (await widgets.made(widget("a")))["metadata"]["uid"]
+    status = (await widgets.delete("a")).ok(200)
+    assert status["status"] == "Success"
+    assert (status["details"]["kind"], status["details"]["uid"]) == ("widgets", uid)
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"])
+async def test_some_kinds_answer_with_the_deleted_object(client: Client, pods: Collection, kind: str) -> None:
+    """Generated clients decode the answer by the kind that OpenAPI announces."""
+    namespace = pods.path.split("/")[-2]
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "none",
+    }
+    obj = {
+        "Pod": pod("a"),
+        "Service": service("a"),
+        "ServiceAccount": {"metadata": {"name": "a"}},
+        "PersistentVolumeClaim": {"metadata": {"name": "a"}, "spec": claim},
+    }[kind]
+    collection = client.collection("v1", f"{kind.lower()}s", namespace)
+    uid = (await collection.made(obj))["metadata"]["uid"]
+    deleted = (await collection.delete("a")).ok(200)
+    assert (deleted["kind"], deleted["metadata"]["uid"]) == (kind, uid)
+
+
+async def test_deleting_a_missing_object_is_not_found(configmaps: Collection) -> None:
+    (await configmaps.delete("a")).refused(404, "NotFound")
+
+
+async def test_a_finalizer_holds_the_object(held: Collection) -> None:
+    obj = (await held.delete("a")).ok(200)
+    assert obj["kind"] == "ConfigMap"
+    metadata = (await held.read("a"))["metadata"]
+    assert metadata["deletionTimestamp"].endswith("Z")
+    assert metadata["deletionGracePeriodSeconds"] == 0
+    await _release(held)
+    (await held.get("a")).refused(404)
+
+
+async def test_a_second_deletion_changes_nothing(held: Collection) -> None:
+    await held.delete("a")
+    before = await held.read("a")
+    (await held.delete("a")).ok(200)
+    assert await held.read("a") == before
+    await _release(held)
+
+
+async def test_a_terminating_object_may_be_changed(held: Collection) -> None:
+    await held.delete("a")
+    assert (await held.patch("a", {"data": {"x": "1"}})).ok(200)["data"] == {"x": "1"}
+    await _release(held)
+
+
+async def test_a_terminating_object_gets_no_new_finalizers(held: Collection) -> None:
+    await held.delete("a")
+    answer = await held.patch("a", {"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}})
+    assert answer.causes() == [("metadata.finalizers", "FieldValueForbidden")]
+    text = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
+    assert f'{text}"example.com/new"}}' in answer.json["message"]
+    await _release(held)
+
+
+async def test_a_deletion_cannot_be_taken_back(held: Collection) -> None:
+    """Tolerance: the change is refused, or ignored."""
+    await held.delete("a")
+    answer = await held.patch("a", {"metadata": {"deletionTimestamp": None}})
+    assert answer.status in {200, 422}
+    assert (await held.read("a"))["metadata"]["deletionTimestamp"]
+    await _release(held)
+
+
+async def test_the_mark_raises_the_generation(widgets: Collection) -> None:
+    obj = widget("a")
+    obj["metadata"]["finalizers"] = ["example.com/hold"]
+    await widgets.made(obj)
+    assert (await widgets.delete("a")).ok(200)["metadata"]["generation"] == 2
+    await _release(widgets)
+
+
+async def test_an_update_without_the_finalizer_removes_the_object(held: Collection) -> None:
+    await held.delete("a")
+    (await held.put(configmap("a"))).ok(200)
+    (await held.get("a")).refused(404)
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_precondition_that_does_not_hold_is_a_conflict(configmaps: Collection, field: str) -> None:
+    await configmaps.made(configmap("a"))
+    (await configmaps.delete("a", _options(preconditions={field: "1"}))).refused(409, "Conflict")
+    await configmaps.read("a")
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_precondition_that_holds_lets_the_object_go(configmaps: Collection, field: str) -> None:
+    metadata = (await configmaps.made(configmap("a")))["metadata"]
+    (await configmaps.delete("a", _options(preconditions={field: metadata[field]}))).ok(200)
+    (await configmaps.get("a")).refused(404)
+
+
+async def test_an_unknown_policy_is_refused(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.delete("a", _options(propagationPolicy="Sometimes"))
+    assert answer.causes() == [("propagationPolicy", "FieldValueNotSupported")]
+
+
+async def test_a_policy_in_two_forms_is_refused(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.delete("a", _options(propagationPolicy="Orphan", orphanDependents=True))
+    assert answer.causes() == [("propagationPolicy", "FieldValueInvalid")]
+
+
+async def test_options_of_the_wrong_type_are_a_bad_request(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    (await configmaps.delete("a", _options(gracePeriodSeconds="soon"))).refused(400, "BadRequest")
+
+
+@pytest.mark.parametrize(("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")])
+async def test_a_policy_is_a_finalizer(held: Collection, policy: str, finalizer: str) -> None:
+    """The finalizer may be gone soon: nothing depends on the object. The answer shows it."""
+    obj = (await held.delete("a", _options(propagationPolicy=policy))).ok(200)
+    assert finalizer in obj["metadata"]["finalizers"]
+    await _release(held)
+
+
+async def test_the_policy_may_be_in_the_query(held: Collection) -> None:
+    obj = (await held.delete("a", propagationPolicy="Foreground")).ok(200)
+    assert "foregroundDeletion" in obj["metadata"]["finalizers"]
+    await _release(held)
+
+
+async def test_a_background_deletion_adds_no_finalizer(held: Collection) -> None:
+    obj = (await held.delete("a", _options(propagationPolicy="Background"))).ok(200)
+    assert obj["metadata"]["finalizers"] == ["example.com/hold"]
+    await _release(held)
+
+
+async def test_the_deletion_of_a_job_leaves_its_pods_and_says_so(jobs: Collection) -> None:
+    await jobs.made(job("a"))
+    answer = await jobs.delete("a")
+    assert "orphan" in answer.ok(200)["metadata"]["finalizers"]
+    assert answer.warnings == (ORPHANS_WARNING,)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Orphan"])
+async def test_a_job_that_is_deleted_by_a_policy_has_no_warning(jobs: Collection, policy: str) -> None:
+    await jobs.made(job("a"))
+    assert (await jobs.delete("a", _options(propagationPolicy=policy))).warnings == ()
+
+
+async def test_a_pod_that_was_never_started_goes_at_once(pods: Collection) -> None:
+    await pods.made(pod("a"))
+    (await pods.delete("a")).ok(200)
+    (await pods.get("a")).refused(404)
+
+
+async def test_a_finalizer_holds_a_pod(pods: Collection) -> None:
+    obj = pod("a")
+    obj["metadata"]["finalizers"] = ["example.com/hold"]
+    await pods.made(obj)
+    metadata = (await pods.delete("a", gracePeriodSeconds=7)).ok(200)["metadata"]
+    assert metadata["deletionTimestamp"]
+    await _release(pods)
+    (await pods.get("a")).refused(404)
+
+
+async def test_a_collection_is_deleted_by_labels(configmaps: Collection) -> None:
+    for name, labels in (("a", {"l": "1"}), ("b", {"l": "1"}), ("c", {"l": "2"})):
+        await configmaps.made(configmap(name, labels=labels))
+    (await configmaps.delete_many(labelSelector="l=1")).ok(200)
+    assert await configmaps.names(labelSelector="l") == ["c"]
+
+
+async def test_a_collection_is_deleted_by_fields(configmaps: Collection) -> None:
+    for name in ("a", "b"):
+        await configmaps.made(configmap(name, labels={"l": "1"}))
+    (await configmaps.delete_many(fieldSelector="metadata.name=a")).ok(200)
+    assert await configmaps.names(labelSelector="l") == ["b"]
+
+
+async def test_the_deletion_of_a_collection_answers_with_a_list(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", labels={"l": "1"}))
+    deleted = (await configmaps.delete_many(labelSelector="l=1")).ok(200)
+    assert deleted["kind"] == "ConfigMapList"
+    assert [item["metadata"]["name"] for item in deleted["items"]] == ["a"]
+
+
+async def test_the_deletion_of_a_collection_of_custom_resources_answers_with_a_list(widgets: Collection) -> None:
+    await widgets.made(widget("a"))
+    assert (await widgets.delete_many()).ok(200)["kind"] == "WidgetList"
+    assert await widgets.names() == []
+
+
+async def test_the_deletion_of_a_collection_marks_what_is_held(held: Collection) -> None:
+    (await held.delete_many(_options(propagationPolicy="Background"), fieldSelector="metadata.name=a")).ok(200)
+    assert (await held.read("a"))["metadata"]["deletionTimestamp"]
+    await _release(held)
+
+
+async def test_the_deletion_of_a_collection_stays_in_its_namespace(client: Client, secrets: Collection) -> None:
+    async with new_namespace(client) as name:
+        other = client.collection("v1", "secrets", name)
+        for each in (secrets, other):
+            await each.made(secret("a"))
+        (await secrets.delete_many()).ok(200)
+        assert await secrets.names() == []
+        await other.read("a")
+
+
+async def test_a_deleted_name_is_free_again(configmaps: Collection) -> None:
+    first = await configmaps.made(configmap("a"))
+    await configmaps.delete("a")
+    second = await configmaps.made(configmap("a"))
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_a_pending_deletion_keeps_the_name(held: Collection) -> None:
+    """Tolerance: newer servers add to the message that the object is being deleted."""
+    await held.delete("a")
+    status = (await held.create(configmap("a"))).refused(409, "AlreadyExists")
+    assert "already exists" in status["message"]
+    await _release(held)
+
+    async def free() -> bool:
+        return (await held.create(configmap("a"))).status == 201
+
+    await eventually(free)

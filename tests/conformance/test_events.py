@@ -1,0 +1,167 @@
+"""Events: one object under two names."""
+
+from __future__ import annotations
+
+import pytest
+from support.conformance import Client, Collection
+
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+def core(client: Client, namespace: str) -> Collection:
+    return client.collection("v1", "events", namespace)
+
+
+@pytest.fixture
+def events(client: Client, namespace: str) -> Collection:
+    return client.collection("events.k8s.io/v1", "events", namespace)
+
+
+@pytest.fixture
+def about(namespace: str) -> JsonObject:
+    """What the events are about."""
+    return {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": namespace, "uid": "u"}
+
+
+def _core(about: JsonObject, **fields: object) -> JsonObject:
+    return {
+        "metadata": {"name": "a"},
+        "involvedObject": about,
+        "reason": "Started",
+        "message": "text",
+        "type": "Normal",
+        "source": {"component": "tester"},
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:01Z",
+        "count": 2,
+        **fields,
+    }
+
+
+def _event(about: JsonObject, **fields: object) -> JsonObject:
+    return {
+        "metadata": {"name": "a"},
+        "regarding": about,
+        "reason": "Started",
+        "note": "text",
+        "type": "Normal",
+        "action": "Starting",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/tester",
+        "reportingInstance": "tester-1",
+        **fields,
+    }
+
+
+async def test_a_core_event_is_read_under_the_newer_name(
+    core: Collection, events: Collection, about: JsonObject
+) -> None:
+    made = await core.made(_core(about))
+    event = await events.read("a")
+    assert (event["apiVersion"], event["kind"]) == ("events.k8s.io/v1", "Event")
+    assert (event["regarding"], event["note"]) == (about, "text")
+    assert event["deprecatedSource"] == {"component": "tester"}
+    assert event["deprecatedCount"] == 2
+    assert event["deprecatedFirstTimestamp"] == "2026-01-01T00:00:00Z"
+    assert event["deprecatedLastTimestamp"] == "2026-01-01T00:00:01Z"
+    assert event["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_a_newer_event_is_read_under_the_core_name(
+    core: Collection, events: Collection, about: JsonObject
+) -> None:
+    await events.made(_event(about))
+    event = await core.read("a")
+    assert (event["apiVersion"], event["kind"]) == ("v1", "Event")
+    assert (event["involvedObject"], event["message"]) == (about, "text")
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("example.com/tester", "tester-1")
+    assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+async def test_both_names_list_the_same_events(core: Collection, events: Collection, about: JsonObject) -> None:
+    await core.made(_core(about))
+    await events.made({**_event(about), "metadata": {"name": "b"}})
+    assert await core.names() == await events.names() == ["a", "b"]
+
+
+async def test_an_event_deleted_under_one_name_is_gone_under_the_other(
+    core: Collection, events: Collection, about: JsonObject
+) -> None:
+    await core.made(_core(about))
+    (await events.delete("a")).ok(200)
+    (await core.get("a")).refused(404, "NotFound")
+
+
+async def test_both_names_share_one_namespace_of_names(core: Collection, events: Collection, about: JsonObject) -> None:
+    await core.made(_core(about))
+    (await events.create(_event(about))).refused(409, "AlreadyExists")
+
+
+async def test_an_event_is_watched_under_the_other_name(
+    core: Collection, events: Collection, about: JsonObject
+) -> None:
+    async with events.watch() as stream:
+        await core.made(_core(about))
+        event = await stream.next()
+    assert (event["type"], event["object"]["note"]) == ("ADDED", "text")
+
+
+@pytest.mark.parametrize("field", ["eventTime", "reportingController", "reportingInstance", "action", "reason"])
+async def test_a_newer_event_is_complete(events: Collection, about: JsonObject, field: str) -> None:
+    obj = {name: value for name, value in _event(about).items() if name != field}
+    (await events.create(obj)).refused(422, "Invalid")
+
+
+async def test_the_type_of_a_newer_event_is_one_of_two(events: Collection, about: JsonObject) -> None:
+    assert ("type", "FieldValueInvalid") in (await events.create(_event(about, type="Strange"))).causes()
+
+
+async def test_the_note_of_a_newer_event_is_short(events: Collection, about: JsonObject) -> None:
+    await events.made(_event(about, note="x" * 1024))
+    (await events.create({**_event(about, note="x" * 1025), "metadata": {"name": "b"}})).refused(422, "Invalid")
+
+
+async def test_an_event_lives_where_its_object_lives(core: Collection, events: Collection, about: JsonObject) -> None:
+    for collection, obj in (
+        (core, _core({**about, "namespace": "default"})),
+        (events, _event({**about, "namespace": "default"})),
+    ):
+        answer = await collection.create(obj)
+        assert ("involvedObject.namespace", "FieldValueInvalid") in answer.causes()
+        assert "does not match event.namespace" in answer.json["message"]
+
+
+async def test_a_series_counts_the_repetitions(core: Collection, events: Collection, about: JsonObject) -> None:
+    await events.made(_event(about))
+    series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:05.000000Z"}
+    assert (await events.patch("a", {"series": series})).ok(200)["series"] == series
+    assert (await core.read("a"))["series"] == series
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("involvedObject.name=p", ["a"]),
+        ("involvedObject.name=other", []),
+        ("involvedObject.kind=Pod,involvedObject.uid=u", ["a"]),
+        ("reason=Started,type=Normal", ["a"]),
+        ("type!=Normal", []),
+        ("source=tester", ["a"]),
+    ],
+)
+async def test_core_events_are_selected_by_what_they_are_about(
+    core: Collection, about: JsonObject, selector: str, expected: list[str]
+) -> None:
+    await core.made(_core(about))
+    assert await core.names(fieldSelector=selector) == expected
+
+
+async def test_newer_events_are_selected_by_what_they_are_about(events: Collection, about: JsonObject) -> None:
+    await events.made(_event(about))
+    assert await events.names(fieldSelector="regarding.name=p,reason=Started") == ["a"]
+    assert await events.names(fieldSelector="regarding.name=other") == []
+
+
+async def test_a_core_event_may_be_created_by_a_put(core: Collection, about: JsonObject) -> None:
+    (await core.put(_core(about))).ok(201)

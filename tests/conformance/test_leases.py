@@ -1,0 +1,55 @@
+"""Leases, as leader election uses them."""
+
+from __future__ import annotations
+
+import pytest
+from support.conformance import Collection
+from support.samples import lease
+
+MOMENT = "2026-01-01T00:00:00.123456Z"
+
+
+async def test_a_lease_keeps_microseconds(leases: Collection) -> None:
+    spec = (await leases.made(lease("a", acquireTime=MOMENT, renewTime=MOMENT, leaseDurationSeconds=15)))["spec"]
+    assert (spec["acquireTime"], spec["renewTime"], spec["leaseDurationSeconds"]) == (MOMENT, MOMENT, 15)
+
+
+async def test_a_time_of_a_lease_is_printed_with_microseconds(leases: Collection) -> None:
+    spec = (await leases.made(lease("a", renewTime="2026-01-01T00:00:00Z")))["spec"]
+    assert spec["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+async def test_a_time_of_a_lease_is_printed_in_utc(leases: Collection) -> None:
+    spec = (await leases.made(lease("a", renewTime="2026-01-01T01:00:00.5+01:00")))["spec"]
+    assert spec["renewTime"] == "2026-01-01T00:00:00.500000Z"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("leaseDurationSeconds", 0), ("leaseDurationSeconds", -1), ("leaseTransitions", -1)]
+)
+async def test_the_numbers_of_a_lease_make_sense(leases: Collection, field: str, value: int) -> None:
+    assert (await leases.create(lease("a", **{field: value}))).causes() == [(f"spec.{field}", "FieldValueInvalid")]
+
+
+async def test_one_of_two_candidates_wins(leases: Collection) -> None:
+    (await leases.create(lease("a", holderIdentity="one"))).ok(201)
+    (await leases.create(lease("a", holderIdentity="two"))).refused(409, "AlreadyExists")
+    assert (await leases.read("a"))["spec"]["holderIdentity"] == "one"
+
+
+async def test_one_of_two_renewals_wins(leases: Collection) -> None:
+    held = await leases.made(lease("a", holderIdentity="one"))
+    for holder, winner in (("two", True), ("three", False)):
+        answer = await leases.put({**held, "spec": {**held["spec"], "holderIdentity": holder}})
+        assert answer.status == (200 if winner else 409)
+    assert (await leases.read("a"))["spec"]["holderIdentity"] == "two"
+
+
+async def test_a_holder_may_step_down(leases: Collection) -> None:
+    held = await leases.made(lease("a", holderIdentity="one", leaseDurationSeconds=15))
+    spec = {**held["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+    assert (await leases.put({**held, "spec": spec})).ok(200)["spec"]["holderIdentity"] == ""
+
+
+async def test_a_wrong_time_is_a_bad_request(leases: Collection) -> None:
+    (await leases.create(lease("a", renewTime="yesterday"))).refused(400, "BadRequest")

@@ -1,0 +1,127 @@
+"""Namespaces: what they start with, and how they end."""
+
+from __future__ import annotations
+
+import pytest
+from support.conformance import Client, Collection, eventually, unique
+from support.samples import configmap
+
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+async def held_namespace(client: Client, namespaces: Collection) -> tuple[str, Collection]:
+    """A namespace whose end is held up by the ConfigMap `a` in it, and its ConfigMaps."""
+    name = unique("held")
+    await namespaces.made({"metadata": {"name": name}})
+    configmaps = client.collection("v1", "configmaps", name)
+    await configmaps.made(configmap("a", finalizers=["example.com/hold"]))
+    return name, configmaps
+
+
+async def _release(configmaps: Collection) -> None:
+    (await configmaps.patch("a", {"metadata": {"finalizers": None}})).ok(200)
+
+
+async def test_a_namespace_starts_as_active(namespaces: Collection, namespace: str) -> None:
+    obj = await namespaces.read(namespace)
+    assert obj["status"] == {"phase": "Active"}
+    assert obj["spec"] == {"finalizers": ["kubernetes"]}
+    assert obj["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
+
+
+async def test_the_label_of_a_namespace_comes_back(namespaces: Collection, namespace: str) -> None:
+    """Selectors of webhooks and policies rely on it."""
+    change = {"metadata": {"labels": {"kubernetes.io/metadata.name": None, "other": "1"}}}
+    obj = (await namespaces.patch(namespace, change)).ok(200)
+    assert obj["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace, "other": "1"}
+
+
+async def test_a_namespace_is_terminating_until_it_is_empty(
+    namespaces: Collection, held_namespace: tuple[str, Collection]
+) -> None:
+    name, configmaps = held_namespace
+    obj = (await namespaces.delete(name)).ok(200)
+    assert (obj["kind"], obj["status"]["phase"]) == ("Namespace", "Terminating")
+    obj = await namespaces.read(name)
+    assert (obj["status"]["phase"], "deletionTimestamp" in obj["metadata"]) == ("Terminating", True)
+    await _release(configmaps)
+
+
+async def test_nothing_is_created_in_a_terminating_namespace(
+    namespaces: Collection, held_namespace: tuple[str, Collection]
+) -> None:
+    name, configmaps = held_namespace
+    await namespaces.delete(name)
+
+    async def refused() -> JsonObject | None:
+        # Tolerance: the check of a real server may look at a state that is a moment old.
+        answer = await configmaps.create(configmap(unique("late")))
+        return answer.refused(403, "Forbidden") if answer.status == 403 else None
+
+    status = await eventually(refused)
+    assert status is not None
+    text = f"unable to create new content in namespace {name} because it is being terminated"
+    assert status["message"].endswith(text)
+    assert "NamespaceTerminating" in {cause["reason"] for cause in status["details"]["causes"]}
+    await _release(configmaps)
+
+
+@pytest.mark.controllers
+async def test_the_content_of_a_namespace_goes_with_it(namespaces: Collection, client: Client) -> None:
+    name = unique("full")
+    await namespaces.made({"metadata": {"name": name}})
+    configmaps = client.collection("v1", "configmaps", name)
+    await configmaps.made(configmap("a"))
+    await namespaces.delete(name)
+    await namespaces.gone(name)
+    (await configmaps.get("a")).refused(404)
+
+
+@pytest.mark.controllers
+async def test_a_held_namespace_goes_when_its_last_object_goes(
+    namespaces: Collection, held_namespace: tuple[str, Collection]
+) -> None:
+    name, configmaps = held_namespace
+    await namespaces.delete(name)
+
+    async def marked() -> bool:
+        return "deletionTimestamp" in (await configmaps.read("a"))["metadata"]
+
+    await eventually(marked)
+    await namespaces.read(name)
+    await _release(configmaps)
+    await namespaces.gone(name)
+
+
+async def test_finalize_writes_the_finalizers_of_the_spec_only(namespaces: Collection, namespace: str) -> None:
+    obj = await namespaces.read(namespace)
+    obj["spec"]["finalizers"].append("example.com/mine")
+    new = (await namespaces.put(obj, subresource="finalize")).ok(200)
+    assert set(new["spec"]["finalizers"]) == {"kubernetes", "example.com/mine"}
+    new["spec"]["finalizers"] = ["kubernetes"]
+    (await namespaces.put(new, subresource="finalize")).ok(200)
+
+
+async def test_an_update_leaves_the_finalizers_of_the_spec_alone(namespaces: Collection, namespace: str) -> None:
+    obj = (await namespaces.patch(namespace, {"spec": {"finalizers": []}})).ok(200)
+    assert obj["spec"]["finalizers"] == ["kubernetes"]
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_the_namespaces_of_the_system_cannot_be_deleted(namespaces: Collection, name: str) -> None:
+    status = (await namespaces.delete(name, dryRun="All")).refused(403, "Forbidden")
+    assert status["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+
+
+async def test_the_usual_namespaces_are_there(namespaces: Collection) -> None:
+    assert {"default", "kube-system", "kube-public", "kube-node-lease"} <= set(await namespaces.names())
+
+
+async def test_a_namespace_has_no_generation(namespaces: Collection, namespace: str) -> None:
+    assert "generation" not in (await namespaces.read(namespace))["metadata"]
+
+
+async def test_namespaces_are_selected_by_phase(namespaces: Collection, namespace: str) -> None:
+    selector = f"status.phase=Active,metadata.name={namespace}"
+    assert await namespaces.names(fieldSelector=selector) == [namespace]

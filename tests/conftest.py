@@ -1,0 +1,21 @@
+"""One whole cluster for all tests of a worker that want one: everything that `trainmaster cluster up` starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLUSTER = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
+
+
+@pytest.fixture(scope="session")
+def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory in which a cluster runs; its kubeconfig is `.trainmaster/kubeconfig`."""
+    home = tmp_path_factory.mktemp("cluster")
+    subprocess.run([*CLUSTER, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
+    yield home
+    subprocess.run([*CLUSTER, "down"], cwd=home, check=True, capture_output=True, timeout=100)

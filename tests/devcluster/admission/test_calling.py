@@ -1,0 +1,247 @@
+"""Which way a webhook is called, and what a client is told when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from support.webhooks import SERVICE_HOST, Configurer, WebhookServer, patch, serve_webhooks
+
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.resources import CONFIGMAPS
+from trainmaster.devcluster.testing import ServedApi
+
+_PATH = "/api/v1/namespaces/default/configmaps"
+
+
+async def _create(served: ServedApi, name: str = "a") -> Any:
+    return await served.api.create(CONFIGMAPS, {"metadata": {"name": name}}, namespace="default")
+
+
+async def _failure(served: ServedApi) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        await _create(served)
+    return caught.value
+
+
+async def test_the_question_has_all_that_the_real_server_puts_into_it(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", {})
+    await configure.validating(configure.webhook(timeoutSeconds=7))
+    async with devcluster_server.session() as session:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+        async with session.post(_PATH, json=body, params={"fieldManager": "me", "dryRun": "All"}) as response:
+            assert response.status == 201
+    (_, review) = hooks.asked[0]
+    request = review["request"]
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    obj = request.pop("object")
+    assert (obj["kind"], obj["data"], obj["metadata"]["namespace"]) == ("ConfigMap", {"x": "1"}, "default")
+    assert request.pop("uid")
+    user = request.pop("userInfo")
+    assert (user["username"], "system:masters" in user["groups"]) == ("trainmaster-admin", True)
+    assert request == {
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "requestKind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "requestResource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "a",
+        "namespace": "default",
+        "operation": "CREATE",
+        "oldObject": None,
+        "dryRun": True,
+        "options": {
+            "kind": "CreateOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "fieldManager": "me",
+            "fieldValidation": "Warn",
+            "dryRun": ["All"],
+        },
+    }
+    assert hooks.queries == ["timeout=7s"]
+    assert hooks.headers[0]["Content-Type"] == "application/json"
+
+
+async def test_a_service_is_called_where_it_is_registered_under_its_own_name(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    service = {"namespace": "kube-system", "name": "hooks", "path": "/hook"}
+    client = {"service": service, "caBundle": hooks.authority}
+    hooks.on("/hook", {})
+    await configure.validating(configure.webhook(clientConfig=client))
+    url = f"https://{SERVICE_HOST}:443/hook?timeout=10s"
+    error = await _failure(devcluster_server)
+    assert error.message.endswith(f'Post "{url}": service "hooks" not found')
+    forget = devcluster_server.services.register(
+        namespace="kube-system", name="hooks", address="127.0.0.1", local_port=hooks.port
+    )
+    await _create(devcluster_server)
+    assert hooks.headers[0]["Host"] == f"{SERVICE_HOST}:443"
+    forget()
+    assert "not found" in (await _failure(devcluster_server)).message
+
+
+async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_server(
+    devcluster_server: ServedApi, configure: Configurer
+) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        await configure.validating(configure.webhook(clientConfig={"url": f"https://127.0.0.1:{port}/hook"}))
+        error = await _failure(devcluster_server)
+    reason = (
+        'failed calling webhook "hook.example.com": failed to call webhook: '
+        f'Post "https://127.0.0.1:{port}/hook?timeout=10s": dial tcp 127.0.0.1:{port}: connect: connection refused'
+    )
+    assert (error.code, error.reason, error.message) == (500, "InternalError", f"Internal error occurred: {reason}")
+    assert error.details == {"causes": [{"message": reason}]}
+
+
+async def test_failures_can_be_ignored(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", lambda _: web.Response(status=500))
+    await configure.mutating(configure.webhook(failurePolicy="Ignore"))
+    await configure.validating(configure.webhook(failurePolicy="Ignore"))
+    assert await _create(devcluster_server)
+    assert len(hooks.asked) == 2
+
+
+async def test_the_certificate_is_verified(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, tmp_path: Path
+) -> None:
+    unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    url = f"https://127.0.0.1:{hooks.port}/hook"
+    await configure.validating(configure.webhook(clientConfig={"url": url}), name="system")
+    assert (await _failure(devcluster_server)).message.endswith(unknown)
+    async with serve_webhooks(tmp_path / "others") as others:
+        other = {"url": url, "caBundle": others.authority}
+        await configure.validating(configure.webhook(clientConfig=other), name="another")
+        assert (await _failure(devcluster_server)).message.endswith(unknown)
+    assert hooks.asked == []
+
+
+async def test_the_certificate_must_be_for_the_service(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    client = {"service": {"namespace": "kube-system", "name": "others"}, "caBundle": hooks.authority}
+    devcluster_server.services.register(
+        namespace="kube-system", name="others", address="127.0.0.1", local_port=hooks.port
+    )
+    await configure.validating(configure.webhook(clientConfig=client))
+    message = (await _failure(devcluster_server)).message
+    assert 'Post "https://others.kube-system.svc:443/?timeout=10s": tls: failed to verify certificate' in message
+    assert "others.kube-system.svc" in message.rpartition("x509")[2]
+
+
+async def test_a_webhook_that_takes_too_long_fails(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(_: object) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return {}
+
+    hooks.on("/hook", never)
+    await configure.validating(configure.webhook(timeoutSeconds=1))
+    assert (await _failure(devcluster_server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
+    await cancelled.wait()
+
+
+async def test_a_kept_connection_that_was_closed_does_not_fail_a_call(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    """A webhook server may restart, or close what is idle, between two calls."""
+    hooks.on("/hook", {})
+    hooks.cut_off = {2}
+    await configure.validating(configure.webhook())
+    await _create(devcluster_server, "a")
+    await _create(devcluster_server, "b")
+    assert len(hooks.asked) == 3
+
+
+_INVALID = "received invalid webhook response: "
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (web.Response(status=404), "failed to call webhook: the server could not find the requested resource"),
+        (
+            web.Response(status=500, text="boom\n"),
+            'failed to call webhook: an error on the server ("boom") has prevented the request from succeeding',
+        ),
+        (
+            web.Response(status=200, body=b"nonsense"),
+            "failed to call webhook: couldn't get version/kind; json parse error",
+        ),
+        (web.Response(status=200), "failed to call webhook: 0-length response with status code: 200"),
+        (web.json_response({"response": {}}), "failed to call webhook: Object 'Kind' is missing"),
+        (
+            web.json_response({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}),
+            f"{_INVALID}webhook response was absent",
+        ),
+        ({"uid": "other"}, f'{_INVALID}expected response.uid="'),
+        (patch({"op": "remove", "path": "/data"}), f"{_INVALID}validating webhook may not return response.patch"),
+        ({"patchType": "JSONPatch"}, f"{_INVALID}validating webhook may not return response.patchType"),
+    ],
+)
+async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+) -> None:
+    hooks.on("/hook", answer)
+    await configure.validating(configure.webhook())
+    error = await _failure(devcluster_server)
+    assert error.code == 500
+    assert error.message.startswith(f'Internal error occurred: failed calling webhook "hook.example.com": {told}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            {"patch": base64.b64encode(b"[]").decode()},
+            f"{_INVALID}webhook returned response.patch but not response.patchType",
+        ),
+        ({"patchType": "JSONPatch"}, f"{_INVALID}webhook returned response.patchType but not response.patch"),
+        ({**patch({"op": "x"}), "patchType": "Merge"}, 'unsupported patch type "Merge"'),
+        (
+            {"patchType": "JSONPatch", "patch": base64.b64encode(b"x").decode()},
+            "received undecodable patch in webhook response",
+        ),
+    ],
+)
+async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+) -> None:
+    hooks.on("/hook", answer)
+    await configure.mutating(configure.webhook())
+    error = await _failure(devcluster_server)
+    assert error.message.startswith(f'Internal error occurred: failed calling webhook "hook.example.com": {told}')
+
+
+async def test_a_patch_that_does_not_fit_fails_the_request_whatever_the_policy(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", patch({"op": "remove", "path": "/data/missing"}))
+    await configure.mutating(configure.webhook(failurePolicy="Ignore"))
+    error = await _failure(devcluster_server)
+    assert (error.code, error.reason) == (500, "InternalError")
+
+
+async def test_a_patch_that_breaks_the_object_is_not_the_fault_of_the_client(
+    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", patch({"op": "add", "path": "/data", "value": "no map"}))
+    await configure.mutating(configure.webhook())
+    assert (await _failure(devcluster_server)).code == 500

@@ -1,0 +1,39 @@
+"""What is read from the text of a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.devcluster.cel.reading import read
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("self.a.b.size() > 0", {"self": [("a", "b")]}),
+        ("size(self) > oldSelf.c", {"self": [()], "oldSelf": [("c",)]}),
+        ("x.self == 'self.a' && \"oldSelf\" != r'\\' // self.b", {}),
+        ('\'it\\\'s self\' + self.a + """self.b " self.c"""', {"self": [("a",)]}),
+        ("self.?a.orValue(1) == self.`b-c`.d", {"self": [("a",), ("b-c", "d")]}),
+        ("self[0].a && self .a", {"self": [(), ("a",)]}),
+        ("myself.a || self_a", {}),
+    ],
+)
+def test_fields_that_are_selected(expression: str, selected: dict[str, list[tuple[str, ...]]]) -> None:
+    found = read(expression).selections
+    assert {name: [each.names for each in uses] for name, uses in found.items()} == selected
+
+
+def test_only_plain_selections_can_be_replaced() -> None:
+    uses = read("has(self.a) && self.a && self . a && self.?a.x() && self").selections["self"]
+    assert [each.is_plain for each in uses] == [False, True, False, False, False]
+
+
+def test_functions_that_are_called() -> None:
+    calls = read("sets.contains(self.a.b(1), f (2)) && ip.isCanonical('x(1)')").calls
+    assert [(call.name, call.is_method) for call in calls] == [
+        ("sets.contains", True),
+        ("b", True),
+        ("f", False),
+        ("ip.isCanonical", True),
+    ]

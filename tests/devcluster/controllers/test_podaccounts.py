@@ -1,0 +1,94 @@
+"""What a new pod gets from its service account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.controllers import podaccounts
+from trainmaster.devcluster.controllers.podaccounts import TOKEN_DIRECTORY
+from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
+from trainmaster.devcluster.controllers.stepping import Stepper
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    cluster.start(ServiceAccountController(cluster.api, settings=cluster.settings, root_ca="PEM"))
+    await cluster.settle()
+    return cluster
+
+
+async def _create(cluster: Stepper, **spec: Any) -> JsonObject:
+    containers = [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers, **spec}}
+    created = await cluster.api.create(PODS, pod, namespace="default")
+    found: JsonObject = created["spec"]
+    return found
+
+
+async def _account(cluster: Stepper, **fields: Any) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}, **fields}
+    await cluster.api.create(SERVICE_ACCOUNTS, account, namespace="default")
+
+
+async def test_a_pod_gets_the_token_of_the_default_account(cluster: Stepper) -> None:
+    spec = await _create(cluster, initContainers=[{"name": "first", "image": "i"}])
+    assert spec["serviceAccountName"] == "default"
+    (volume,) = spec["volumes"]
+    assert volume["name"].startswith("kube-api-access-")
+    token, authority, namespace = volume["projected"]["sources"]
+    assert token["serviceAccountToken"] == {"expirationSeconds": 3607, "path": "token"}
+    assert authority["configMap"]["name"] == "kube-root-ca.crt"
+    assert namespace["downwardAPI"]["items"][0]["path"] == "namespace"
+    expected = [{"name": volume["name"], "readOnly": True, "mountPath": TOKEN_DIRECTORY}]
+    assert all(each["volumeMounts"] == expected for each in (*spec["containers"], *spec["initContainers"]))
+
+
+async def test_a_container_with_something_in_its_place_is_left_alone(cluster: Stepper) -> None:
+    mount = {"name": "own", "mountPath": TOKEN_DIRECTORY}
+    own = {"name": "c", "image": "i", "volumeMounts": [mount]}
+    spec = await _create(cluster, containers=[own], volumes=[{"name": "own", "emptyDir": {}}])
+    assert spec["containers"][0]["volumeMounts"] == [mount]
+    assert [each["name"] for each in spec["volumes"]] == ["own"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "account", "mounted"),
+    [
+        (False, None, False),
+        (None, False, False),
+        (True, False, True),
+        (False, True, False),
+        (None, True, True),
+    ],
+)
+async def test_pod_and_account_may_refuse_and_the_pod_has_the_last_word(
+    cluster: Stepper, pod: bool | None, account: bool | None, mounted: bool
+) -> None:
+    await _account(cluster, **({} if account is None else {"automountServiceAccountToken": account}))
+    said = {} if pod is None else {"automountServiceAccountToken": pod}
+    spec = await _create(cluster, serviceAccountName="me", **said)
+    assert bool(spec.get("volumes")) == mounted
+
+
+async def test_pull_secrets_come_from_the_account_unless_the_pod_has_some(cluster: Stepper) -> None:
+    await _account(cluster, imagePullSecrets=[{"name": "registry"}])
+    spec = await _create(cluster, serviceAccountName="me")
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    await cluster.delete(PODS, "p", namespace="default")
+    spec = await _create(cluster, serviceAccountName="me", imagePullSecrets=[{"name": "own"}])
+    assert spec["imagePullSecrets"] == [{"name": "own"}]
+
+
+async def test_an_account_that_does_not_exist(cluster: Stepper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podaccounts, "_PAUSE", 0)
+    with pytest.raises(StatusError) as refused:
+        await _create(cluster, serviceAccountName="you")
+    assert refused.value.code == 403
+    assert refused.value.message == (
+        'pods "p" is forbidden: error looking up service account default/you: serviceaccount "you" not found'
+    )

@@ -1,0 +1,151 @@
+"""Protobuf bodies: the JSON form of the same object comes out, or a refusal that helps."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.http.protobuf import decode_protobuf
+from trainmaster.devcluster.resources import CONFIGMAPS
+from trainmaster.devcluster.testing import ServedApi
+
+ROOT = Path(__file__).parents[3]
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    encoded = b""
+    while value > 127:
+        encoded += bytes([value & 127 | 128])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def message(*fields: tuple[int, int | str | bytes]) -> bytes:
+    """Encode fields by number; numbers as varints, everything else with its length."""
+    encoded = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            encoded += varint(number << 3) + varint(value)
+        else:
+            content = value.encode() if isinstance(value, str) else value
+            encoded += varint(number << 3 | 2) + varint(len(content)) + content
+    return encoded
+
+
+def body(api_version: str, kind: str, content: bytes) -> bytes:
+    return b"k8s\0" + message((1, message((1, api_version), (2, kind))), (2, content), (3, ""), (4, ""))
+
+
+def metadata(name: str) -> bytes:
+    """Encode metadata as Go does: plain fields are there even when they are not set."""
+    return message((1, name), (2, ""), (3, ""), (4, ""), (5, ""), (6, ""), (7, 0), (8, b""))
+
+
+def test_fields_that_go_writes_but_nobody_set_are_left_out() -> None:
+    decoded = decode_protobuf(body("v1", "ConfigMap", message((1, metadata("a")))))
+    assert decoded == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+
+
+def test_maps_bytes_and_pointers() -> None:
+    entry = message((1, "k"), (2, b"\xff"))
+    secret = message((1, metadata("s")), (2, entry), (3, "Opaque"), (5, 0))
+    decoded = decode_protobuf(body("v1", "Secret", secret))
+    assert decoded["data"] == {"k": "/w=="}
+    assert decoded["type"] == "Opaque"
+    assert decoded["immutable"] is False, "a pointer to false is not the same as no pointer"
+
+
+def test_embedded_messages_and_special_types() -> None:
+    """Volumes embed their source; quantities, ports, verbs and times are messages that JSON writes as plain values."""
+    quantity = message((1, "1Gi"))
+    volume = message((1, "v"), (2, message((2, message((1, "Memory"), (2, quantity))))))
+    http_get = message((1, "/x"), (2, message((1, 1), (2, 0), (3, "web"))), (3, ""), (4, ""))
+    probe = message((1, message((2, http_get))), (2, 0), (6, 3))
+    container = message((1, "c"), (2, "i"), (10, probe))
+    spec = message((1, volume), (2, container), (5, -5))
+    meta = message((1, "p"), (8, message((1, 1_700_000_000), (2, 5))))
+    pod = decode_protobuf(body("v1", "Pod", message((1, meta), (2, spec))))
+    assert pod["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert pod["spec"]["volumes"] == [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]
+    assert pod["spec"]["activeDeadlineSeconds"] == -5
+    probe_decoded = {"httpGet": {"path": "/x", "port": "web"}, "failureThreshold": 3}
+    assert pod["spec"]["containers"] == [{"name": "c", "image": "i", "livenessProbe": probe_decoded}]
+
+
+def test_options_and_groups_are_found_by_their_kind() -> None:
+    options = decode_protobuf(body("batch/v1", "DeleteOptions", message((1, 0), (4, "Background"))))
+    assert options["propagationPolicy"] == "Background"
+    assert options["gracePeriodSeconds"] == 0
+    rule = message((1, "get"), (2, ""), (3, "pods"))
+    role = decode_protobuf(body("rbac.authorization.k8s.io/v1", "Role", message((1, metadata("r")), (2, rule))))
+    assert role["rules"] == [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+
+
+def test_fields_of_newer_clients_are_passed_over() -> None:
+    content = message((1, metadata("a")), (1000, "new"), (1001, 7)) + varint(1002 << 3 | 1) + bytes(8)
+    assert decode_protobuf(body("v1", "ConfigMap", content))["metadata"] == {"name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", 400),
+        (b"k8s\0\x0a\xff", 400),  # a length without its content
+        (body("v1", "ConfigMap", b"\x0a\x05ab"), 400),
+        (body("v1", "ConfigMap", message((1, 7))), 400),  # a number instead of metadata
+        (body("v1", "ConfigMap", message((1, message((1, b"\xff"))))), 400),  # not UTF-8
+        (body("v1", "ConfigMap", b"\xff" * 12), 400),
+        (body("v1", "ConfigMap", b"\x0b"), 400),  # groups are long gone
+        (body("apps/v1", "Deployment", b""), 415),
+        (body("example.com/v1", "Thing", b""), 415),
+    ],
+)
+def test_what_cannot_be_read_is_refused(content: bytes, code: int) -> None:
+    with pytest.raises(StatusError) as refused:
+        decode_protobuf(content)
+    assert refused.value.code == code
+    assert code == 400 or "kubectl create -f" in refused.value.message
+
+
+async def test_a_server_stores_it(devcluster_server: ServedApi) -> None:
+    content = body("v1", "ConfigMap", message((1, metadata("a")), (2, message((1, "k"), (2, "v")))))
+    async with (
+        devcluster_server.session() as session,
+        session.post(
+            "/api/v1/namespaces/default/configmaps",
+            data=content,
+            headers={"Content-Type": "application/vnd.kubernetes.protobuf", "Accept": "application/json"},
+        ) as response,
+    ):
+        answer: Any = await response.json()
+        assert (response.status, answer["data"]) == (201, {"k": "v"})
+    assert devcluster_server.api.get(CONFIGMAPS, "default", "a")["data"] == {"k": "v"}
+
+
+@pytest.mark.kubectl
+def test_the_table_is_the_one_of_kubectl() -> None:
+    """The newest kubectl that is known to be installed is where the table came from."""
+    found = shutil.which("kubectl")
+    source = Path(found).resolve().with_name("kubectl.1.33") if found else None
+    if source is None or not source.exists():
+        pytest.skip("there is no kubectl 1.33")
+    script = ROOT / "hack" / "extract_protobuf_table.py"
+    done = subprocess.run([sys.executable, script, source, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_script_refuses_what_is_no_kubectl(tmp_path: Path) -> None:
+    (tmp_path / "program").write_bytes(b"nothing of interest")
+    script = ROOT / "hack" / "extract_protobuf_table.py"
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "program", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "is this kubectl?" in done.stderr

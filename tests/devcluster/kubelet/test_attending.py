@@ -1,0 +1,205 @@
+"""Hooks, probes, events and devices of pods that really run, in both modes of networking."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.node import MODES, Node, eventually, sh, terminated
+
+from trainmaster.devcluster.api import DeleteOptions, seed
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.resources import NODES, PODS
+from trainmaster.runtime.jsontree import JsonObject
+
+FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"
+
+
+def executes(script: str, **probe: int) -> JsonObject:
+    return {"exec": {"command": ["/bin/sh", "-c", script]}, **probe}
+
+
+@pytest.fixture(params=MODES)
+async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
+    node = Node(tmp_path / "state", request.param)
+    await seed(node.api)
+    return node
+
+
+@pytest.fixture
+async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
+    async with node.running() as kubelet:
+        yield kubelet
+
+
+def shared(script: str, **container: object) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
+    """A container with a volume at /shared, and the pod's list of volumes."""
+    mounted = sh(script, volumeMounts=[{"name": "v", "mountPath": "/shared"}], **container)
+    return mounted, {"volumes": [{"name": "v", "emptyDir": {}}]}
+
+
+def is_ready(pod: JsonObject) -> bool:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return bool(statuses[0].get("ready"))
+
+
+async def test_a_container_is_ready_when_its_probe_says_so(node: Node, kubelet: Kubelet) -> None:
+    container, volumes = shared(
+        f"while ! test -e /shared/go; do sleep 0.02; done; touch /shared/ready; {FOREVER}",
+        readinessProbe=executes("test -e /shared/ready || { echo not yet; false; }", periodSeconds=1),
+    )
+    await node.create(container, **volumes)
+    pod = await node.phase("Running")
+    assert not is_ready(pod)
+    assert pod["status"]["containerStatuses"][0]["started"] is True
+    assert await node.told("Unhealthy") == "Readiness probe failed: not yet"
+    (node.directory / "pods" / pod["metadata"]["uid"] / "volumes/v/go").touch()
+    pod = await node.reached(is_ready)
+    assert {c["type"]: c["status"] for c in pod["status"]["conditions"]}["Ready"] == "True"
+
+
+async def test_a_failing_liveness_probe_restarts_the_container(node: Node, kubelet: Kubelet) -> None:
+    container, volumes = shared(
+        f"echo >> /shared/runs; {FOREVER}",
+        livenessProbe=executes("test $(wc -l < /shared/runs) -ge 2", periodSeconds=1, failureThreshold=1),
+    )
+    await node.create(container, restartPolicy="OnFailure", **volumes)
+    # The trap makes it end with 0 on SIGTERM: under OnFailure it would not come back.
+    pod = await node.phase("Succeeded")
+    assert terminated(pod)["exitCode"] == 0
+    assert await node.told("Killing") == "Container c failed liveness probe, will be restarted"
+
+    await node.create(container, name="always", restartPolicy="Always", **volumes)
+    pod = await node.reached(lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1, name="always")
+    await eventually(lambda: is_ready(node.api.get(PODS, "default", "always")))
+
+
+async def test_a_container_that_does_not_start_up_is_ended(node: Node, kubelet: Kubelet) -> None:
+    probe = executes("exit 1", periodSeconds=1, failureThreshold=1)
+    await node.create(
+        sh("trap '' TERM; while :; do sleep 0.02; done", startupProbe={**probe, "terminationGracePeriodSeconds": 1})
+    )
+    pod = await node.phase("Running")
+    assert pod["status"]["containerStatuses"][0]["started"] is False
+    assert terminated(await node.phase("Failed"))["exitCode"] == 137
+    assert await node.told("Unhealthy") == "Startup probe failed: exit code 1"
+
+
+SERVE = """
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args): pass
+http.server.HTTPServer(("", int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
+async def test_servers_are_probed_at_the_port_that_they_were_given(node: Node, kubelet: Kubelet, kind: str) -> None:
+    for name in ("one", "two"):  # on the same port: each has a local one
+        container = {
+            "name": "c",
+            "image": "any",
+            "command": [sys.executable, "-c", SERVE, "--port", "8080"],
+            "ports": [{"containerPort": 8080, "name": "web"}],
+            "readinessProbe": {kind: {"port": "web"}, "periodSeconds": 1},
+        }
+        await node.create(container, name=name)
+    for name in ("one", "two"):
+        await node.reached(is_ready, name=name)
+
+
+async def test_a_sidecar_has_to_pass_its_startup_probe_before_others_start(node: Node, kubelet: Kubelet) -> None:
+    sidecar, volumes = shared(
+        f"touch /shared/up; {FOREVER}",
+        startupProbe=executes("test -e /shared/up", periodSeconds=1),
+        restartPolicy="Always",
+    )
+    main, _ = shared("test -e /shared/up && echo found")
+    await node.create(main, initContainers=[{**sidecar, "name": "proxy"}], **volumes)
+    pod = await node.phase("Succeeded")
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert await node.log(kubelet) == "found\n"
+
+
+async def test_the_first_hook_comes_before_running_and_the_last_one_before_the_end(
+    node: Node, kubelet: Kubelet
+) -> None:
+    hooks = {
+        "postStart": executes("echo begun > /shared/hook"),
+        "preStop": executes("cat /shared/hook > /shared/last; sleep 0.1; echo done >> /shared/last"),
+    }
+    container, volumes = shared("trap 'cat /shared/last; exit 0' TERM; while :; do sleep 0.02; done", lifecycle=hooks)
+    await node.create(container, **volumes)
+    pod = await node.phase("Running")
+    directory = node.directory / "pods" / pod["metadata"]["uid"] / "volumes/v"
+    assert (directory / "hook").read_text() == "begun\n"
+    log = directory.parents[1] / "logs/c/0.log"
+    held = {**pod, "metadata": {**pod["metadata"], "finalizers": ["example.com/hold"]}}
+    held["metadata"].pop("resourceVersion")
+    await node.api.update(PODS, held, namespace="default")
+    await node.api.delete(PODS, "default", "p")
+    await node.phase("Succeeded")
+    assert [line.split(" ")[-1] for line in log.read_text().splitlines()][-2:] == ["begun", "done"]
+
+
+async def test_a_failing_first_hook_ends_the_container(node: Node, kubelet: Kubelet) -> None:
+    lifecycle = {"postStart": executes("echo broken; exit 1")}
+    await node.create(sh("trap '' TERM; sleep 60", lifecycle=lifecycle), terminationGracePeriodSeconds=1)
+    pod = await node.phase("Failed")
+    assert terminated(pod)["exitCode"] == 137
+    assert (await node.told("FailedPostStartHook")).startswith("PostStartHook failed: broken")
+
+
+async def test_a_last_hook_that_hangs_ends_with_the_grace_period(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60", lifecycle={"preStop": executes("sleep 60")}))
+    await node.phase("Running")
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=1))
+    await node.gone()
+
+
+async def test_probes_that_cannot_be_done_fail_the_pod(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 60", livenessProbe={"grpc": {"port": 1}}))
+    status = (await node.phase("Failed"))["status"]
+    assert status["reason"] == "UnsupportedProbe"
+    assert "use exec, httpGet or tcpSocket" in status["message"]
+
+
+async def test_events_tell_what_happens(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("exit 1"), restartPolicy="OnFailure")
+    assert await node.told("Started") == "Started container c"
+    uid = node.api.get(PODS, "default", "p")["metadata"]["uid"]
+    assert await node.told("BackOff") == f"Back-off restarting failed container c in pod p_default({uid})"
+    await node.create(sh("sleep 60"), name="ends")
+    await node.phase("Running", name="ends")
+    await node.api.delete(PODS, "default", "ends")
+    assert await node.told("Killing", name="ends") == "Stopping container c"
+
+
+async def test_events_tell_what_is_missing(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("true"), volumes=[{"name": "v", "configMap": {"name": "none"}}])
+    assert await node.told("FailedMount") == 'MountVolume.SetUp failed: configmap "none" not found'
+    reference = {"secretKeyRef": {"name": "none", "key": "k"}}
+    await node.create(sh("true", env=[{"name": "KEY", "valueFrom": reference}]), name="env")
+    assert await node.told("Failed", name="env") == 'Error: secret "none" not found'
+
+
+async def test_fake_gpus_are_handed_out_as_real_ones_would_be(node: Node) -> None:
+    node.settings = dataclasses.replace(node.settings, fake_gpus=3)
+    async with node.running() as kubelet:
+        await eventually(lambda: node.api.list(NODES)[0])
+        assert node.api.get(NODES, None, "laptop")["status"]["allocatable"]["nvidia.com/gpu"] == "3"
+        script = f"echo GPUs: $CUDA_VISIBLE_DEVICES.; {FOREVER}"
+        seen = []
+        for name, count in (("two", 2), ("one", 1)):
+            await node.create(sh(script, resources={"limits": {"nvidia.com/gpu": count}}), name=name)
+            await node.phase("Running", name=name)
+        await node.create(sh("echo GPUs: $CUDA_VISIBLE_DEVICES."), name="none")
+        await node.phase("Succeeded", name="none")
+        for name in ("two", "one", "none"):
+            seen.append(await node.log(kubelet, name=name))
+        assert seen == ["GPUs: 0,1.\n", "GPUs: 2.\n", "GPUs: .\n"]

@@ -1,0 +1,211 @@
+"""Sandboxes: what a process sees in one, what the host sees of it, and that nothing is left."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.namespaces import needs_namespaces
+
+from trainmaster.devcluster.kubelet import sandboxing
+from trainmaster.devcluster.kubelet.modes import NamespacesUnavailable, choose_networking
+
+pytestmark = needs_namespaces
+
+KINDS = [True, False] if os.geteuid() == 0 else [True]
+NOBODY = 65534
+
+
+class Inside:
+    """Runs functions in a sandbox, each in a child of its own."""
+
+    def __init__(self, directory: Path, *, user_namespace: bool) -> None:
+        self.directory = directory
+        self.root = directory / "view"
+        self.root.mkdir()
+        self.user_namespace = user_namespace
+
+    def file(self, name: str, text: str = "content") -> str:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    def run(self, look: Callable[[], Any], *binds: tuple[str, str, bool], user: int | None = None) -> Any:
+        sandbox = {
+            "root": str(self.root),
+            "user_namespace": self.user_namespace,
+            "hostname": "pod-0",
+            "binds": binds,
+        }
+
+        def work() -> Any:
+            if user is not None:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+                ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as after an exec, /proc/self is its own
+            sandboxing.enter(sandbox)
+            return look()
+
+        return in_child(work)
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """Give what a function returns, or raise what it raises, in a fork of this process."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = json.dumps({"value": work()})
+        except BaseException as error:
+            answer = json.dumps({"error": f"{type(error).__name__}: {error}"})
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answer = json.load(pipe)
+    os.waitpid(pid, 0)
+    if "error" in answer:
+        raise AssertionError(answer["error"])
+    return answer["value"]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "user-namespace" if kind else "privileged")
+def inside(request: pytest.FixtureRequest, tmp_path: Path) -> Inside:
+    return Inside(tmp_path, user_namespace=request.param)
+
+
+def mounts() -> list[str]:
+    return Path("/proc/self/mounts").read_text().splitlines()
+
+
+def test_hosts_and_host_name_are_private(inside: Inside) -> None:
+    hosts = inside.file("hosts", "127.77.0.1 master\n")
+    before = (Path("/etc/hosts").read_text(), os.uname().nodename, mounts())
+    seen = inside.run(lambda: [Path("/etc/hosts").read_text(), os.uname().nodename], (hosts, "/etc/hosts", True))
+    assert seen == ["127.77.0.1 master\n", "pod-0"]
+    assert (Path("/etc/hosts").read_text(), os.uname().nodename, mounts()) == before
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/tm-none/deep/file", "/usr/tm-none/file", "/etc/tm-none", "/var/run/tm-none/x", "/dev/termination-log"],
+)
+def test_mount_points_that_the_host_lacks_are_not_made_there(inside: Inside, target: str) -> None:
+    source = inside.file("volume/file")
+    above = str(Path(target).parent)
+    siblings = os.listdir(above) if Path(above).is_dir() and above != "/dev" else []
+    seen = inside.run(lambda: [Path(target).read_text(), os.listdir(above)], (source, target, False))
+    assert seen[0] == "content"
+    assert {*siblings, Path(target).name} <= set(seen[1])
+    assert not Path(target).exists()
+
+
+def test_what_is_written_to_a_volume_is_there_and_what_is_written_beside_it_is_gone(inside: Inside) -> None:
+    volume = Path(inside.file("volume/file")).parent
+
+    def write() -> None:
+        Path("/tm-workspace/new").write_text("kept")
+        Path("/tm-other").mkdir()
+
+    inside.run(write, (str(volume), "/tm-workspace", False))
+    assert (volume / "new").read_text() == "kept"
+    assert not Path("/tm-other").exists()
+    assert list(inside.root.iterdir()) == []
+
+
+def test_read_only_mounts_refuse_writing(inside: Inside) -> None:
+    volume = Path(inside.file("volume/file")).parent
+
+    def write() -> Any:
+        try:
+            Path("/tm-data/new").write_text("")
+        except OSError as error:
+            return error.strerror
+        return None
+
+    assert inside.run(write, (str(volume), "/tm-data", True)) == "Read-only file system"
+
+
+def test_mounts_may_be_nested_and_hide_what_is_there(inside: Inside) -> None:
+    outer = Path(inside.file("outer/file")).parent
+    inner = Path(inside.file("inner/deep")).parent
+    binds = [(str(inner), "/opt/sub", False), (str(outer), "/opt", False)]
+    seen = inside.run(lambda: [sorted(os.listdir("/opt")), os.listdir("/opt/sub")], *binds)
+    assert seen == [["file", "sub"], ["deep"]]
+
+
+def test_a_link_in_a_volume_does_not_lead_a_mount_to_the_host(inside: Inside) -> None:
+    volume = inside.directory / "volume"
+    volume.mkdir()
+    (volume / "link").symlink_to("/etc")
+    binds = [(str(volume), "/tm-data", False), (inside.file("x"), "/tm-data/link/tm-none", False)]
+    with pytest.raises(AssertionError, match="leads out of its volume by a symbolic link"):
+        inside.run(lambda: None, *binds)
+    assert not Path("/etc/tm-none").exists()
+
+
+def test_the_rest_of_the_host_is_there(inside: Inside) -> None:
+    seen = inside.run(lambda: [sorted(os.listdir("/")), os.listdir("/proc/self/fd") != [], os.geteuid()])
+    assert set(os.listdir("/")) <= set(seen[0])
+    assert seen[1:] == [True, os.geteuid()]
+    inside.run(lambda: Path("/dev/null").write_text("x") and os.listdir("/dev/shm"))
+
+
+def test_programs_run_and_may_make_sandboxes_of_their_own(inside: Inside) -> None:
+    def nested() -> Any:
+        directory = "/tm-nested"
+        os.mkdir(directory)
+        return sandboxing.probe(directory)
+
+    assert "user_namespace" in inside.run(nested)
+    seen = inside.run(lambda: subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout)
+    assert seen == "1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_users_without_privileges_can_have_one() -> None:
+    codecs.lookup("ascii")  # loaded while the standard library, which may be private to root, can still be read
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # where others can go, unlike those of pytest
+        os.chmod(directory, 0o755)
+        inside = Inside(Path(directory), user_namespace=True)
+        os.chown(inside.root, NOBODY, NOBODY)
+        hosts = inside.file("hosts", "127.77.0.1 master\n")
+        binds = [(hosts, "/etc/hosts", True), (hosts, "/tm-none/file", False)]
+        seen = inside.run(
+            lambda: [Path("/etc/hosts").read_text(), os.geteuid(), os.path.exists("/tm-none/file")], *binds, user=NOBODY
+        )
+        assert seen == ["127.77.0.1 master\n", NOBODY, True]
+
+
+def test_what_cannot_be_mounted_is_named(inside: Inside) -> None:
+    with pytest.raises(AssertionError, match=r"cannot mount /no/such at /tm-data: No such file or directory"):
+        inside.run(lambda: None, ("/no/such", "/tm-data", False))
+
+
+async def test_the_trial_finds_that_it_works_here() -> None:
+    chosen = await choose_networking("auto")
+    assert (chosen.mode, chosen.reason) == ("namespaces", "")
+    assert (await choose_networking("rewriting")).mode == "rewriting"
+
+
+async def test_where_it_does_not_work_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = [sys.executable, "-c", 'print(\'{"error": "cannot create a user namespace: Not here"}\')']
+    monkeypatch.setattr("trainmaster.devcluster.kubelet.supervisor.probe_command_line", lambda directory: broken)
+    chosen = await choose_networking("auto")
+    assert chosen.mode == "rewriting"
+    assert "(no namespaces here: cannot create a user namespace: Not here)" in str(chosen)
+    with pytest.raises(NamespacesUnavailable, match="Not here; use `--networking rewriting`"):
+        await choose_networking("namespaces")
+    broken[2] = "raise SystemExit('no such luck')"
+    assert "the trial failed: no such luck" in str(await choose_networking("auto"))

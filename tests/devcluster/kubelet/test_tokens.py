@@ -1,0 +1,207 @@
+"""Tokens of service accounts in pods: bound to the pod, renewed in time, and accepted by the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.access.signing import SigningKey
+from trainmaster.devcluster.access.tokens import AccountTokens
+from trainmaster.devcluster.api import Api, DeleteOptions, seed
+from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
+from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.kubelet.volumes import VolumeMounter
+from trainmaster.devcluster.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.store import Store
+from trainmaster.runtime.jsontree import JsonObject
+
+_ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
+
+
+class Pods:
+    """One pod under the account `me`, and a clock that tests set."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.api = Api(Store(), builtin_registry(), clock=lambda: self.now)
+        self.tokens = AccountTokens(self.api, SigningKey())
+        self._directory = directory
+
+    async def mounter(self, *sources: JsonObject, tokens: bool = True) -> VolumeMounter:
+        pod = await self.api.create(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "p"},
+                "spec": {
+                    "serviceAccountName": "me",
+                    "containers": [{"name": "c", "image": "i"}],
+                    "volumes": [{"name": "v", "projected": {"sources": list(sources)}}],
+                },
+            },
+            namespace="default",
+        )
+        return VolumeMounter(
+            PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
+            directory=self._directory,
+            claims=self._directory,
+            lookup=lambda *_: None,
+            allow_host_path=False,
+            rewrite=str,
+            tokens=self.tokens if tokens else None,
+        )
+
+
+@pytest.fixture
+async def pods(tmp_path: Path) -> Pods:
+    made = Pods(tmp_path)
+    await seed(made.api)
+    await made.api.create(SERVICE_ACCOUNTS, _ACCOUNT, namespace="default")
+    return made
+
+
+def source(**more: Any) -> JsonObject:
+    return {"serviceAccountToken": {"path": "token", **more}}
+
+
+async def test_a_projected_token_is_for_its_audience_and_bound_to_the_pod(pods: Pods) -> None:
+    mounter = await pods.mounter(source(audience="reports", expirationSeconds=600))
+    token = (mounter.mount_all()["v"] / "token").read_text()
+    user, _ = pods.tokens.verify(token, audiences=["reports"])
+    assert user.name == "system:serviceaccount:default:me"
+    assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
+
+
+async def test_it_is_renewed_when_most_of_its_life_is_over(pods: Pods) -> None:
+    mounter = await pods.mounter(source(expirationSeconds=1000), source(path="longer", expirationSeconds=5000))
+    place = mounter.mount_all()["v"]
+    first = (place / "token").read_text()
+    assert mounter.refresh_at == pods.now + timedelta(seconds=800)
+    pods.now += timedelta(seconds=800)
+    mounter.refresh(now=pods.now)
+    assert (place / "token").read_text() != first
+    assert mounter.refresh_at == pods.now + timedelta(seconds=800)
+    pods.now += timedelta(seconds=900)
+    pods.tokens.verify((place / "token").read_text())
+
+
+async def test_a_renewal_that_fails_is_tried_again_and_leaves_the_token(pods: Pods) -> None:
+    mounter = await pods.mounter(source())
+    token = mounter.mount_all()["v"] / "token"
+    before = token.read_text()
+    await pods.api.delete(SERVICE_ACCOUNTS, "default", "me")
+    pods.now += timedelta(hours=1)
+    mounter.refresh(now=pods.now)
+    assert token.read_text() == before
+    assert mounter.refresh_at is not None
+    assert mounter.refresh_at > pods.now
+    await pods.api.create(SERVICE_ACCOUNTS, _ACCOUNT, namespace="default")
+    mounter.refresh(now=mounter.refresh_at)
+    assert token.read_text() != before
+
+
+async def test_without_its_account_a_pod_waits(pods: Pods) -> None:
+    mounter = await pods.mounter(source())
+    await pods.api.delete(SERVICE_ACCOUNTS, "default", "me")
+    with pytest.raises(NotYetError, match='failed to fetch token: serviceaccounts "me" not found'):
+        mounter.mount_all()
+
+
+async def test_a_kubelet_without_tokens_says_so(pods: Pods) -> None:
+    with pytest.raises(ImpossibleError, match="serviceAccountToken is not supported"):
+        (await pods.mounter(source(), tokens=False)).mount_all()
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, AccountTokens, Kubelet]]:
+    """A kubelet with tokens, and the controller that gives pods their accounts."""
+    api = Api(Store(), builtin_registry())
+    tokens = AccountTokens(api, SigningKey())
+    await seed(api)
+    controller = ServiceAccountController(api, settings=ControllerSettings(), root_ca="PEM")
+    kubelet = Kubelet(
+        api,
+        node_name="laptop",
+        state_dir=tmp_path / "state",
+        server_url="https://127.0.0.1:16443",
+        clock=lambda: datetime.now(UTC),
+        tokens=tokens,
+    )
+    tasks = [asyncio.create_task(part.run()) for part in (controller, kubelet)]
+    try:
+        yield api, tokens, kubelet
+    finally:
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _finished(api: Api) -> JsonObject:
+    async with asyncio.timeout(15), api.watch(PODS, since=None) as changes:
+        async for change in changes:
+            if change.object and change.object["status"].get("phase") in {"Succeeded", "Failed"}:
+                return change.object
+    raise AssertionError("the watch ended")
+
+
+async def test_every_container_finds_the_token_of_its_account(running: tuple[Api, AccountTokens, Kubelet]) -> None:
+    """At the usual place, which the kubelet rewrites where it stands in a command."""
+    api, tokens, _ = running
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    script = f"cd {place}; cat token; echo; cat ca.crt namespace; echo; echo $$KUBERNETES_SERVICE_PORT"
+    command = ["/bin/sh", "-c", f"({script}) > /dev/termination-log"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeName": "laptop",
+            "containers": [{"name": "c", "image": "i", "command": command}],
+        },
+    }
+    await api.create(PODS, pod, namespace="default")
+    ended = await _finished(api)
+    message = ended["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    token, files, port = message.splitlines()
+    assert (files, port) == ("PEMdefault", "16443")
+    user, _ = tokens.verify(token)
+    assert user.name == "system:serviceaccount:default:default"
+    assert user.extra["authentication.kubernetes.io/pod-uid"] == (ended["metadata"]["uid"],)
+    await api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+
+
+async def test_the_token_of_a_running_pod_is_renewed(
+    running: tuple[Api, AccountTokens, Kubelet], tmp_path: Path
+) -> None:
+    api, _, _ = running
+    projected = {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 1}}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "laptop",
+            "automountServiceAccountToken": False,
+            "volumes": [{"name": "v", "projected": projected}],
+            "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
+        },
+    }
+    await api.create(PODS, pod, namespace="default")
+    seen: set[str] = set()
+    async with asyncio.timeout(15):
+        while len(seen) < 3:
+            seen |= {path.read_text() for path in tmp_path.glob("state/pods/*/volumes/v/token")}
+            await asyncio.sleep(0.02)

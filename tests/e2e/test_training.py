@@ -1,0 +1,202 @@
+"""TrainJobs from submission to their end, on a whole cluster with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import client_of, processes_of, trainmaster
+from support.training import (
+    RENDEZVOUS,
+    apply_runtime,
+    conditions,
+    ended,
+    pods,
+    python,
+    runtime,
+    trainjob,
+    until,
+)
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+MANY = 200
+
+
+@pytest.fixture
+async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
+    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
+        await apply_runtime(client, runtime())
+        yield client
+
+
+async def log_of(client: KubeClient, pod: JsonObject) -> str:
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log"
+    _, _, body = await client.raw("GET", path, accept="*/*")
+    return body.decode()
+
+
+async def test_two_jobs_of_four_nodes_meet_on_the_same_port_at_once(client: KubeClient) -> None:
+    """Both rendezvous on port 29500, and nobody ends up in the wrong job."""
+    names = ["left", "right"]
+    for name in names:
+        env = [{"name": "JOB", "value": name}]
+        trainer = {"numNodes": 4, "command": python(RENDEZVOUS), "env": env}
+        await client.create(TRAINJOBS, trainjob(name, trainer=trainer))
+    for name in names:
+        assert (await ended(client, name))["type"] == "Complete"
+        found = await pods(client, name)
+        assert len(found) == 4
+        (first,) = (p for p in found if p["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0")
+        assert await log_of(client, first) == f"met [b'{name}-1', b'{name}-2', b'{name}-3']\n"
+
+
+async def test_two_hundred_jobs_complete(client: KubeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    names = [f"many-{number:03}" for number in range(MANY)]
+    await asyncio.gather(*(client.create(TRAINJOBS, trainjob(name)) for name in names))
+    created = time.monotonic()
+
+    async def all_complete() -> bool:
+        jobs = (await client.list(TRAINJOBS, "default"))["items"]
+        done = [job["metadata"]["name"] for job in jobs if _is_complete(job)]
+        return set(names) <= set(done)
+
+    await until(all_complete)
+    taken = time.monotonic() - started
+    with capsys.disabled():
+        print(f"\n{MANY} TrainJobs: created in {created - started:.1f} s, complete after {taken:.1f} s")  # noqa: T201
+
+
+def _is_complete(job: JsonObject) -> bool:
+    return any(c["type"] == "Complete" and c["status"] == "True" for c in job.get("status", {}).get("conditions", []))
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("import sys; sys.exit(3)", 3), ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137)],
+    ids=["exits", "killed"],
+)
+async def test_a_script_that_fails_fails_the_job_and_its_exit_code_can_be_seen(
+    client: KubeClient, script: str, code: int
+) -> None:
+    name = f"fails-with-{code}"
+    await client.create(TRAINJOBS, trainjob(name, trainer={"command": python(script)}))
+    condition = await ended(client, name)
+    assert (condition["type"], condition["reason"]) == ("Failed", "FailedJobs")
+    assert f"first failed job: {name}-node-0" in condition["message"]
+    (pod,) = await pods(client, name)
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+
+
+async def test_a_script_that_hangs_is_ended_by_the_deadline(client: KubeClient) -> None:
+    """Also one that ignores SIGTERM: no process stays."""
+    marker = "hang-until-the-deadline"
+    script = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600) # {marker}"
+    await client.create(TRAINJOBS, trainjob("hangs", activeDeadlineSeconds=3, trainer={"command": python(script)}))
+    condition = await ended(client, "hangs")
+    assert (condition["type"], condition["reason"]) == ("Failed", "DeadlineExceeded")
+
+    async def gone() -> bool:
+        return not await pods(client, "hangs") and not processes_of(marker)
+
+    await until(gone)
+
+
+async def test_suspended_it_stops_and_resumed_it_runs_to_its_end(client: KubeClient, tmp_path: Path) -> None:
+    script = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)"
+    await client.create(TRAINJOBS, trainjob("pauses", trainer={"command": python(script)}))
+
+    async def running() -> bool:
+        return any(pod["status"].get("phase") == "Running" for pod in await pods(client, "pauses"))
+
+    await until(running)
+    await client.patch(TRAINJOBS, "default", "pauses", {"spec": {"suspend": True}})
+
+    async def stopped() -> bool:
+        return not await pods(client, "pauses") and "Suspended" in await conditions(client, "pauses")
+
+    await until(stopped)
+    (tmp_path / "go").touch()
+    await client.patch(TRAINJOBS, "default", "pauses", {"spec": {"suspend": False}})
+    assert (await ended(client, "pauses"))["type"] == "Complete"
+
+
+async def test_deleted_it_takes_everything_with_it(client: KubeClient) -> None:
+    marker = "runs-until-deleted"
+    command = python(f"import time; time.sleep(600) # {marker}")
+    await client.create(TRAINJOBS, trainjob("short-lived", trainer={"command": command}))
+    await until(lambda: _async(bool(processes_of(marker))))
+    await client.delete(TRAINJOBS, "default", "short-lived")
+
+    async def gone() -> bool:
+        left = [
+            item
+            for item in (await client.list(JOBSETS, "default"))["items"]
+            if item["metadata"]["name"] == "short-lived"
+        ]
+        return not left and not await pods(client, "short-lived") and not processes_of(marker)
+
+    await until(gone)
+
+
+async def _async(value: Any) -> Any:
+    return value
+
+
+async def test_the_controller_killed_in_mid_job_changes_nothing(tmp_path: Path) -> None:
+    """Its own cluster, since a killed manager would disturb other tests."""
+    await trainmaster("cluster", "up", "--detach", cwd=tmp_path)
+    state = tmp_path / ".trainmaster"
+    try:
+        async with client_of(state / "kubeconfig") as client:
+            await apply_runtime(client, runtime())
+            script = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)"
+            await client.create(TRAINJOBS, trainjob("goes-on", trainer={"command": python(script)}))
+            await until(lambda: pods(client, "goes-on"))
+            killed = _manager_of(state)
+            os.kill(killed, signal.SIGKILL)
+            (tmp_path / "go").touch()
+            assert (await ended(client, "goes-on"))["type"] == "Complete"
+            assert _manager_of(state) != killed
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+def _manager_of(state: Path) -> int:
+    starts = re.findall(r"manager started.*?pid=(\d+)", (state / "cluster.log").read_text())
+    return int(starts[-1])
+
+
+async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_back(tmp_path: Path) -> None:
+    """The processes die with it; by their restart policy they run again, and the job ends as if nothing had been."""
+    await trainmaster("cluster", "up", "--detach", cwd=tmp_path)
+    state, marker = tmp_path / ".trainmaster", "killed-with-its-cluster"
+    try:
+        async with client_of(state / "kubeconfig") as client:
+            await apply_runtime(client, runtime(backoff_limit=6, restart_policy="OnFailure"))
+            go = str(tmp_path / "go")
+            script = f"import os, time # {marker}\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
+            await client.create(TRAINJOBS, trainjob("survives", trainer={"numNodes": 2, "command": python(script)}))
+            await until(lambda: _async(len(processes_of(marker)) >= 2))
+        await trainmaster("cluster", "status", cwd=tmp_path)
+        server = int(re.findall(r"pid (\d+)", (await trainmaster("cluster", "status", cwd=tmp_path)).out)[0])
+        os.kill(server, signal.SIGKILL)
+        await until(lambda: _async(not processes_of(marker)))
+        Path(go).touch()
+        assert (await trainmaster("cluster", "up", "--detach", cwd=tmp_path)).code == 0
+        async with client_of(state / "kubeconfig") as client:
+            assert (await ended(client, "survives"))["type"] == "Complete"
+            restarts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in await pods(client, "survives")]
+            assert restarts == [1, 1]
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)

@@ -1,0 +1,240 @@
+"""Training as Kubeflow's users do it: the published SDK against a whole cluster, with nothing but a kubeconfig."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.training import runtime
+
+trainer = pytest.importorskip("kubeflow.trainer", reason="`kubeflow` is not installed; `make test` installs it")
+options = pytest.importorskip("kubeflow.trainer.options")
+client = pytest.importorskip("kubernetes.client")
+
+TRAINER = {"group": "trainer.kubeflow.org", "version": "v1alpha1"}
+NODE = "trainer.kubeflow.org/trainjob-ancestor-step"
+PATIENCE = {"timeout": 60, "polling_interval": 1}
+
+Wait = Callable[[Callable[[], Any]], Any]
+
+
+def plain(name: str, *, nodes: int = 1, cluster: bool = False) -> dict[str, Any]:
+    """A runtime that runs one plain process a node."""
+    made = runtime(name)
+    made["kind"] = "ClusterTrainingRuntime" if cluster else "TrainingRuntime"
+    made["metadata"]["labels"]["trainer.kubeflow.org/framework"] = "plain"
+    made["spec"]["mlPolicy"] = {"numNodes": nodes}
+    return made
+
+
+@pytest.fixture
+def custom(api_client: Any) -> Any:
+    return client.CustomObjectsApi(api_client)
+
+
+@pytest.fixture
+def plain_runtime(custom: Any, namespace: str) -> str:
+    custom.create_namespaced_custom_object(**TRAINER, namespace=namespace, plural="trainingruntimes", body=plain("p"))
+    return "p"
+
+
+@pytest.fixture
+def trainer_client(kubeconfig: Path, namespace: str) -> Iterator[Any]:
+    config = trainer.KubernetesBackendConfig(config_file=str(kubeconfig), namespace=namespace)
+    made = trainer.TrainerClient(config)
+    yield made
+    made.backend.core_api.api_client.close()
+
+
+@pytest.fixture
+def eventually() -> Wait:
+    def wait(ask: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 30
+        while not (answer := ask()):
+            assert time.monotonic() < deadline, ask
+            time.sleep(0.05)
+        return answer
+
+    return wait
+
+
+@pytest.fixture
+def cluster_runtimes(custom: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that creates ClusterTrainingRuntimes; they go when the test ends."""
+    made: list[str] = []
+
+    def create(body: dict[str, Any]) -> None:
+        custom.create_cluster_custom_object(**TRAINER, plural="clustertrainingruntimes", body=body)
+        made.append(body["metadata"]["name"])
+
+    yield create
+    for name in made:
+        custom.delete_cluster_custom_object(**TRAINER, plural="clustertrainingruntimes", name=name)
+
+
+def greet(text: str, go: str) -> None:
+    """What a user trains with: sent to the nodes as source, so it imports what it needs."""
+    import os  # noqa: PLC0415 - see above
+    import time  # noqa: PLC0415 - see above
+
+    print(f"node {os.environ['JOB_COMPLETION_INDEX']} of", text, os.environ["TEAM"], flush=True)  # noqa: T201
+    while not os.path.exists(go):  # noqa: PTH110 - see above
+        time.sleep(0.02)
+    print("trained", flush=True)  # noqa: T201
+
+
+def give_up() -> None:
+    raise SystemExit("the loss is not a number")
+
+
+def reduce() -> None:
+    """Sum the ranks of all processes, over the network of the job."""
+    import torch  # noqa: PLC0415 - see `greet`
+    import torch.distributed as dist  # noqa: PLC0415 - see `greet`
+
+    dist.init_process_group("gloo")
+    ranks = torch.tensor([dist.get_rank() + 1])
+    dist.all_reduce(ranks)
+    print(f"{dist.get_world_size()} processes, sum {ranks.item()}", flush=True)  # noqa: T201
+    dist.destroy_process_group()
+
+
+def test_the_control_plane_tells_its_version(trainer_client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The SDK warns where it does not."""
+    with caplog.at_level(logging.WARNING, logger="kubeflow"):
+        trainer_client.backend.verify_backend()
+    assert not caplog.records
+
+
+def test_runtimes_of_the_namespace_come_before_those_of_the_cluster(
+    trainer_client: Any, custom: Any, namespace: str, cluster_runtimes: Callable[[dict[str, Any]], None]
+) -> None:
+    cluster_runtimes(plain("sdk-both", cluster=True))
+    cluster_runtimes(plain("sdk-cluster", cluster=True, nodes=3))
+    own = {**TRAINER, "namespace": namespace, "plural": "trainingruntimes"}
+    custom.create_namespaced_custom_object(**own, body=plain("sdk-both", nodes=2))
+
+    found = {each.name: each for each in trainer_client.list_runtimes()}
+    assert (found["sdk-both"].kind.value, found["sdk-both"].trainer.num_nodes) == ("TrainingRuntime", 2)
+    assert found["sdk-cluster"].kind.value == "ClusterTrainingRuntime"
+    assert trainer_client.get_runtime("sdk-both") == found["sdk-both"]
+    got = trainer_client.get_runtime("sdk-cluster")
+    assert (got, got.trainer.framework, got.trainer.num_nodes) == (found["sdk-cluster"], "plain", 3)
+    with pytest.raises(RuntimeError, match="sdk-neither"):
+        trainer_client.get_runtime("sdk-neither")
+
+
+def test_the_packages_of_a_runtime(trainer_client: Any, plain_runtime: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The SDK runs a TrainJob for it: the processes of the cluster see the environment that the cluster runs in."""
+    trainer_client.get_runtime_packages(trainer_client.get_runtime(plain_runtime))
+    printed = capsys.readouterr().out
+    assert f"Python: {sys.version.split()[0]}" in printed
+    assert "trainmaster" in printed
+    assert trainer_client.list_jobs() == []
+
+
+def test_the_life_of_a_trainjob_on_two_nodes(
+    trainer_client: Any, api_client: Any, namespace: str, plain_runtime: str, tmp_path: Path, eventually: Wait
+) -> None:
+    go = tmp_path / "go"
+    name = trainer_client.train(
+        runtime=plain_runtime,
+        trainer=trainer.CustomTrainer(
+            func=greet,
+            func_args={"text": "two", "go": str(go)},
+            num_nodes=2,
+            resources_per_node={"cpu": "10m"},
+            env={"TEAM": "blue"},
+        ),
+    )
+    running = trainer_client.wait_for_job_status(name, status={"Running"}, **PATIENCE)
+    assert (running.status, running.num_nodes) == ("Running", 2)
+    assert {step.name: (step.status, step.device) for step in running.steps} == {
+        "node-0": ("Running", "cpu"),
+        "node-1": ("Running", "cpu"),
+    }
+
+    follower = trainer_client.get_job_logs(name, follow=True)
+    assert next(follower) == "node 0 of two blue"
+    go.touch()
+    assert list(follower) == ["trained"]
+    done = trainer_client.wait_for_job_status(name, **PATIENCE)
+    assert (done.status, {step.status for step in done.steps}) == ("Complete", {"Succeeded"})
+    assert list(trainer_client.get_job_logs(name, step="node-1")) == ["node 1 of two blue", "trained"]
+    assert list(trainer_client.get_job_logs(name, step="node-0", follow=True)) == ["node 0 of two blue", "trained"]
+
+    assert trainer_client.get_job(name) == done
+    assert trainer_client.list_jobs() == [done]
+    assert trainer_client.list_jobs(runtime=done.runtime) == [done]
+    events = trainer_client.get_job_events(name)
+    pods = {step.pod_name for step in done.steps}
+    assert {("Pod", pod, "Started") for pod in pods} | {("JobSet", name, "AllJobsCompleted")} <= {
+        (event.involved_object_kind, event.involved_object_name, event.reason) for event in events
+    }
+    assert [event.event_time for event in events] == sorted(event.event_time for event in events)
+
+    trainer_client.delete_job(name)
+    with pytest.raises(RuntimeError, match=name):
+        trainer_client.get_job(name)
+    core = client.CoreV1Api(api_client)
+    eventually(lambda: not core.list_namespaced_pod(namespace).items)
+
+
+def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime: str) -> None:
+    name = trainer_client.train(runtime=plain_runtime, trainer=trainer.CustomTrainer(func=give_up))
+    with pytest.raises(RuntimeError, match=f"TrainJob {name} is Failed"):
+        trainer_client.wait_for_job_status(name, **PATIENCE)
+    assert trainer_client.wait_for_job_status(name, status={"Failed"}, **PATIENCE).status == "Failed"
+
+
+def test_the_options_of_a_trainjob(trainer_client: Any, custom: Any, namespace: str, plain_runtime: str) -> None:
+    """All that the SDK can say about a TrainJob is understood, and reaches the process."""
+    env = [{"name": "PATCHED", "value": "yes"}]
+    node = options.PodSpecPatch(containers=[options.ContainerPatch(name="node", env=env)])
+    job = options.JobTemplatePatch(spec=options.JobSpecPatch(template=options.PodTemplatePatch(spec=node)))
+    jobset = options.JobSetSpecPatch(replicated_jobs=[options.ReplicatedJobPatch(name="node", template=job)])
+    patch = options.TrainingRuntimeSpecPatch(template=options.JobSetTemplatePatch(spec=jobset))
+    name = trainer_client.train(
+        runtime=plain_runtime,
+        trainer=trainer.CustomTrainerContainer(image="none", num_nodes=1),
+        options=[
+            options.Name("chosen"),
+            options.Labels({"team": "blue"}),
+            options.Annotations({"about": "options"}),
+            options.ActiveDeadlineSeconds(50),
+            options.TrainerCommand(["bash", "-c"]),
+            options.TrainerArgs(["echo $PATCHED"]),
+            options.RuntimePatch(training_runtime_spec=patch),
+        ],
+    )
+    assert name == "chosen"
+    trainer_client.wait_for_job_status(name, **PATIENCE)
+    assert list(trainer_client.get_job_logs(name)) == ["yes"]
+    stored = custom.get_namespaced_custom_object(**TRAINER, namespace=namespace, plural="trainjobs", name=name)
+    assert stored["metadata"]["labels"] == {"team": "blue"}
+    assert stored["metadata"]["annotations"] == {"about": "options"}
+    assert stored["spec"]["activeDeadlineSeconds"] == 50
+
+
+def test_what_the_cluster_refuses_is_an_error(trainer_client: Any, plain_runtime: str) -> None:
+    container = trainer.CustomTrainerContainer(image="none")
+    with pytest.raises(RuntimeError, match="Failed to create TrainJob"):
+        trainer_client.train(runtime=plain_runtime, trainer=container, options=[options.Name("Not a name")])
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; `make run` installs it")
+def test_torch_on_two_nodes_by_the_default_runtime(
+    trainer_client: Any, cluster_runtimes: Callable[[dict[str, Any]], None]
+) -> None:
+    cluster_runtimes(runtime("torch-distributed"))
+    name = trainer_client.train(trainer=trainer.CustomTrainer(func=reduce, num_nodes=2, env={"OMP_NUM_THREADS": "1"}))
+    trainer_client.wait_for_job_status(name, **PATIENCE)
+    assert list(trainer_client.get_job_logs(name))[-1] == "2 processes, sum 3"
+    trainer_client.delete_job(name)

@@ -1,0 +1,266 @@
+"""The official `kubernetes` client: objects of all sorts, as its documentation reads and writes them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+client = pytest.importorskip("kubernetes.client", reason="`kubernetes` is not installed; `make test` installs it")
+dynamic = pytest.importorskip("kubernetes.dynamic")
+utils = pytest.importorskip("kubernetes.utils")
+
+TRAINJOBS = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "plural": "trainjobs"}
+
+
+@pytest.fixture
+def core(api_client: Any) -> Any:
+    return client.CoreV1Api(api_client)
+
+
+@pytest.fixture
+def custom(api_client: Any) -> Any:
+    return client.CustomObjectsApi(api_client)
+
+
+def configmap(name: str, **data: str) -> Any:
+    return client.V1ConfigMap(metadata=client.V1ObjectMeta(name=name, labels={"made": "here"}), data=data)
+
+
+def trainjob(name: str, **spec: Any) -> dict[str, Any]:
+    """A TrainJob that only lies there: nobody starts a suspended one."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": "none"}, "suspend": True, **spec},
+    }
+
+
+def refusal(error: Any) -> tuple[int, str]:
+    """Status code and reason of an error, as clients read them."""
+    return error.value.status, json.loads(error.value.body)["reason"]
+
+
+def test_discovery(api_client: Any, core: Any) -> None:
+    assert client.VersionApi(api_client).get_code().major == "1"
+    assert client.CoreApi(api_client).get_api_versions().versions == ["v1"]
+    groups = {group.name for group in client.ApisApi(api_client).get_api_versions().groups}
+    assert {"batch", "trainer.kubeflow.org", "jobset.x-k8s.io"} <= groups
+    assert client.BatchApi(api_client).get_api_group().preferred_version.group_version == "batch/v1"
+    assert "pods/log" in {resource.name for resource in core.get_api_resources().resources}
+    jobs = client.BatchV1Api(api_client).get_api_resources().resources
+    assert {(each.name, each.kind) for each in jobs} >= {("jobs", "Job"), ("jobs/status", "Job")}
+
+
+def test_core_objects(core: Any, namespace: str) -> None:
+    created = core.create_namespaced_config_map(namespace, configmap("a", k="1"))
+    assert created.metadata.creation_timestamp.tzinfo is not None
+    with pytest.raises(client.ApiException) as exists:
+        core.create_namespaced_config_map(namespace, configmap("a"))
+    assert refusal(exists) == (409, "AlreadyExists")
+
+    read = core.read_namespaced_config_map("a", namespace)
+    read.data = {"k": "2"}
+    replaced = core.replace_namespaced_config_map("a", namespace, read)
+    assert replaced.data == {"k": "2"}
+    assert replaced.metadata.creation_timestamp == created.metadata.creation_timestamp
+    with pytest.raises(client.ApiException) as stale:
+        core.replace_namespaced_config_map("a", namespace, read)
+    assert refusal(stale) == (409, "Conflict")
+
+    dry = core.create_namespaced_config_map(namespace, configmap("dry"), dry_run="All")
+    assert dry.metadata.uid
+    assert core.delete_namespaced_config_map("a", namespace).status == "Success"
+    for missing in ("a", "dry"):
+        with pytest.raises(client.ApiException) as absent:
+            core.read_namespaced_config_map(missing, namespace)
+        assert refusal(absent) == (404, "NotFound")
+
+
+def test_times_survive_the_models_of_the_client(api_client: Any, namespace: str) -> None:
+    """The client reads times into datetime and writes them in another form; whole updates have to go through."""
+    leases = client.CoordinationV1Api(api_client)
+    acquired = datetime.now(UTC)
+    spec = client.V1LeaseSpec(holder_identity="me", acquire_time=acquired, renew_time=acquired)
+    lease = leases.create_namespaced_lease(namespace, client.V1Lease(metadata={"name": "l"}, spec=spec))
+    assert lease.spec.renew_time == acquired
+    # Another zone, and a fraction that the server writes in one way only.
+    lease.spec.renew_time = renewed = (acquired + timedelta(seconds=3)).replace(microsecond=500000)
+    lease = leases.replace_namespaced_lease("l", namespace, lease)
+    assert (lease.spec.acquire_time, lease.spec.renew_time) == (acquired, renewed)
+
+
+def test_patches_of_core_objects(core: Any, namespace: str) -> None:
+    """A list is a JSON patch, a map a strategic merge patch; other types can be asked for."""
+    core.create_namespaced_config_map(namespace, configmap("p", a="1", b="2"))
+
+    def patch(body: Any, **options: Any) -> dict[str, str]:
+        data: dict[str, str] = core.patch_namespaced_config_map("p", namespace, body, **options).data
+        return data
+
+    assert patch({"data": {"a": "3", "b": None}}) == {"a": "3"}
+    assert patch([{"op": "add", "path": "/data/c", "value": "4"}]) == {"a": "3", "c": "4"}
+    merge = {"_content_type": "application/merge-patch+json"}
+    assert patch({"data": {"a": None}}, **merge) == {"c": "4"}
+    apply = {"_content_type": "application/apply-patch+yaml", "field_manager": "tests"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"c": "5"}}
+    with pytest.raises(client.ApiException) as conflict:
+        patch(body, **apply)
+    assert refusal(conflict) == (409, "Conflict")
+    assert patch(body, **apply, force=True) == {"c": "5"}
+
+    pod = {
+        "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
+        "schedulingGates": [{"name": "x/y"}],
+    }
+    core.create_namespaced_pod(namespace, {"metadata": {"name": "p"}, "spec": pod})
+    strategic = {"spec": {"containers": [{"name": "c", "image": "newer"}]}}
+    (container,) = core.patch_namespaced_pod("p", namespace, strategic).spec.containers
+    assert (container.image, container.command) == ("newer", ["sleep", "60"])
+
+
+def test_custom_objects(custom: Any, namespace: str) -> None:
+    where = {**TRAINJOBS, "namespace": namespace}
+    created = custom.create_namespaced_custom_object(**where, body=trainjob("t"))
+    assert created["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
+    where["name"] = "t"
+    created["metadata"]["labels"] = {"a": "b"}
+    # Somebody else may have written the status meanwhile, as on a real cluster.
+    del created["metadata"]["resourceVersion"]
+    assert custom.replace_namespaced_custom_object(**where, body=created)["metadata"]["labels"] == {"a": "b"}
+
+    merged = custom.patch_namespaced_custom_object(**where, body={"metadata": {"labels": {"a": None, "c": "d"}}})
+    assert merged["metadata"]["labels"] == {"c": "d"}
+    operations = [{"op": "replace", "path": "/metadata/labels/c", "value": "e"}]
+    assert custom.patch_namespaced_custom_object(**where, body=operations)["metadata"]["labels"] == {"c": "e"}
+    with pytest.raises(client.ApiException) as unsupported:
+        custom.patch_namespaced_custom_object(**where, body={}, _content_type="application/strategic-merge-patch+json")
+    assert unsupported.value.status == 415
+    with pytest.raises(client.ApiException) as invalid:
+        custom.patch_namespaced_custom_object(**where, body={"spec": {"trainer": {"numNodes": "two"}}})
+    assert refusal(invalid) == (422, "Invalid")
+
+    condition = {
+        "type": "Complete",
+        "status": "False",
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"status": {"conditions": [condition]}, "metadata": {"labels": {"c": "f"}}}
+    custom.patch_namespaced_custom_object_status(**where, body=status)
+    got = custom.get_namespaced_custom_object(**where)
+    assert got["metadata"]["labels"] == {"c": "e"}
+    assert condition in got["status"]["conditions"]
+    custom.delete_namespaced_custom_object(**where)
+    del where["name"]
+    assert custom.list_namespaced_custom_object(**where)["items"] == []
+    assert custom.list_cluster_custom_object(**TRAINJOBS, limit=1)["kind"] == "TrainJobList"
+
+
+def test_long_lists_come_in_pages(core: Any, custom: Any, namespace: str) -> None:
+    for number in range(7):
+        core.create_namespaced_config_map(namespace, configmap(f"c{number}"))
+        custom.create_namespaced_custom_object(**TRAINJOBS, namespace=namespace, body=trainjob(f"t{number}"))
+    pages, token = [], None
+    while not pages or token:
+        page = core.list_namespaced_config_map(namespace, limit=3, _continue=token)
+        pages.append([item.metadata.name for item in page.items if item.metadata.name != "kube-root-ca.crt"])
+        token = page.metadata._continue
+    assert pages == [["c0", "c1", "c2"], ["c3", "c4", "c5"], ["c6"]]
+    names, token = [], None
+    while not names or token:
+        part = custom.list_namespaced_custom_object(**TRAINJOBS, namespace=namespace, limit=4, _continue=token)
+        names += [item["metadata"]["name"] for item in part["items"]]
+        token = part["metadata"].get("continue")
+    assert names == [f"t{number}" for number in range(7)]
+
+    selected = core.list_namespaced_config_map(namespace, label_selector="made in (here)", limit=2)
+    assert selected.metadata.remaining_item_count is None  # not counted where a selector decides
+    named = core.list_namespaced_config_map(namespace, field_selector="metadata.name=c4").items
+    assert [item.metadata.name for item in named] == ["c4"]
+    with pytest.raises(client.ApiException) as malformed:
+        core.list_namespaced_config_map(namespace, _continue="nonsense")
+    assert malformed.value.status == 400
+    core.delete_collection_namespaced_config_map(namespace, label_selector="made=here")
+    assert {item.metadata.name for item in core.list_namespaced_config_map(namespace).items} <= {"kube-root-ca.crt"}
+
+
+def test_delete_options(api_client: Any, core: Any, namespace: str) -> None:
+    core.create_namespaced_config_map(namespace, configmap("d"))
+    other = client.V1DeleteOptions(preconditions=client.V1Preconditions(uid="another"))
+    with pytest.raises(client.ApiException) as mismatch:
+        core.delete_namespaced_config_map("d", namespace, body=other)
+    assert refusal(mismatch) == (409, "Conflict")
+    core.delete_namespaced_config_map("d", namespace, dry_run="All")
+    core.read_namespaced_config_map("d", namespace)
+
+    batch = client.BatchV1Api(api_client)
+    container = client.V1Container(name="c", image="i", command=["true"])
+    pod = client.V1PodTemplateSpec(spec=client.V1PodSpec(restart_policy="Never", containers=[container]))
+    spec = client.V1JobSpec(template=pod, suspend=True)
+    batch.create_namespaced_job(namespace, client.V1Job(metadata={"name": "kept"}, spec=spec))
+    deleted = batch.delete_namespaced_job("kept", namespace, propagation_policy="Foreground")
+    assert (deleted.status, deleted.kind) in {("Success", "Status"), (None, "Job")} or deleted.metadata
+    with pytest.raises(client.ApiException) as unknown:
+        batch.delete_namespaced_job("kept", namespace, body=client.V1DeleteOptions(propagation_policy="Sideways"))
+    assert unknown.value.status in {404, 422}
+
+
+def test_documents_with_several_kinds(api_client: Any, core: Any, namespace: str) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {
+            "suspend": True,
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "command": ["true"]}]}
+            },
+        },
+    }
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": "value"}}
+    made = utils.create_from_dict(
+        api_client, {"apiVersion": "v1", "kind": "List", "items": [secret, job]}, namespace=namespace
+    )
+    assert [each.metadata.name for each in made] == ["s", "j"]
+    assert core.read_namespaced_secret("s", namespace).data == {"key": "dmFsdWU="}
+    with pytest.raises(utils.FailToCreateError):
+        utils.create_from_dict(api_client, secret, namespace=namespace)
+
+
+def test_the_dynamic_client(api_client: Any, namespace: str) -> None:
+    """It finds kinds by discovery alone."""
+    resources = dynamic.DynamicClient(api_client).resources
+    configmaps = resources.get(api_version="v1", kind="ConfigMap")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": {"a": "1"}}
+    configmaps.create(body=body, namespace=namespace)
+    merge = {"content_type": "application/merge-patch+json"}
+    configmaps.patch(name="d", namespace=namespace, body={"data": {"b": "2"}}, **merge)
+    applied = configmaps.server_side_apply(
+        name="d", namespace=namespace, body={**body, "data": {"c": "3"}}, field_manager="tests"
+    )
+    assert applied.data.to_dict() == {"a": "1", "b": "2", "c": "3"}
+    configmaps.delete(name="d", namespace=namespace)
+    jobs = resources.get(api_version="trainer.kubeflow.org/v1alpha1", kind="TrainJob")
+    jobs.create(body=trainjob("d"), namespace=namespace)
+    assert [job.metadata.name for job in jobs.get(namespace=namespace).items] == ["d"]
+
+
+def test_accounts_and_reviews(api_client: Any, core: Any, namespace: str) -> None:
+    core.create_namespaced_service_account(namespace, {"metadata": {"name": "robot"}})
+    asked = client.AuthenticationV1TokenRequest(spec=client.V1TokenRequestSpec(audiences=[]))
+    answer = core.create_namespaced_service_account_token("robot", namespace, asked)
+    assert answer.status.expiration_timestamp > datetime.now(UTC)
+    settings = client.Configuration.get_default_copy()
+    settings.cert_file = settings.key_file = None
+    settings.api_key = {"authorization": f"Bearer {answer.status.token}"}
+    with client.ApiClient(settings) as robot:
+        seen = client.AuthenticationV1Api(robot).create_self_subject_review({})
+    assert seen.status.user_info.username == f"system:serviceaccount:{namespace}:robot"
+    attributes = client.V1ResourceAttributes(verb="list", resource="pods", namespace=namespace)
+    review = client.V1SelfSubjectAccessReview(spec={"resourceAttributes": attributes})
+    assert client.AuthorizationV1Api(api_client).create_self_subject_access_review(review).status.allowed

@@ -1,0 +1,176 @@
+"""The official `kubernetes` client: watches, logs that are followed, and its leader election."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import Any
+
+import pytest
+
+client = pytest.importorskip("kubernetes.client", reason="`kubernetes` is not installed; `make test` installs it")
+watch = pytest.importorskip("kubernetes.watch")
+electionconfig = pytest.importorskip("kubernetes.leaderelection.electionconfig")
+leaderelection = pytest.importorskip("kubernetes.leaderelection.leaderelection")
+configmaplock = pytest.importorskip("kubernetes.leaderelection.resourcelock.configmaplock")
+
+OURS = {"label_selector": "made=here"}
+
+
+@pytest.fixture
+def core(api_client: Any) -> Any:
+    return client.CoreV1Api(api_client)
+
+
+def configmap(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"made": "here"}}}
+
+
+def pod(name: str, script: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "command": ["bash", "-c", script]}
+    return {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def wait_for_phase(core: Any, namespace: str, name: str, *phases: str) -> Any:
+    """Wait by a watch, as the examples of the client do."""
+    selected = {"field_selector": f"metadata.name={name}", "timeout_seconds": 30}
+    for event in watch.Watch().stream(core.list_namespaced_pod, namespace, **selected):
+        if event["object"].status.phase in phases:
+            return event["object"]
+    raise AssertionError(f"{name} did not become {phases}")
+
+
+def test_a_watch_from_a_list_on_ends_after_its_timeout(core: Any, namespace: str) -> None:
+    core.create_namespaced_config_map(namespace, configmap("before"))
+    version = core.list_namespaced_config_map(namespace).metadata.resource_version
+    core.create_namespaced_config_map(namespace, configmap("a"))
+    core.patch_namespaced_config_map("a", namespace, {"data": {"k": "v"}})
+    core.delete_namespaced_config_map("a", namespace)
+
+    watcher = watch.Watch()
+    options = {**OURS, "resource_version": version, "timeout_seconds": 1}
+    started = time.monotonic()
+    seen = list(watcher.stream(core.list_namespaced_config_map, namespace, **options))
+    assert 0.9 < time.monotonic() - started < 10
+    assert [(event["type"], event["object"].metadata.name) for event in seen] == [
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("DELETED", "a"),
+    ]
+    assert seen[1]["object"].data == {"k": "v"}
+    versions = [event["object"].metadata.resource_version for event in seen]
+    assert len(set(versions)) == 3
+    assert watcher.resource_version == versions[-1]
+
+    # What a second watch continues after, it does not get again.
+    options["resource_version"] = versions[1]
+    (again,) = watch.Watch().stream(core.list_namespaced_config_map, namespace, **options)
+    assert again["type"] == "DELETED"
+
+
+def test_a_watch_goes_on_over_many_requests_until_it_is_stopped(core: Any, namespace: str) -> None:
+    """Without a timeout of its own the client asks anew, from where it was, as often as the server ends a request."""
+    custom = client.CustomObjectsApi(core.api_client)
+    where = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "plural": "trainjobs", "namespace": namespace}
+    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    spec = {"runtimeRef": {"name": "none"}, "suspend": True}
+    watcher = watch.Watch()
+    requests = itertools.count()
+
+    def list_briefly(*args: Any, **options: Any) -> Any:
+        """Stands for a server, or something on the way to it, that ends watches early."""
+        if next(requests) == 1:
+            custom.create_namespaced_custom_object(**where, body={**job, "metadata": {"name": "late"}, "spec": spec})
+        return custom.list_namespaced_custom_object(*args, **options, timeout_seconds=1)
+
+    custom.create_namespaced_custom_object(**where, body={**job, "metadata": {"name": "early"}, "spec": spec})
+    added = []
+    for event in watcher.stream(list_briefly, **where):
+        if event["type"] == "ADDED":
+            added.append(event["object"]["metadata"]["name"])
+        if "late" in added:
+            watcher.stop()
+    assert added == ["early", "late"]
+    assert next(requests) == 2
+
+
+def test_logs(core: Any, namespace: str) -> None:
+    core.create_namespaced_pod(namespace, pod("talks", "echo one; echo two >&2; printf three"))
+    done = wait_for_phase(core, namespace, "talks", "Succeeded")
+    (container,) = done.status.container_statuses
+    assert container.state.terminated.exit_code == 0
+
+    def read(**options: Any) -> str:
+        text: str = core.read_namespaced_pod_log("talks", namespace, **options)
+        return text
+
+    assert read() == "one\ntwo\nthree"
+    assert read(tail_lines=1) == "three"
+    assert read(limit_bytes=5) == "one\nt"
+    assert read(container="c", timestamps=True).splitlines()[0].endswith("Z one")
+    with pytest.raises(client.ApiException) as unknown:
+        read(container="other")
+    assert unknown.value.status == 400
+
+
+def test_a_log_is_followed_to_its_end(core: Any, namespace: str, tmp_path: Any) -> None:
+    go = tmp_path / "go"
+    core.create_namespaced_pod(
+        namespace, pod("follows", f"echo first; while ! test -e {go}; do sleep 0.05; done; echo; echo last")
+    )
+    wait_for_phase(core, namespace, "follows", "Running")
+    lines = watch.Watch().stream(core.read_namespaced_pod_log, name="follows", namespace=namespace, follow=True)
+    assert next(lines) == "first"
+    raw = core.read_namespaced_pod_log("follows", namespace, follow=True, _preload_content=False)
+    go.touch()
+    assert list(lines) == ["", "last"]
+    assert b"".join(raw.stream()) == b"first\n\nlast\n"
+    raw.release_conn()
+
+
+class Lock(configmaplock.ConfigMapLock):  # type: ignore[misc] # the client has no type information
+    """A lock whose holder can be cut off from the cluster."""
+
+    def __init__(self, namespace: str, identity: str) -> None:
+        super().__init__("election", namespace, identity)
+        self.cut = threading.Event()
+
+    def update(self, name: str, namespace: str, updated_record: Any) -> bool:
+        return not self.cut.is_set() and super().update(name, namespace, updated_record)
+
+
+class Candidate:
+    """One that takes part in an election, as in the example of the client."""
+
+    def __init__(self, namespace: str, identity: str) -> None:
+        self.lock = Lock(namespace, identity)
+        self.leads, self.stopped = threading.Event(), threading.Event()
+        settings = electionconfig.Config(
+            self.lock,
+            lease_duration=3,
+            renew_deadline=2,
+            retry_period=1,
+            onstarted_leading=self.leads.set,
+            onstopped_leading=self.stopped.set,
+        )
+        # The configuration refuses less than a second; the loops do not mind.
+        settings.lease_duration, settings.renew_deadline, settings.retry_period = 1, 0.5, 0.1
+        self.thread = threading.Thread(target=leaderelection.LeaderElection(settings).run, daemon=True)
+        self.thread.start()
+
+
+def test_leader_election(core: Any, namespace: str) -> None:
+    first = Candidate(namespace, "first")
+    assert first.leads.wait(20)
+    second = Candidate(namespace, "second")
+    assert not second.leads.wait(1.5), "the lease is longer than its duration if it is renewed"
+    first.lock.cut.set()
+    assert first.stopped.wait(20)
+    assert second.leads.wait(20)
+    annotations = core.read_namespaced_config_map("election", namespace).metadata.annotations
+    assert '"holderIdentity": "second"' in annotations["control-plane.alpha.kubernetes.io/leader"]
+    second.lock.cut.set()
+    for candidate in (first, second):
+        candidate.thread.join(20)
+        assert not candidate.thread.is_alive()

@@ -1,0 +1,111 @@
+"""TrainJobs that run as processes, for end-to-end tests."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, PODS, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+TIMEOUT = 90.0
+
+# Every node meets the others at the address and port that the controller injected; rank 0 counts who came.
+RENDEZVOUS = """
+import os, socket, time
+rank, nodes = int(os.environ["PET_NODE_RANK"]), int(os.environ["PET_NNODES"])
+address = (os.environ["PET_MASTER_ADDR"], int(os.environ["PET_MASTER_PORT"]))
+if rank == 0:
+    with socket.create_server(("", address[1]), backlog=nodes) as server:
+        came = set()
+        while len(came) < nodes - 1:
+            peer, _ = server.accept()
+            with peer:
+                came.add(peer.recv(100))
+    print("met", sorted(came), flush=True)
+else:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with socket.create_connection(address, timeout=5) as connection:
+                connection.sendall(f"{os.environ['JOB']}-{rank}".encode())
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+"""
+
+
+def python(script: str) -> list[str]:
+    """A command that runs a Python script."""
+    return [sys.executable, "-c", script]
+
+
+def runtime(name: str = "processes", *, backoff_limit: int = 0, restart_policy: str = "Never") -> JsonObject:
+    """A ClusterTrainingRuntime for torch whose nodes do nothing unless the TrainJob says what."""
+    container = {"name": "node", "image": "none", "command": ["true"]}
+    pod = {"restartPolicy": restart_policy, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    job = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"backoffLimit": backoff_limit, "template": {"spec": pod}},
+        },
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}},
+    }
+
+
+def trainjob(name: str, *, on: str = "processes", **spec: Any) -> JsonObject:
+    """A TrainJob in the namespace default."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"runtimeRef": {"name": on}, **spec},
+    }
+
+
+async def apply_runtime(client: KubeClient, obj: JsonObject) -> None:
+    """Create a runtime, or bring it up to date."""
+    await client.apply(CLUSTER_TRAINING_RUNTIMES, obj, field_manager="tests")
+
+
+async def conditions(client: KubeClient, name: str) -> dict[str, JsonObject]:
+    """The conditions of a TrainJob that hold, by type."""
+    job = await client.get(TRAINJOBS, "default", name)
+    return {c["type"]: c for c in (job.get("status") or {}).get("conditions", []) if c["status"] == "True"}
+
+
+async def pods(client: KubeClient, name: str) -> list[JsonObject]:
+    """The pods of a TrainJob."""
+    selector = f"jobset.sigs.k8s.io/jobset-name={name}"
+    found: list[JsonObject] = (await client.list(PODS, "default", label_selector=selector))["items"]
+    return found
+
+
+async def until(ask: Callable[[], Any]) -> Any:
+    """Ask again until the answer is true; returns it."""
+    async with asyncio.timeout(TIMEOUT):
+        while not (answer := await ask()):
+            await asyncio.sleep(0.05)
+        return answer
+
+
+async def ended(client: KubeClient, name: str) -> JsonObject:
+    """Wait for the end of a TrainJob; returns the condition."""
+
+    async def final() -> JsonObject | None:
+        held = await conditions(client, name)
+        return held.get("Complete") or held.get("Failed")
+
+    condition: JsonObject = await until(final)
+    return condition

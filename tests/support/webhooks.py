@@ -1,0 +1,128 @@
+"""A webhook server with TLS whose answers a test decides, and configurations that lead to it."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.devcluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
+from trainmaster.devcluster.testing import ServedApi
+
+SERVICE_HOST = "hooks.kube-system.svc"
+
+Answer = dict[str, Any] | web.Response
+
+
+class WebhookServer:
+    """Answers by path; remembers every review that it was asked."""
+
+    def __init__(self, certificates: ServerCertificates) -> None:
+        self.certificates = certificates
+        self.port = 0
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.queries: list[str] = []
+        self.headers: list[Any] = []
+        self.cut_off: set[int] = set()
+        """Of all the questions, counted from 1, those whose connection is closed in place of an answer."""
+        self._answers: dict[str, Callable[[dict[str, Any]], Answer | Awaitable[Answer]]] = {}
+
+    def on(self, path: str, answer: Answer | Callable[[dict[str, Any]], Any]) -> None:
+        """Answer a path with a response, or with what a function makes of the request in the review."""
+        self._answers[path] = answer if callable(answer) else lambda _: answer
+
+    def requests(self, path: str) -> list[dict[str, Any]]:
+        return [review["request"] for asked, review in self.asked if asked == path]
+
+    @property
+    def authority(self) -> str:
+        return base64.b64encode(self.certificates.authority_pem).decode()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        review = orjson.loads(await request.read())
+        self.asked.append((request.path, review))
+        self.queries.append(request.query_string)
+        self.headers.append(request.headers)
+        if len(self.asked) in self.cut_off and request.transport is not None:
+            request.transport.close()
+            return web.Response()
+        answer = self._answers[request.path](review["request"])
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, web.Response):
+            return answer
+        response = {"uid": review["request"]["uid"], "allowed": True, **answer}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+
+@asynccontextmanager
+async def serve_webhooks(directory: Path) -> AsyncIterator[WebhookServer]:
+    """Serve on a free port, with a certificate for the loopback address and `SERVICE_HOST`."""
+    hosts = ("127.0.0.1", SERVICE_HOST)
+    server = WebhookServer(ensure_certificates(directory, now=datetime.now(UTC), hosts=hosts))
+    app = web.Application()
+    app.router.add_post("/{path:.*}", server.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server.certificates.server_context()).start()
+    server.port = runner.addresses[0][1]
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def patch(*operations: dict[str, Any]) -> dict[str, Any]:
+    """The part of an answer that changes the object."""
+    return {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(list(operations))).decode()}
+
+
+def label(name: str, value: str = "yes") -> dict[str, Any]:
+    """A patch that labels an object which has labels."""
+    return patch({"op": "add", "path": f"/metadata/labels/{name}", "value": value})
+
+
+def rule(*resources: str, group: str = "", operations: tuple[str, ...] = ("CREATE", "UPDATE"), **more: Any) -> Any:
+    return {
+        "operations": list(operations),
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "resources": list(resources),
+        **more,
+    }
+
+
+class Configurer:
+    """Creates configurations for one webhook server."""
+
+    def __init__(self, served: ServedApi, hooks: WebhookServer) -> None:
+        self.served = served
+        self._hooks = hooks
+
+    def webhook(self, path: str = "/hook", **more: Any) -> dict[str, Any]:
+        client = {"url": f"https://127.0.0.1:{self._hooks.port}{path}", "caBundle": self._hooks.authority}
+        return {
+            "name": f"{path.strip('/').replace('/', '-')}.example.com",
+            "clientConfig": client,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "rules": [rule("configmaps")],
+            **more,
+        }
+
+    async def mutating(self, *webhooks: dict[str, Any], name: str = "mutating") -> Any:
+        return await self._create(MUTATING_WEBHOOKS, name, webhooks)
+
+    async def validating(self, *webhooks: dict[str, Any], name: str = "validating") -> Any:
+        return await self._create(VALIDATING_WEBHOOKS, name, webhooks)
+
+    async def _create(self, resource: GroupResource, name: str, webhooks: tuple[dict[str, Any], ...]) -> Any:
+        return await self.served.api.create(resource, {"metadata": {"name": name}, "webhooks": list(webhooks)})
