@@ -25,7 +25,7 @@ GENERATORS := $(sort $(wildcard hack/generate_*.py))
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
-test: $(VENV)/.dev $(VENV)/.examples ## Run the tests, in parallel
+test: $(VENV)/.dev $(VENV)/.sdk $(VENV)/.examples ## Run the tests, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, generated files

@@ -2,6 +2,7 @@
 
     runtime.txt    what `trainmaster` needs, and hatchling, which builds it
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
+    sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
     examples.txt   what the scripts in examples/ import, apart from PyTorch
     torch.txt      PyTorch, and what it needs
 
@@ -31,7 +32,12 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "hack/requirements"
-GROUPS = {"dev": ("test", "check", "generate", "lock"), "examples": ("examples",), "torch": ("torch",)}
+GROUPS = {
+    "dev": ("test", "check", "generate", "lock"),
+    "sdk": ("sdk",),
+    "examples": ("examples",),
+    "torch": ("torch",),
+}
 """Dependency groups of pyproject.toml by lock file; runtime.txt comes from the project's dependencies."""
 
 _UNHASHED = {"torch"}

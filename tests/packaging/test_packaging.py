@@ -31,11 +31,12 @@ unpacked, checkout = sys.argv[1:]
 # Keep the dependencies of this environment, but not the source roots, which an editable install puts on the path.
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
+from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.parts.definitions import definition_file
 from trainmaster.runtime.framework import load_plugins
 from trainmaster.runtime.merging import definition
 
-for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS):
+for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
 assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"
 assert {"Torch", "PlainML", "JobSet"} <= {plugin.name for plugin in load_plugins()}

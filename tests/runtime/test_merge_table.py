@@ -129,8 +129,13 @@ def test_list_keys_that_may_be_absent_have_a_default() -> None:
         and key not in element.get("required", ())
         and "default" not in element["properties"][key]
     ]
-    # References by name default to the empty name in Kubernetes' own types; all others are complete.
-    assert sorted(incomplete) == [("PodSpec", "imagePullSecrets", "name"), ("ServiceAccount", "secrets", "name")]
+    # References by name default to the empty name in Kubernetes' own types, and a device that is not shared has no
+    # share; all others are complete.
+    assert sorted(incomplete) == [
+        ("PodSpec", "imagePullSecrets", "name"),
+        ("ResourceClaimStatus", "devices", "shareID"),
+        ("ServiceAccount", "secrets", "name"),
+    ]
 
 
 @pytest.mark.parametrize(

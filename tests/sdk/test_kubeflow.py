@@ -140,7 +140,7 @@ def test_the_packages_of_a_runtime(trainer_client: Any, plain_runtime: str, caps
 
 
 def test_the_life_of_a_trainjob_on_two_nodes(
-    trainer_client: Any, api_client: Any, namespace: str, plain_runtime: str, tmp_path: Path, eventually: Wait
+    trainer_client: Any, plain_runtime: str, tmp_path: Path, eventually: Wait
 ) -> None:
     go = tmp_path / "go"
     name = trainer_client.train(
@@ -182,8 +182,8 @@ def test_the_life_of_a_trainjob_on_two_nodes(
     trainer_client.delete_job(name)
     with pytest.raises(RuntimeError, match=name):
         trainer_client.get_job(name)
-    core = client.CoreV1Api(api_client)
-    eventually(lambda: not core.list_namespaced_pod(namespace).items)
+    backend = trainer_client.backend
+    eventually(lambda: not backend.core_api.list_namespaced_pod(backend.namespace).items)
 
 
 def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime: str) -> None:

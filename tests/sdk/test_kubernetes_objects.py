@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,14 +32,29 @@ def configmap(name: str, **data: str) -> Any:
     return client.V1ConfigMap(metadata=client.V1ObjectMeta(name=name, labels={"made": "here"}), data=data)
 
 
-def trainjob(name: str, **spec: Any) -> dict[str, Any]:
-    """A TrainJob that only lies there: nobody starts a suspended one."""
+def trainjob(name: str) -> dict[str, Any]:
+    """A TrainJob that only lies there: it is another controller's."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": name},
-        "spec": {"runtimeRef": {"name": "none"}, "suspend": True, **spec},
+        "spec": {"runtimeRef": {"name": "none"}, "managedBy": "kueue.x-k8s.io/multikueue"},
     }
+
+
+def until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+@contextmanager
+def speaking(content_type: str) -> Iterator[Any]:
+    """A client that sends this type: by itself it chooses one that the server may not take, or that is not meant."""
+    with client.ApiClient() as opened:
+        opened.set_default_header("Content-Type", content_type)
+        yield opened
 
 
 def refusal(error: Any) -> tuple[int, str]:
@@ -94,23 +112,24 @@ def test_times_survive_the_models_of_the_client(api_client: Any, namespace: str)
 
 
 def test_patches_of_core_objects(core: Any, namespace: str) -> None:
-    """A list is a JSON patch, a map a strategic merge patch; other types can be asked for."""
+    """A list is sent as a JSON patch, a map as a strategic merge patch, and whatever else on demand."""
     core.create_namespaced_config_map(namespace, configmap("p", a="1", b="2"))
 
-    def patch(body: Any, **options: Any) -> dict[str, str]:
-        data: dict[str, str] = core.patch_namespaced_config_map("p", namespace, body, **options).data
+    def patch(body: Any, api: Any = core, **options: Any) -> dict[str, str]:
+        data: dict[str, str] = api.patch_namespaced_config_map("p", namespace, body, **options).data
         return data
 
     assert patch({"data": {"a": "3", "b": None}}) == {"a": "3"}
     assert patch([{"op": "add", "path": "/data/c", "value": "4"}]) == {"a": "3", "c": "4"}
-    merge = {"_content_type": "application/merge-patch+json"}
-    assert patch({"data": {"a": None}}, **merge) == {"c": "4"}
-    apply = {"_content_type": "application/apply-patch+yaml", "field_manager": "tests"}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"c": "5"}}
-    with pytest.raises(client.ApiException) as conflict:
-        patch(body, **apply)
-    assert refusal(conflict) == (409, "Conflict")
-    assert patch(body, **apply, force=True) == {"c": "5"}
+    with speaking("application/merge-patch+json") as merging:
+        assert patch({"data": {"a": None}}, client.CoreV1Api(merging)) == {"c": "4"}
+    with speaking("application/apply-patch+yaml") as applying:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"c": "5"}}
+        options: dict[str, Any] = {"api": client.CoreV1Api(applying), "field_manager": "tests"}
+        with pytest.raises(client.ApiException) as conflict:
+            patch(body, **options)
+        assert refusal(conflict) == (409, "Conflict")
+        assert patch(body, **options, force=True) == {"c": "5"}
 
     pod = {
         "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
@@ -125,20 +144,21 @@ def test_patches_of_core_objects(core: Any, namespace: str) -> None:
 def test_custom_objects(custom: Any, namespace: str) -> None:
     where = {**TRAINJOBS, "namespace": namespace}
     created = custom.create_namespaced_custom_object(**where, body=trainjob("t"))
-    assert created["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
+    assert created["spec"]["runtimeRef"]["kind"] == "ClusterTrainingRuntime"
     where["name"] = "t"
     created["metadata"]["labels"] = {"a": "b"}
-    # Somebody else may have written the status meanwhile, as on a real cluster.
-    del created["metadata"]["resourceVersion"]
     assert custom.replace_namespaced_custom_object(**where, body=created)["metadata"]["labels"] == {"a": "b"}
 
     merged = custom.patch_namespaced_custom_object(**where, body={"metadata": {"labels": {"a": None, "c": "d"}}})
     assert merged["metadata"]["labels"] == {"c": "d"}
-    operations = [{"op": "replace", "path": "/metadata/labels/c", "value": "e"}]
-    assert custom.patch_namespaced_custom_object(**where, body=operations)["metadata"]["labels"] == {"c": "e"}
-    with pytest.raises(client.ApiException) as unsupported:
-        custom.patch_namespaced_custom_object(**where, body={}, _content_type="application/strategic-merge-patch+json")
-    assert unsupported.value.status == 415
+    with speaking("application/json-patch+json") as patching:
+        operations = [{"op": "replace", "path": "/metadata/labels/c", "value": "e"}]
+        changed = client.CustomObjectsApi(patching).patch_namespaced_custom_object(**where, body=operations)
+        assert changed["metadata"]["labels"] == {"c": "e"}
+    with speaking("application/strategic-merge-patch+json") as strategic:
+        with pytest.raises(client.ApiException) as unsupported:
+            client.CustomObjectsApi(strategic).patch_namespaced_custom_object(**where, body={})
+        assert refusal(unsupported) == (415, "UnsupportedMediaType")
     with pytest.raises(client.ApiException) as invalid:
         custom.patch_namespaced_custom_object(**where, body={"spec": {"trainer": {"numNodes": "two"}}})
     assert refusal(invalid) == (422, "Invalid")
@@ -165,13 +185,14 @@ def test_long_lists_come_in_pages(core: Any, custom: Any, namespace: str) -> Non
     for number in range(7):
         core.create_namespaced_config_map(namespace, configmap(f"c{number}"))
         custom.create_namespaced_custom_object(**TRAINJOBS, namespace=namespace, body=trainjob(f"t{number}"))
-    pages, token = [], None
+    pages: list[list[str]] = []
+    token = None
     while not pages or token:
         page = core.list_namespaced_config_map(namespace, limit=3, _continue=token)
         pages.append([item.metadata.name for item in page.items if item.metadata.name != "kube-root-ca.crt"])
         token = page.metadata._continue
     assert pages == [["c0", "c1", "c2"], ["c3", "c4", "c5"], ["c6"]]
-    names, token = [], None
+    names: list[str] = []
     while not names or token:
         part = custom.list_namespaced_custom_object(**TRAINJOBS, namespace=namespace, limit=4, _continue=token)
         names += [item["metadata"]["name"] for item in part["items"]]
@@ -198,16 +219,36 @@ def test_delete_options(api_client: Any, core: Any, namespace: str) -> None:
     core.delete_namespaced_config_map("d", namespace, dry_run="All")
     core.read_namespaced_config_map("d", namespace)
 
+
+def test_what_becomes_of_the_pods_of_a_deleted_job(api_client: Any, core: Any, namespace: str) -> None:
     batch = client.BatchV1Api(api_client)
-    container = client.V1Container(name="c", image="i", command=["true"])
-    pod = client.V1PodTemplateSpec(spec=client.V1PodSpec(restart_policy="Never", containers=[container]))
-    spec = client.V1JobSpec(template=pod, suspend=True)
-    batch.create_namespaced_job(namespace, client.V1Job(metadata={"name": "kept"}, spec=spec))
-    deleted = batch.delete_namespaced_job("kept", namespace, propagation_policy="Foreground")
-    assert (deleted.status, deleted.kind) in {("Success", "Status"), (None, "Job")} or deleted.metadata
+    container = client.V1Container(name="c", image="i", command=["sleep", "60"])
+    pod = client.V1PodSpec(restart_policy="Never", containers=[container], termination_grace_period_seconds=1)
+    spec = client.V1JobSpec(template=client.V1PodTemplateSpec(spec=pod))
+
+    def pods(job: str) -> list[Any]:
+        found: list[Any] = core.list_namespaced_pod(namespace, label_selector=f"job-name={job}").items
+        return found
+
+    jobs = ("foreground", "background", "orphan")
+    for name in jobs:
+        batch.create_namespaced_job(namespace, client.V1Job(metadata={"name": name}, spec=spec))
+    until(lambda: all(map(pods, jobs)))
     with pytest.raises(client.ApiException) as unknown:
-        batch.delete_namespaced_job("kept", namespace, body=client.V1DeleteOptions(propagation_policy="Sideways"))
-    assert unknown.value.status in {404, 422}
+        batch.delete_namespaced_job("orphan", namespace, propagation_policy="Sideways")
+    assert refusal(unknown) == (422, "Invalid")
+
+    batch.delete_namespaced_job("foreground", namespace, propagation_policy="Foreground")
+    background = client.V1DeleteOptions(propagation_policy="Background")
+    assert batch.delete_namespaced_job("background", namespace, body=background).status == "Success"
+    batch.delete_namespaced_job("orphan", namespace, propagation_policy="Orphan")
+    until(lambda: not batch.list_namespaced_job(namespace).items)
+    assert not pods("foreground"), "they go before the job"
+    until(lambda: not pods("background"))
+    (left,) = pods("orphan")
+    assert not left.metadata.owner_references
+    assert core.delete_namespaced_pod(left.metadata.name, namespace, grace_period_seconds=0).kind == "Pod"
+    assert not pods("orphan")
 
 
 def test_documents_with_several_kinds(api_client: Any, core: Any, namespace: str) -> None:
@@ -256,7 +297,7 @@ def test_accounts_and_reviews(api_client: Any, core: Any, namespace: str) -> Non
     answer = core.create_namespaced_service_account_token("robot", namespace, asked)
     assert answer.status.expiration_timestamp > datetime.now(UTC)
     settings = client.Configuration.get_default_copy()
-    settings.cert_file = settings.key_file = None
+    settings.refresh_api_key_hook = None  # it would put the administrator's token back
     settings.api_key = {"authorization": f"Bearer {answer.status.token}"}
     with client.ApiClient(settings) as robot:
         seen = client.AuthenticationV1Api(robot).create_self_subject_review({})

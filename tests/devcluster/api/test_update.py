@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.devcluster.api import Api, DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS, JOBS, NAMESPACES, PODS, GroupResource
+from trainmaster.devcluster.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, PODS, GroupResource
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -167,6 +167,17 @@ async def test_immutable_fields_of_custom_resources_stay(api: Api, define: Any) 
     assert caught.value.message == (
         'Widget.example.com "w" is invalid: spec.owner: Invalid value: "you": owner is immutable'
     )
+
+
+async def test_times_in_metadata_are_compared_as_times(api: Api, define: Any) -> None:
+    """Python's clients read times into datetime, and write them back with another zone designator."""
+    await define()
+    core = copy_tree(await api.create(CONFIGMAPS, config_map(), namespace="default"))
+    for resource, made in ((CONFIGMAPS, core), (WIDGETS, await widget(api))):
+        created = made["metadata"]["creationTimestamp"]
+        made["metadata"]["creationTimestamp"] = created.replace("Z", "+00:00")
+        updated = await api.update(resource, made, namespace="default")
+        assert updated["metadata"]["creationTimestamp"] == created
 
 
 async def test_only_new_problems_of_custom_resources_count(api: Api, define: Any) -> None:
@@ -337,3 +348,15 @@ async def test_an_unsound_change_is_refused_before_it_is_compared(api: Api, fiel
     with pytest.raises(StatusError) as caught:
         await api.update(JOBS, made, namespace="default")
     assert caught.value.code == 422
+
+
+async def test_a_put_creates_what_may_be_created_so(api: Api) -> None:
+    """Whatever version the client has seen of it: that lease is gone."""
+    lease = {"metadata": {"name": "l", "resourceVersion": "99"}, "spec": {"holderIdentity": "me"}}
+    made, created = await api.put(LEASES, lease, namespace="default", name="l")
+    assert (created, made["metadata"]["resourceVersion"]) == (True, str(api.revision))
+    again, created = await api.put(LEASES, made, namespace="default", name="l")
+    assert (created, again) == (False, made)
+    with pytest.raises(StatusError) as caught:
+        await api.put(CONFIGMAPS, config_map(x="1"), namespace="default", name="a")
+    assert caught.value.code == 404

@@ -123,6 +123,20 @@ async def test_jobs_carry_their_place_in_the_jobset(cluster: Stepper) -> None:
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("js-a-0-0", "js")
 
 
+async def test_the_wish_for_exclusive_nodes_reaches_jobs_and_pods(cluster: Stepper) -> None:
+    prefix = "alpha.jobset.sigs.k8s.io"
+    wish = {f"{prefix}/exclusive-topology": "rack", f"{prefix}/node-selector": "true"}
+    jobset = manifest()
+    jobset["metadata"]["annotations"] = wish
+    await cluster.api.create(JOBSETS, jobset, namespace="default")
+    await cluster.settle()
+    for each in (*cluster.objects(JOBS), *cluster.objects(PODS)):
+        assert wish.items() <= each["metadata"]["annotations"].items()
+    (pod,) = cluster.objects(PODS)
+    assert pod["spec"]["nodeSelector"] == {f"{prefix}/namespaced-job": "default_js-node-0"}
+    assert {"key": f"{prefix}/no-schedule", "operator": "Exists", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
+
+
 async def test_a_headless_service_names_the_pods(cluster: Stepper) -> None:
     await create(cluster)
     (service,) = cluster.objects(SERVICES)

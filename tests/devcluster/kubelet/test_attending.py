@@ -5,14 +5,23 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.node import MODES, Node, eventually, sh, terminated
 
-from trainmaster.devcluster.api import DeleteOptions, seed
+from trainmaster.devcluster.api import Api, DeleteOptions, seed
+from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.kubelet.attending import Attendant
+from trainmaster.devcluster.kubelet.events import PodEvents
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.kubelet.supervising import ProcessSupervisor
 from trainmaster.devcluster.resources import NODES, PODS
+from trainmaster.devcluster.store import Store
 from trainmaster.runtime.jsontree import JsonObject
 
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"
@@ -35,7 +44,7 @@ async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
         yield kubelet
 
 
-def shared(script: str, **container: object) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
+def shared(script: str, **container: object) -> tuple[JsonObject, JsonObject]:
     """A container with a volume at /shared, and the pod's list of volumes."""
     mounted = sh(script, volumeMounts=[{"name": "v", "mountPath": "/shared"}], **container)
     return mounted, {"volumes": [{"name": "v", "emptyDir": {}}]}
@@ -44,6 +53,10 @@ def shared(script: str, **container: object) -> tuple[JsonObject, dict[str, list
 def is_ready(pod: JsonObject) -> bool:
     statuses = pod["status"].get("containerStatuses") or [{}]
     return bool(statuses[0].get("ready"))
+
+
+def has_restarted(pod: JsonObject) -> bool:
+    return any(status["restartCount"] == 1 for status in pod["status"].get("containerStatuses") or ())
 
 
 async def test_a_container_is_ready_when_its_probe_says_so(node: Node, kubelet: Kubelet) -> None:
@@ -73,7 +86,7 @@ async def test_a_failing_liveness_probe_restarts_the_container(node: Node, kubel
     assert await node.told("Killing") == "Container c failed liveness probe, will be restarted"
 
     await node.create(container, name="always", restartPolicy="Always", **volumes)
-    pod = await node.reached(lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1, name="always")
+    await node.reached(has_restarted, name="always")
     await eventually(lambda: is_ready(node.api.get(PODS, "default", "always")))
 
 
@@ -194,12 +207,39 @@ async def test_fake_gpus_are_handed_out_as_real_ones_would_be(node: Node) -> Non
         await eventually(lambda: node.api.list(NODES)[0])
         assert node.api.get(NODES, None, "laptop")["status"]["allocatable"]["nvidia.com/gpu"] == "3"
         script = f"echo GPUs: $CUDA_VISIBLE_DEVICES.; {FOREVER}"
-        seen = []
         for name, count in (("two", 2), ("one", 1)):
             await node.create(sh(script, resources={"limits": {"nvidia.com/gpu": count}}), name=name)
             await node.phase("Running", name=name)
         await node.create(sh("echo GPUs: $CUDA_VISIBLE_DEVICES."), name="none")
         await node.phase("Succeeded", name="none")
-        for name in ("two", "one", "none"):
-            seen.append(await node.log(kubelet, name=name))
+        seen = [await node.log(kubelet, name=name) for name in ("two", "one", "none")]
         assert seen == ["GPUs: 0,1.\n", "GPUs: 2.\n", "GPUs: .\n"]
+
+
+class Terminations:
+    """Stands in for the supervisor and notes who is asked to end."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def terminate(self, identity: str) -> None:
+        self.asked.append(identity)
+
+
+def test_a_container_that_is_still_starting_is_asked_to_end_at_once() -> None:
+    """There is a process although the report of it is still under way; a hook has nothing to run in yet."""
+    container = sh("sleep 60", lifecycle={"preStop": executes("sleep 60")})
+    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [container]}}
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    terminations = Terminations()
+    attendant = Attendant(
+        pod,
+        PodLifecycle(pod, now=now, settings=KubeletSettings()),
+        supervisor=cast("ProcessSupervisor", terminations),
+        events=PodEvents(Api(Store(), builtin_registry())),
+        address="127.0.0.1",
+        clock=lambda: now,
+        wake=lambda: None,
+    )
+    attendant.terminate("c", "u/c/0")
+    assert terminations.asked == ["u/c/0"]

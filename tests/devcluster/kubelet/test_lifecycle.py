@@ -397,3 +397,116 @@ def test_a_restart_that_was_due_goes_on_after_a_restart_of_the_server() -> None:
 def test_a_damaged_status_is_survived() -> None:
     status = {"startTime": "yesterday", "containerStatuses": [{"name": "other"}, {"name": "main", "state": None}]}
     assert Machine(status=status).step().start == ["main"]
+
+
+SIDECARS = [{"name": "one", "restartPolicy": "Always"}, {"name": "two", "restartPolicy": "Always"}]
+
+
+def with_sidecars(**spec: Any) -> Machine:
+    machine = Machine(initContainers=SIDECARS, **spec)
+    machine.step()
+    for name in ("one", "two", "main"):
+        machine.start(name)
+        machine.step()
+    return machine
+
+
+def test_a_sidecar_holds_back_what_follows_until_its_startup_probe_succeeds() -> None:
+    machine = Machine(initContainers=SIDECARS[:1])
+    machine.step()
+    machine.life.started("one", at=machine.now, passed=False)
+    assert machine.step().start == []
+    assert machine.condition("Initialized")["message"] == "containers with incomplete status: [one]"
+    assert machine.life.probed("one", passed=True)
+    assert machine.step().start == ["main"]
+
+
+def test_a_sidecar_that_is_down_does_not_keep_main_containers_from_restarting() -> None:
+    machine = with_sidecars(restartPolicy="Always")
+    machine.exit("one", 1)
+    machine.exit("main", 1)
+    machine.step()
+    assert machine.step(after=1).start == ["one", "main"]
+
+
+def test_sidecars_end_after_the_main_containers_the_last_one_first() -> None:
+    machine = with_sidecars()
+    machine.life.delete(grace=30, now=machine.now)
+    for name in ("main", "two", "one"):
+        assert machine.step().terminate == [name]
+        machine.exit(name, 143)
+    assert machine.life.finished
+
+
+def test_the_grace_period_ends_for_sidecars_too() -> None:
+    machine = with_sidecars()
+    machine.life.delete(grace=30, now=machine.now)
+    machine.step()
+    assert sorted(machine.step(after=30).kill) == ["main", "one", "two"]
+
+
+def test_readiness_is_what_the_probe_says() -> None:
+    machine = Machine()
+    machine.step()
+    machine.life.started("main", at=machine.now, ready=False)
+    assert machine.condition("Ready")["status"] == "False"
+    assert machine.life.probed("main", ready=True)
+    assert not machine.life.probed("main", ready=True), "nothing new"
+    assert machine.condition("Ready")["status"] == "True"
+    assert machine.life.probed("main", ready=False)
+    [shown] = machine.status()["containerStatuses"]
+    assert (shown["ready"], shown["started"]) == (False, True)
+
+
+def test_a_container_that_has_not_started_up_is_not_ready() -> None:
+    machine = Machine()
+    machine.step()
+    machine.life.started("main", at=machine.now, passed=False)
+    [shown] = machine.status()["containerStatuses"]
+    assert (shown["ready"], shown["started"]) == (False, False)
+    assert "running" in shown["state"]
+
+
+def test_a_condemned_container_ends_with_grace_and_restarts_by_the_policy() -> None:
+    machine = two(restartPolicy="Always")
+    machine.step()
+    machine.start("a", "b")
+    assert machine.life.condemn("a", "because", now=machine.now, grace=5)
+    assert not machine.life.condemn("a", "again", now=machine.now), "nothing new"
+    step = machine.step()
+    assert (step.terminate, step.kill, step.wake_at) == (["a"], [], at(5))
+    assert machine.step(after=5).kill == ["a"]
+    machine.exit("a", 137)
+    machine.step()
+    assert machine.step(after=1).start == ["a"]
+    machine.start("a")
+    assert (machine.step().terminate, machine.life.containers["a"].condemned) == ([], "")
+    assert machine.life.condemn("a", "once more", now=machine.now, grace=5)
+    assert machine.step().terminate == ["a"]
+
+
+def test_a_condemned_container_fails_the_pod_that_may_not_restart() -> None:
+    machine = Machine(restartPolicy="Never")
+    machine.step()
+    machine.start("main")
+    machine.life.condemn("main", "because", now=machine.now)
+    machine.step()
+    machine.exit("main", 143)
+    machine.step()
+    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+
+
+def test_a_deletion_may_shorten_the_time_of_a_condemned_container() -> None:
+    machine = Machine(restartPolicy="Always")
+    machine.step()
+    machine.start("main")
+    machine.life.condemn("main", "because", now=machine.now, grace=60)
+    machine.step()
+    machine.life.delete(grace=1, now=machine.now)
+    assert machine.step(after=1).kill == ["main"]
+
+
+def test_what_waited_for_a_sidecar_need_not_wait_again_after_a_restart_of_the_server() -> None:
+    again = restarted(with_sidecars(restartPolicy="Always"))
+    again.step()
+    assert again.step(after=1).start == ["one", "two", "main"]

@@ -156,3 +156,62 @@ async def test_a_container_has_to_be_named_where_there_are_several(logs: Logs) -
     logs.containers.append({"name": "d"})
     with pytest.raises(StatusError, match=r"choose one of: \[c d\]"):
         await logs.open(container="")
+
+
+def fill(log: LogFile, numbers: range) -> None:
+    for number in numbers:
+        log.feed(b"line %06d\n" % number)
+
+
+async def test_a_log_keeps_its_newest_part_within_its_limit(logs: Logs) -> None:
+    path = logs.write()
+    limit = 20_000
+    log = LogFile(str(path), limit=limit)
+    fill(log, range(5000))
+    sizes = [file.stat().st_size for file in path.parent.iterdir()]
+    assert len(sizes) == 2
+    assert sum(sizes) <= limit
+    lines = (await logs.read()).splitlines()
+    assert limit // 2 < len(lines) * 44 <= limit
+    assert lines == [f"line {number:06}" for number in range(5000 - len(lines), 5000)]
+    assert (await logs.read(tail_lines=400)).splitlines() == lines[-400:], "from both files"
+    assert (await logs.read(tail_lines=3)).splitlines() == lines[-3:]
+    assert tail(path, lines=300).splitlines() == [line.encode() for line in lines[-300:]]
+    log.finish()
+
+
+async def test_following_a_log_that_is_set_aside_misses_nothing(logs: Logs) -> None:
+    path = logs.write()
+    logs.running.add("uid/c/0")
+    log = LogFile(str(path), limit=20_000)
+    fill(log, range(10))
+    stream = await logs.open(follow=True)
+    seen = await anext(stream)
+    for start in range(10, 1000, 90):  # less than half of the limit at a time
+        fill(log, range(start, start + 90))
+        while not seen.endswith(b"line %06d\n" % (start + 89)):
+            seen += await anext(stream)
+    logs.running.clear()
+    seen += b"".join([block async for block in stream])
+    assert seen.decode().splitlines() == [f"line {number:06}" for number in range(1000)]
+    log.finish()
+
+
+async def test_only_the_last_attempt_before_the_present_one_is_kept(logs: Logs) -> None:
+    for attempt in range(3):
+        path = logs.write(attempt, attempt=attempt)
+        path.with_name(f"{attempt}.log.1").touch()
+    logs.files.drop_logs("c", before=1)
+    assert [attempt for attempt, _ in logs.files.logs("c")] == [1, 2]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["1.log", "1.log.1", "2.log", "2.log.1"]
+    assert await logs.read(previous=True) == "line 1\n"
+
+
+async def test_the_previous_log_since_a_time(logs: Logs) -> None:
+    logs.write(1, 5)
+    logs.write(8, attempt=1)
+    since = datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC)
+    assert await logs.read(previous=True, since_time=since) == "line 5\n"
+    assert await logs.read(previous=True, since_time=since, timestamps=True, tail_lines=2) == (
+        "2026-11-20T12:00:05.000000000Z line 5\n"
+    )

@@ -85,6 +85,10 @@ def inside(request: pytest.FixtureRequest, tmp_path: Path) -> Inside:
     return Inside(tmp_path, user_namespace=request.param)
 
 
+def entries(directory: str) -> list[str]:
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
 def mounts() -> list[str]:
     return Path("/proc/self/mounts").read_text().splitlines()
 
@@ -104,8 +108,8 @@ def test_hosts_and_host_name_are_private(inside: Inside) -> None:
 def test_mount_points_that_the_host_lacks_are_not_made_there(inside: Inside, target: str) -> None:
     source = inside.file("volume/file")
     above = str(Path(target).parent)
-    siblings = os.listdir(above) if Path(above).is_dir() and above != "/dev" else []
-    seen = inside.run(lambda: [Path(target).read_text(), os.listdir(above)], (source, target, False))
+    siblings = entries(above) if Path(above).is_dir() and above != "/dev" else []
+    seen = inside.run(lambda: [Path(target).read_text(), entries(above)], (source, target, False))
     assert seen[0] == "content"
     assert {*siblings, Path(target).name} <= set(seen[1])
     assert not Path(target).exists()
@@ -141,7 +145,7 @@ def test_mounts_may_be_nested_and_hide_what_is_there(inside: Inside) -> None:
     outer = Path(inside.file("outer/file")).parent
     inner = Path(inside.file("inner/deep")).parent
     binds = [(str(inner), "/opt/sub", False), (str(outer), "/opt", False)]
-    seen = inside.run(lambda: [sorted(os.listdir("/opt")), os.listdir("/opt/sub")], *binds)
+    seen = inside.run(lambda: [entries("/opt"), entries("/opt/sub")], *binds)
     assert seen == [["file", "sub"], ["deep"]]
 
 
@@ -156,34 +160,33 @@ def test_a_link_in_a_volume_does_not_lead_a_mount_to_the_host(inside: Inside) ->
 
 
 def test_the_rest_of_the_host_is_there(inside: Inside) -> None:
-    seen = inside.run(lambda: [sorted(os.listdir("/")), os.listdir("/proc/self/fd") != [], os.geteuid()])
-    assert set(os.listdir("/")) <= set(seen[0])
+    seen = inside.run(lambda: [entries("/"), entries("/proc/self/fd") != [], os.geteuid()])
+    assert set(entries("/")) <= set(seen[0])
     assert seen[1:] == [True, os.geteuid()]
-    inside.run(lambda: Path("/dev/null").write_text("x") and os.listdir("/dev/shm"))
+    inside.run(lambda: Path("/dev/null").write_text("x") and entries("/dev/shm"))
 
 
 def test_programs_run_and_may_make_sandboxes_of_their_own(inside: Inside) -> None:
     def nested() -> Any:
         directory = "/tm-nested"
-        os.mkdir(directory)
+        Path(directory).mkdir()
         return sandboxing.probe(directory)
 
     assert "user_namespace" in inside.run(nested)
-    seen = inside.run(lambda: subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout)
-    assert seen == "1\n"
+    assert inside.run(lambda: subprocess.check_output([sys.executable, "-c", "print(1)"], text=True)) == "1\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_users_without_privileges_can_have_one() -> None:
     codecs.lookup("ascii")  # loaded while the standard library, which may be private to root, can still be read
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # where others can go, unlike those of pytest
-        os.chmod(directory, 0o755)
+        Path(directory).chmod(0o755)
         inside = Inside(Path(directory), user_namespace=True)
         os.chown(inside.root, NOBODY, NOBODY)
         hosts = inside.file("hosts", "127.77.0.1 master\n")
         binds = [(hosts, "/etc/hosts", True), (hosts, "/tm-none/file", False)]
         seen = inside.run(
-            lambda: [Path("/etc/hosts").read_text(), os.geteuid(), os.path.exists("/tm-none/file")], *binds, user=NOBODY
+            lambda: [Path("/etc/hosts").read_text(), os.geteuid(), Path("/tm-none/file").exists()], *binds, user=NOBODY
         )
         assert seen == ["127.77.0.1 master\n", NOBODY, True]
 

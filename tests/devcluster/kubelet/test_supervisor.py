@@ -287,3 +287,38 @@ def test_keyboard_interrupt_of_the_terminal_does_not_reach_it(server: Server) ->
         server.receive_start()
         assert server.receive()["code"] == 0
         server.process.send_signal(signal.SIGINT)
+
+
+def test_a_program_runs_beside_a_container_and_reports_its_output(server: Server) -> None:
+    server.start("/bin/sleep", "60")
+    pid = server.receive_start()
+    environment = {"env": {"PATH": os.environ["PATH"], "NAME": "value"}, "cwd": str(server.directory)}
+    server.send(op="execute", id="x", target="a", pid=pid, argv=["/bin/sh", "-c", "echo $NAME; exit 3"], **environment)
+    report = server.receive()
+    assert (report["id"], report["event"], report["code"], report["output"]) == ("x", "exited", 3, "value\n")
+    server.send(op="execute", id="y", target="a", pid=pid, argv=["no-such-program"], **environment)
+    report = server.receive()
+    assert (report["id"], report["event"]) == ("y", "unstartable")
+    server.send(op="execute", id="z", target="a", pid=pid, argv=["sleep", "60"], **environment)
+    server.send(op="kill", id="z")
+    assert server.receive()["code"] == 137
+
+
+def test_nothing_runs_in_a_container_that_has_ended(server: Server) -> None:
+    server.start("/bin/true")
+    pid = server.receive_start()
+    server.receive()
+    server.send(op="execute", id="x", target="none", pid=pid, argv=["true"], env={}, cwd="/")
+    report = server.receive()
+    assert (report["event"], report["error"]) == ("unstartable", "the container has ended")
+
+
+def test_reports_are_short_whatever_is_printed(server: Server) -> None:
+    server.start("/bin/sleep", "60")
+    pid = server.receive_start()
+    noise = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 1000)"
+    argv = [sys.executable, "-c", noise]
+    server.send(op="execute", id="x", target="a", pid=pid, argv=argv, env={}, cwd="/")
+    report = server.receive()
+    assert report["code"] == 0
+    assert len(json.dumps(report)) < 512

@@ -113,6 +113,18 @@ def test_a_forgotten_revision_is_expired_and_quiet_resources_stay_resumable() ->
     assert store.watch(PODS, since=0).pending == 1
 
 
+async def test_a_forgotten_history_ends_no_watch_and_lets_none_start_before_now() -> None:
+    store = Store()
+    store.put(key("a"), config_map("a"), expect=0)
+    watch = store.watch(CONFIGMAPS, since=0)
+    store.forget_history(CONFIGMAPS)
+    with pytest.raises(Expired):
+        store.watch(CONFIGMAPS, since=0)
+    store.put(key("b"), config_map("b"), expect=0)
+    assert store.watch(CONFIGMAPS, since=1).pending == 1
+    assert [(await anext(watch)).key.name, (await anext(watch)).key.name] == ["a", "b"]
+
+
 async def test_a_watcher_that_lags_too_far_is_cut_off_after_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one stuck client would grow the server's memory without end."""
     monkeypatch.setattr(subscriptions, "BACKLOG", 2)

@@ -64,6 +64,7 @@ def decode_parts(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> JsonO
         check_types(kind, private)
     else:
         _refuse(kind, _metadata_schema().validate(private["metadata"], "metadata"))
+        _canonicalize(kind, _metadata_schema(), private["metadata"])
     return private
 
 
@@ -84,10 +85,14 @@ def check_types(kind: Kind, obj: JsonObject) -> None:
     """Refuse values of the wrong type in an object of a built-in kind; quantities and times get their usual form."""
     if kind.schema is not None:
         _refuse(kind, [error for error in kind.schema.validate(obj) if error.kind == "TypeInvalid"])
-        try:
-            kind.schema.canonicalize(obj)
-        except ValueError as error:
-            raise Misfit(kind, str(error)) from error
+        _canonicalize(kind, kind.schema, obj)
+
+
+def _canonicalize(kind: Kind, schema: Schema, obj: JsonObject) -> None:
+    try:
+        schema.canonicalize(obj)
+    except ValueError as error:
+        raise Misfit(kind, str(error)) from error
 
 
 def _refuse(kind: Kind, misfits: list[FieldError]) -> None:

@@ -99,17 +99,16 @@ class Attendant:
         for name in fresh:
             self._begin(name, self._accompany(name))
 
-    def terminate(self, name: str) -> None:
-        """Ask a container to end, after its preStop hook if it has one."""
+    def terminate(self, name: str, identity: str) -> None:
+        """Ask a container to end, after its preStop hook if it has one and got as far as running."""
         condemned = self._life.containers[name].condemned
         self._events.normal(self._pod, "Killing", condemned or f"Stopping container {name}", container=name)
         hook, attempt = _hook(self._containers[name], "preStop"), self._attempts.get(name)
         if hook is None or attempt is None:
-            if attempt is not None:
-                self._supervisor.terminate(attempt.launch.identity)
+            self._supervisor.terminate(identity)
             return
         self._cancel(name)  # nobody has to ask any more how it is
-        self._begin(name, self._farewell(name, hook, attempt))
+        self._begin(name, self._farewell(name, hook, identity))
 
     async def _accompany(self, name: str) -> None:
         container = self._containers[name]
@@ -130,12 +129,12 @@ class Attendant:
             tell=lambda finding: self._tell(name, finding),
         )
 
-    async def _farewell(self, name: str, hook: JsonObject, attempt: _Attempt) -> None:
+    async def _farewell(self, name: str, hook: JsonObject, identity: str) -> None:
         outcome = await act(hook, self._target(name), timeout=None)
         if not outcome.ok:
             message = f"PreStopHook failed: {outcome.text}"
             self._events.warning(self._pod, "FailedPreStopHook", message, container=name)
-        self._supervisor.terminate(attempt.launch.identity)
+        self._supervisor.terminate(identity)
 
     def _announce(self, name: str) -> None:
         container = self._containers[name]

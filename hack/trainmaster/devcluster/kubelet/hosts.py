@@ -46,10 +46,13 @@ class HostsTable:
         return path
 
     def keep(self, jobs: Iterable[str]) -> None:
-        """Forget all subdomains but these, each as `<namespace>/<subdomain>`."""
-        for gone in self._subdomains.keys() - set(jobs):
-            del self._subdomains[gone]
-            (self._directory / gone.replace("/", ".")).unlink(missing_ok=True)
+        """Forget all subdomains but these, each as `<namespace>/<subdomain>`, also those of an earlier run."""
+        kept = set(jobs)
+        self._subdomains = {job: hosts for job, hosts in self._subdomains.items() if job in kept}
+        names = {job.replace("/", ".") for job in kept}
+        for path in self._directory.iterdir():
+            if path.name not in names:
+                path.unlink(missing_ok=True)
 
 
 def expected_hosts(pod: JsonObject, lookup: Lookup) -> Iterator[str]:

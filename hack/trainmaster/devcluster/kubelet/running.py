@@ -182,7 +182,7 @@ class PodRunner:
             for name in step.start:
                 launched |= self._launch(name)
             for name in step.terminate:
-                self._attendant.terminate(name)
+                self._attendant.terminate(name, self._identity(name))
             for name in step.kill:
                 self._context.supervisor.kill(self._identity(name))
             if not step.start:

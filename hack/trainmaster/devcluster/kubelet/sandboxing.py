@@ -35,6 +35,8 @@ _DEVICES = frozenset(
 )
 _ACCELERATORS = ("nvidia", "accel", "davinci")
 
+_KERNEL = ("/proc/", "/sys/")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -160,6 +162,8 @@ def _hollow(targets: list[str]) -> set[str]:
             continue  # it is there, or its mount point is made inside another volume
         while not os.path.isdir(above):  # noqa: PTH112 - as above
             above = os.path.dirname(above)  # noqa: PTH120 - as above
+        if f"{above}/".startswith(_KERNEL):
+            raise SandboxError(f"cannot mount at {target}: {above} shows the kernel and has no room for more")
         hollow.add(above)
     return hollow - {"/"}
 

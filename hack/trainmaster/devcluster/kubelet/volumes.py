@@ -10,7 +10,8 @@ Guarantees:
 
 - Tokens of service accounts are renewed when 80% of their life is over, for as long as the pod runs.
 
-Not enforced: `readOnly`, size limits. Contents other than tokens are those of the moment in which the pod started.
+Not enforced here: `readOnly` (see `mounts`), size limits. Contents other than tokens are those of the moment in which
+the pod started.
 """
 
 from __future__ import annotations

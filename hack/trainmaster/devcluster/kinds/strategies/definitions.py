@@ -133,13 +133,12 @@ def _version_problems(versions: list[JsonObject]) -> Iterator[FieldError]:
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if not schema:
             yield FieldError(f"{path}.schema.openAPIV3Schema", "Required", detail="schemas are required")
-        elif schema.get("type") != "object":
-            yield FieldError(
-                f"{path}.schema.openAPIV3Schema.type", "Invalid", schema.get("type", ""), "must be object at the root"
-            )
+            continue
+        # With one version the real server looks at the schema in its older, unversioned place.
+        where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{path}.schema.openAPIV3Schema"
+        if schema.get("type") != "object":
+            yield FieldError(f"{where}.type", "Invalid", schema.get("type", ""), "must be object at the root")
         else:
-            # With one version the real server looks at the schema in its older, unversioned place.
-            where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{path}.schema.openAPIV3Schema"
             yield from structural_problems(schema, where)
 
 

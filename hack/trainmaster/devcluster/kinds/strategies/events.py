@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainmaster.devcluster.errors import FieldError
-from trainmaster.devcluster.kinds.strategies.base import Strategy
+from trainmaster.devcluster.kinds.strategies.base import Strategy, immutable
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -21,6 +21,17 @@ _V1_TO_CORE = {
 _CORE_TO_V1 = {core: v1 for v1, core in _V1_TO_CORE.items()}
 _CORE_DEFAULTS = {"reportingComponent": "", "reportingInstance": ""}
 _NOTE_LIMIT = 1024
+_STORY = (
+    "regarding",
+    "reason",
+    "note",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingController",
+    "reportingInstance",
+)
 
 
 class CoreEventStrategy(Strategy):
@@ -90,10 +101,18 @@ class EventStrategy(Strategy):
             problems.append(FieldError("type", "Invalid", obj.get("type", ""), "must be Normal or Warning"))
         if len((obj.get("note") or "").encode()) > _NOTE_LIMIT:
             problems.append(FieldError("message", "Invalid", "", f"can have at most {_NOTE_LIMIT} characters"))
-        about = (obj.get("regarding") or {}).get("namespace") or "default"
-        if obj["metadata"].get("namespace") != about:
+        about = (obj.get("regarding") or {}).get("namespace") or ""
+        if not about and obj["metadata"].get("namespace") not in ("default", "kube-system"):
             problems.append(FieldError("involvedObject.namespace", "Invalid", about, "does not match event.namespace"))
         return problems
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse another story: only the series may change."""
+        return [
+            immutable(_V1_TO_CORE.get(field, field) if field in ("regarding", "note") else field, obj.get(field))
+            for field in _STORY
+            if obj.get(field) != old.get(field)
+        ]
 
 
 def _whole_seconds(text: str | None) -> str | None:
