@@ -86,7 +86,8 @@ def is_trainjob(manifest: Manifest) -> bool:
 
 def error_lines(error: ApiError) -> list[str]:
     """Return the objections of the server, one for each field if it names fields."""
-    causes = [cause for cause in error.causes if cause.get("message")]
+    # The cause without a field is the server's remark that it stopped here; it asks for nothing.
+    causes = [cause for cause in error.causes if cause.get("message") and cause.get("field") != "<nil>"]
     if causes:
         return [
             f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes
