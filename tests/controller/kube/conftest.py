@@ -153,7 +153,7 @@ async def client(server: FakeServer, clock: QuickClock) -> AsyncIterator[KubeCli
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     async def wait(condition: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - the condition is in another object, which tells nobody
+            while not condition():
                 await asyncio.sleep(0.002)
 
     return wait
