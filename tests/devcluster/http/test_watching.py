@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +186,22 @@ async def test_a_watch_whose_client_left_is_forgotten(devcluster_server: ServedA
     async with asyncio.timeout(5):
         while devcluster_server.api._watches:
             await asyncio.sleep(0.01)
+
+
+async def test_events_that_come_together_arrive_each_on_its_line(devcluster_server: ServedApi) -> None:
+    """They leave in one write, with other streams open, and none is lost or out of order."""
+    names = [f"burst-{number:03}" for number in range(250)]
+    async with devcluster_server.session() as session, AsyncExitStack() as others:
+        for _ in range(20):
+            await others.enter_async_context(session.get(_LIST, params={"watch": "1", "resourceVersion": "0"}))
+        async with session.get(_LIST, params={"watch": "1", "resourceVersion": "0"}) as response:
+            for name in names:
+                made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+                await devcluster_server.api.create(CONFIGMAPS, made, namespace="default")
+            seen: list[str] = []
+            async with asyncio.timeout(20):
+                while len(seen) < len(names):
+                    name = orjson.loads(await response.content.readline())["object"]["metadata"]["name"]
+                    if name.startswith("burst-"):
+                        seen.append(name)
+    assert seen == names

@@ -88,6 +88,15 @@ class Watch:
             if seen is not None:
                 return seen
 
+    def take(self) -> WatchEvent | None:
+        """Return the next event if it is there already."""
+        if self._initial:
+            return self._initial.popleft()
+        while (event := self._subscription.take()) is not None:
+            if (seen := self._translate(event)) is not None:
+                return seen
+        return None
+
     async def __aenter__(self) -> Self:
         return self
 

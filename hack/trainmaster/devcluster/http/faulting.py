@@ -56,7 +56,7 @@ class FrameSink(Protocol):
     """Where the frames of a watch go."""
 
     async def write(self, data: bytes) -> None:
-        """Send one frame."""
+        """Send frames, each a line."""
 
 
 class FaultInjector:
@@ -140,7 +140,11 @@ class _FaultySink:
             await self._strike(b"")
 
     async def write(self, data: bytes) -> None:
-        """Send a frame, or what is to become of it."""
+        """Send frames, or what is to become of them."""
+        for frame in data.splitlines(keepends=True):
+            await self._write(frame)
+
+    async def _write(self, data: bytes) -> None:
         if self._done:
             return
         if self._fault.removed.is_set():

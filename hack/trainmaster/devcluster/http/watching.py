@@ -1,7 +1,8 @@
 """Watch streams: one JSON object a line, for as long as the client wants to listen.
 
 Guarantees:
-- headers leave before the first event and every event leaves at once;
+- headers leave before the first event, and an event leaves at once; only on a server with many streams do events that
+  follow close upon each other wait a few milliseconds, so that they leave together;
 - a bookmark is never ahead of what the client has been told: it may resume from any of them;
 - a stream ends cleanly: at its timeout, when the server stops, or after an ERROR event that says why;
 - a watch from a forgotten revision is an ERROR event with 410 Expired; the client lists again.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import orjson
 from aiohttp import web
 
-from trainmaster.devcluster.api import Api, Watch
+from trainmaster.devcluster.api import Api, Watch, WatchEvent
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.http.answering import start_stream
 from trainmaster.devcluster.http.faulting import FrameSink, frames_to
@@ -27,6 +28,10 @@ from trainmaster.runtime.jsontree import JsonObject
 
 # Events that may be written in a row before other requests get their turn.
 _BATCH = 100
+# Seconds of rest after a write, for each open stream: a write costs far more than an event, so that writers would
+# starve
+# among many streams if each event were a write of its own.
+_REST = 0.0002
 # The API server's own number of seconds (KEP-956).
 _BEFORE_THE_END = 2.0
 
@@ -105,7 +110,7 @@ class Watcher:
             bookmarks = asyncio.create_task(self._bookmark(frames, watch, presenter, seconds=seconds))
         try:
             if not self.stopped:
-                await _write_events(frames, watch, presenter)
+                await self._write_events(frames, watch, presenter)
         except StatusError as error:
             await frames.write(_line("ERROR", orjson.dumps(error.status())))
         finally:
@@ -113,6 +118,22 @@ class Watcher:
             if bookmarks is not None:
                 bookmarks.cancel()
         return response
+
+    async def _write_events(self, frames: FrameSink, watch: Watch, presenter: Presenter) -> None:
+        first = True
+        async for event in watch:
+            # No await from taking an event to handing it to the transport: bookmarks count what was taken.
+            lines = []
+            following: WatchEvent | None = event
+            while following is not None:
+                if following.record is None:
+                    lines.append(_bookmark_line(presenter, following.revision, initial_events_end=True))
+                else:
+                    lines.append(_line(following.type, presenter.event(following.record, first=first)))
+                    first = False
+                following = watch.take() if len(lines) < _BATCH else None
+            await frames.write(b"".join(lines))
+            await asyncio.sleep(_REST * len(self._open))
 
     async def _bookmark(self, frames: FrameSink, watch: Watch, presenter: Presenter, *, seconds: float) -> None:
         """Write a bookmark now and then, and one shortly before the end: the next watch starts from it.
@@ -128,18 +149,6 @@ class Watcher:
                 await asyncio.sleep(pause)
                 if watch.revision:
                     await frames.write(_bookmark_line(presenter, watch.revision))
-
-
-async def _write_events(frames: FrameSink, watch: Watch, presenter: Presenter) -> None:
-    written = 0
-    async for event in watch:
-        if event.record is None:
-            await frames.write(_bookmark_line(presenter, event.revision, initial_events_end=True))
-            continue
-        await frames.write(_line(event.type, presenter.event(event.record, first=written == 0)))
-        written += 1
-        if written % _BATCH == 0:
-            await asyncio.sleep(0)
 
 
 def _bookmark_line(presenter: Presenter, revision: int, *, initial_events_end: bool = False) -> bytes:

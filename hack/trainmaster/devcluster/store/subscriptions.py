@@ -65,9 +65,7 @@ class Subscription:
         while True:
             if self._closed:
                 raise StopAsyncIteration
-            if self._events:
-                event = self._events.popleft()
-                self._delivered = event.revision
+            if (event := self.take()) is not None:
                 return event
             if self._overflow is not None:
                 overflow = self._overflow
@@ -78,6 +76,14 @@ class Subscription:
                 await self._wakeup
             finally:
                 self._wakeup = None
+
+    def take(self) -> Event | None:
+        """Return the next event if it is there already."""
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        self._delivered = event.revision
+        return event
 
     def close(self) -> None:
         """End the subscription; a waiting reader sees the end of the iteration."""
