@@ -281,6 +281,7 @@ async def test_explain(kubectl: Kubectl) -> None:
     explained = (await kubectl("explain", "thing.spec.size")).out
     assert "FIELD: size <integer>" in explained
     assert "How large the thing is." in explained
+    assert "size" in (await kubectl("explain", "--recursive", "things")).out
 
 
 async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devcluster_server: ServedApi) -> None:

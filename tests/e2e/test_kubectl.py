@@ -116,3 +116,46 @@ print("last", flush=True)
     assert 'trainjob.trainer.kubeflow.org "by-hand" deleted' in await kubectl("delete", "trainjob", "by-hand")
     await kubectl("wait", "--for=delete", "jobset/by-hand", "--timeout=60s")
     assert "by-hand" not in await kubectl("get", "trainjobs,jobsets,jobs,pods,configmaps", "-o", "name")
+
+
+async def test_a_job_deleted_as_an_orphan_leaves_its_jobset_and_in_the_foreground_takes_it_along(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    for name, cascade in (("orphaning", "orphan"), ("thorough", "foreground")):
+        sleeping = trainjob(name, on="cascades", trainer={"command": python("import time; time.sleep(600)")})
+        manifest.write_text(yaml.safe_dump_all([runtime("cascades"), sleeping]))
+        await kubectl("apply", "--server-side", "-f", str(manifest))
+        await kubectl("wait", "--for=create", f"jobset/{name}", "--timeout=60s")
+        await kubectl("delete", "trainjob", name, f"--cascade={cascade}", "--timeout=60s")
+    left = (await kubectl("get", "jobsets", "-o", "name")).split()
+    assert "jobset.jobset.x-k8s.io/orphaning" in left
+    assert "jobset.jobset.x-k8s.io/thorough" not in left
+    await kubectl("delete", "jobset", "orphaning", "--timeout=60s")
+
+
+async def test_the_log_of_the_attempt_before(kubectl: Kubectl, tmp_path: Path) -> None:
+    """A container that failed once and was restarted in place tells what it said before."""
+    script = f"""
+import os, sys, time
+first = not os.path.exists({str(tmp_path / "tried")!r})
+open({str(tmp_path / "tried")!r}, "w").close()
+print("first attempt" if first else "second attempt", flush=True)
+if first:
+    sys.exit(3)
+time.sleep(600)
+"""
+    manifest = tmp_path / "job.yaml"
+    restarting = runtime("restarts", backoff_limit=6, restart_policy="OnFailure")
+    job = trainjob("restarting", on="restarts", trainer={"command": python(script)})
+    manifest.write_text(yaml.safe_dump_all([restarting, job]))
+    await kubectl("apply", "--server-side", "-f", str(manifest))
+    selector = "jobset.sigs.k8s.io/jobset-name=restarting"
+    await kubectl("wait", "--for=create", "pod", "-l", selector, "--timeout=60s")
+    restarted = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
+    await kubectl("wait", restarted, "pod", "-l", selector, "--timeout=60s")
+    (pod,) = (await kubectl("get", "pods", "-l", selector, "-o", "name")).split()
+    assert await kubectl("logs", "--previous", pod) == "first attempt\n"
+    terminated = "{.status.containerStatuses[0].lastState.terminated.exitCode}"
+    assert await kubectl("get", pod, "-o", f"jsonpath={terminated}") == "3"
+    await kubectl("delete", "trainjob", "restarting")

@@ -28,9 +28,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 # Events that may be written in a row before other requests get their turn.
 _BATCH = 100
-# Seconds of rest after a write, for each open stream: a write costs far more than an event, so that writers would
-# starve
-# among many streams if each event were a write of its own.
+# Seconds of rest after a write, for each open stream: a write costs far more than an event, so among many streams the
+# clients that write would starve if each event were a write of its own.
 _REST = 0.0002
 # The API server's own number of seconds (KEP-956).
 _BEFORE_THE_END = 2.0
