@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support.stack import QUIET, Stack, api_server
 
 from trainmaster.controller import manager as managing
@@ -28,6 +30,13 @@ ELECTION = QUIET.model_copy(update={"leader_election": LeaderElection(leader_ele
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
     async with api_server(tmp_path) as stack:
         yield stack
+
+
+async def said(logged: Sequence[MutableMapping[str, Any]], event: str) -> None:
+    """Wait until something was logged."""
+    async with asyncio.timeout(15):
+        while not any(entry["event"] == event for entry in logged):
+            await asyncio.sleep(0.01)
 
 
 async def lease(stack: Stack) -> JsonObject:
@@ -92,8 +101,9 @@ async def test_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
         LEASES, {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": theirs}
     )
     stop = asyncio.Event()
-    running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(stop))
-    await asyncio.sleep(0.5)
+    with capture_logs() as logged:
+        running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(stop))
+        await said(logged, "waiting for the lease")
     stop.set()
     await asyncio.wait_for(running, 5)
     assert (await lease(stack))["holderIdentity"] == "other"
@@ -102,7 +112,8 @@ async def test_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
 async def test_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) -> None:
     async with api_server(tmp_path, definitions=False) as stack:
         stop = asyncio.Event()
-        running = asyncio.create_task(Manager(stack.access, QUIET, Framework(load_plugins())).run(stop))
-        await asyncio.sleep(0.3)
+        with capture_logs() as logged:
+            running = asyncio.create_task(Manager(stack.access, QUIET, Framework(load_plugins())).run(stop))
+            await said(logged, "collection cannot be read, trying again")
         stop.set()
         await asyncio.wait_for(running, 5)
