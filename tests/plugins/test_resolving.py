@@ -12,7 +12,7 @@ from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, Tra
 from trainmaster.runtime.extension import ApplyWhen
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolving import PolicyUnserved, resolve
 
 FRAMEWORK = Framework(load_plugins())
 
@@ -97,6 +97,13 @@ def test_b15_resource_claims_survive() -> None:
     job = trainjob(trainer={"resourcesPerNode": {"claims": [{"name": "b", "request": "r"}]}})
     result = jobset(job, runtime(replicated_job(containers=claims), policy={"torch": {}}))
     assert container(result)["resources"]["claims"] == [{"name": "a"}, {"name": "b", "request": "r"}]
+
+
+def test_a_policy_that_no_plugin_serves_is_refused() -> None:
+    """Run without its framework, the job would seem to succeed."""
+    with pytest.raises(PolicyUnserved, match=r"no installed plugin serves mlPolicy\.torch"):
+        resolve(trainjob(), runtime(policy={"torch": {}}), Framework(load_plugins(disabled=frozenset({"torch"}))))
+    jobset(trainjob(), runtime(policy={"numNodes": 2}))
 
 
 def test_b18_an_auxiliary_job_keeps_its_completions() -> None:

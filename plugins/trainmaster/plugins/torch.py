@@ -27,6 +27,7 @@ class Torch:
     """Serves `mlPolicy.torch`."""
 
     name = "Torch"
+    policies = ("torch",)
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
         """Set the number of nodes and inject the PET_* environment."""

@@ -5,6 +5,8 @@ or with its options from the configuration file if it takes any. It has
 
 - `name`: unique among all plugins that are loaded;
 - `api_version` (optional): the version of this interface it was written for, as "major.minor"; default is "1.0";
+- `policies` (optional): the fields of `mlPolicy` that it serves, for instance `("torch",)`; a runtime with a policy
+  that no plugin serves cannot be used, rather than being run without what it asks for;
 - `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
 - any of the methods below, with exactly these argument names. All are synchronous and must neither block nor do I/O.
 

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from trainmaster.runtime import extension
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api import MLPolicy, TrainJob
 from trainmaster.runtime.extension import (
     API_VERSION,
     ENTRY_POINT_GROUP,
@@ -61,6 +61,9 @@ PHASES: Mapping[str, type] = {
 
 ENFORCING = ("enforce_ml_policy", "enforce_pod_group", "enforce_pod_spec", "pre_build")
 """The phases that change an Info, in order."""
+
+FRAMEWORKS = ("torch", "mpi", "jax", "xgboost", "flux")
+"""The fields of `mlPolicy` that choose a framework."""
 
 COLLECTING = ("build", "validate")
 """The phases whose plugins return any number of results."""
@@ -234,6 +237,7 @@ class Framework:
         self._by_phase: dict[str, list[Any]] = {
             phase: [plugin for plugin in self._plugins if isinstance(plugin, point)] for phase, point in PHASES.items()
         }
+        self._served = {name for plugin in self._plugins for name in getattr(plugin, "policies", ())}
         self._observer = observer
         reporters = [plugin.name for plugin in self._by_phase["status"]]
         if len(reporters) > 1:
@@ -245,6 +249,13 @@ class Framework:
     def order(self) -> dict[str, list[str]]:
         """Names of the plugins that run in each phase, in order."""
         return {phase: [plugin.name for plugin in plugins] for phase, plugins in self._by_phase.items()}
+
+    def unserved_policy(self, policy: MLPolicy | None) -> str | None:
+        """Name the framework that a runtime asks for if no plugin serves it."""
+        if policy is None:
+            return None
+        asked = (name for name in FRAMEWORKS if getattr(policy, name) is not None)
+        return next((name for name in asked if name not in self._served), None)
 
     def watches(self) -> list[Watch]:
         """Everything that plugins declared, in plugin order.

@@ -30,6 +30,10 @@ class JobInvalid(ValueError):
     """The TrainJob asks for something that nobody can read; the message names the field."""
 
 
+class PolicyUnserved(Exception):
+    """The runtime asks for a framework that no plugin serves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """The result of a resolution."""
@@ -47,12 +51,16 @@ def resolve(
     """Decide what a TrainJob becomes.
 
     Raises:
+        PolicyUnserved: The runtime asks for a framework that no plugin serves.
         PluginFailed: A plugin cannot build this job.
         MergeError: A runtime patch cannot be merged.
         TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
         JobInvalid: The TrainJob's own settings cannot be read.
     """
     info = new_info(job, runtime)
+    unserved = framework.unserved_policy(info.ml_policy)
+    if unserved:
+        raise PolicyUnserved(f"no installed plugin serves mlPolicy.{unserved}; install one, or use another runtime")
     framework.enforce(info, job)
     return Resolution(framework.build(info, job, facts), info)
 

@@ -147,4 +147,4 @@ class Dispatcher:
             if asked not in get_args(IncludeObject):
                 raise errors.bad_request(f'includeObject: "{asked}" is none of {", ".join(get_args(IncludeObject))}')
             include = asked  # type: ignore[assignment]  # checked by the line above
-        return Presenter(kind=kind, shape=shape, include=include, now=self._api.clock())
+        return Presenter(kind=kind, shape=shape, include=include, clock=self._api.clock)

@@ -8,6 +8,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -30,7 +31,8 @@ class Presenter:
     kind: Kind
     shape: Shape
     include: IncludeObject
-    now: datetime
+    clock: Callable[[], datetime]
+    """Read for each row: a watch outlives the moment of its request, and ages grow."""
 
     def one(self, obj: JsonObject) -> bytes:
         """Present a single object."""
@@ -80,7 +82,8 @@ class Presenter:
         return [_definition(column) for column in self.kind.columns]
 
     def _row(self, obj: JsonObject) -> JsonObject:
-        row: JsonObject = {"cells": [column.cell(obj, self.now) for column in self.kind.columns]}
+        now = self.clock()
+        row: JsonObject = {"cells": [column.cell(obj, now) for column in self.kind.columns]}
         if self.include == "Metadata":
             row["object"] = self._metadata_only(obj)
         elif self.include == "Object":

@@ -143,7 +143,7 @@ class VolumeMounter:
             raise ImpossibleError(
                 _UNSUPPORTED,
                 f"volume {name!r} mounts {path} of the host, which the embedded cluster allows only when it was "
-                "started with host paths enabled; use a persistentVolumeClaim, or enable them",
+                "started with host paths enabled; use a persistentVolumeClaim",
             )
         wanted = source.get("type") or ""
         if wanted == "DirectoryOrCreate":

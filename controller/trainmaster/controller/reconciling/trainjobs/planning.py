@@ -29,7 +29,7 @@ from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.framework import Framework, PluginFailed, is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.merging import MergeError
-from trainmaster.runtime.resolving import JobInvalid, resolve
+from trainmaster.runtime.resolving import JobInvalid, PolicyUnserved, resolve
 from trainmaster.runtime.snapshots import (
     SnapshotInvalid,
     build_snapshot,
@@ -85,6 +85,9 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool) -
         planned.problem = Problem("RuntimeSnapshotInvalid", f"{prefix}: {error}")
     except PluginFailed as error:
         planned.problem = Problem("BuildRejected" if error.rejected else "PluginFailed", str(error))
+    except PolicyUnserved as error:
+        # Only another set of plugins helps, and that comes with a restart.
+        planned.problem = Problem("PolicyUnserved", str(error), retry=False)
     except MergeError as error:
         planned.problem = Problem("RuntimePatchInvalid", f"a runtime patch does not fit the runtime: {error}")
     except (ApiTypeError, TemplateInvalid) as error:
