@@ -8,7 +8,7 @@ from pathlib import Path
 from trainmaster.devcluster.kubelet.files import PodFiles
 from trainmaster.devcluster.kubelet.mounts import Namespaces, installation, rescued, sandbox_of, volume_binds
 
-FILES = PodFiles(Path("/work/state/pods/u"), Path("/tmp/trainmaster-0/u"))
+FILES = PodFiles(Path("/var/state/pods/u"), Path("/tmp/trainmaster-0/u"))
 
 
 def test_generated_volumes_are_read_only_and_others_as_they_say() -> None:
