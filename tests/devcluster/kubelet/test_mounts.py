@@ -32,7 +32,7 @@ def test_what_a_volume_would_hide_is_shown_again() -> None:
     needed = ["/workspace/.venv", "/workspace/.venv/lib", "/usr/bin"]
     hidden = rescued([("/v/data", "/workspace", False)], files=FILES, needed=needed)
     assert hidden == [("/workspace/.venv", "/workspace/.venv", False)]
-    hidden = rescued([("/v", "/tmp", False), ("/v", "/work", False)], files=FILES, needed=needed)
+    hidden = rescued([("/v", "/tmp", False), ("/v", "/var", False)], files=FILES, needed=needed)
     assert [target for _, target, _ in hidden] == [str(FILES.tmp), str(FILES.root)]
     assert rescued([("/v", "/workspaces", False)], files=FILES, needed=needed) == []
 
