@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from trainmaster.devcluster.kubelet.times import format_time, parse_time
+from trainmaster.devcluster.kinds.times import timestamp
+from trainmaster.devcluster.kubelet.times import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
 Role: TypeAlias = Literal["init", "sidecar", "main"]
@@ -33,8 +34,8 @@ class Termination:
             terminated["signal"] = self.signal
         if self.message:
             terminated["message"] = self.message
-        terminated["startedAt"] = format_time(self.started_at or self.finished_at)
-        terminated["finishedAt"] = format_time(self.finished_at)
+        terminated["startedAt"] = timestamp(self.started_at or self.finished_at)
+        terminated["finishedAt"] = timestamp(self.finished_at)
         if container_id:
             terminated["containerID"] = container_id
         return terminated

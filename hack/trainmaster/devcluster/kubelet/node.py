@@ -9,9 +9,9 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.kubelet.devices import GPU_RESOURCE
 from trainmaster.devcluster.kubelet.downward import HOST_IP
-from trainmaster.devcluster.kubelet.times import format_time
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -58,8 +58,8 @@ def with_readiness(node: JsonObject, *, wanted: JsonObject, now: datetime) -> Js
         "status": "True",
         "reason": "KubeletReady",
         "message": "the embedded cluster runs pods as local processes",
-        "lastHeartbeatTime": format_time(now),
-        "lastTransitionTime": before["lastTransitionTime"] if before.get("status") == "True" else format_time(now),
+        "lastHeartbeatTime": timestamp(now),
+        "lastTransitionTime": before["lastTransitionTime"] if before.get("status") == "True" else timestamp(now),
     }
     status["conditions"] = [entry for entry in conditions if entry["type"] != "Ready"] + [ready]
     return updated

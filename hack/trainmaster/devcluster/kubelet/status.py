@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.kubelet.containers import Container, Role
 from trainmaster.devcluster.kubelet.downward import HOST_IP
 from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle
-from trainmaster.devcluster.kubelet.times import format_time
 from trainmaster.runtime.jsontree import JsonObject
 
 CONTAINER_ID_SCHEME = "process://"
@@ -24,7 +24,7 @@ def pod_status(pod: JsonObject, life: PodLifecycle, *, pod_ip: str, now: datetim
     uid = pod["metadata"]["uid"]
     status["phase"] = life.phase
     status["conditions"] = _conditions(pod, life, now=now)
-    status["startTime"] = format_time(life.started_at)
+    status["startTime"] = timestamp(life.started_at)
     status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}], "podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     if life.failure is not None:
         status["reason"], status["message"] = life.failure
@@ -67,7 +67,7 @@ def _is_ready(container: Container) -> bool:
 
 def _state(container: Container, identity: str, life: PodLifecycle) -> JsonObject:
     if container.state == "running" and container.started_at is not None:
-        return {"running": {"startedAt": format_time(container.started_at)}}
+        return {"running": {"startedAt": timestamp(container.started_at)}}
     if container.state == "terminated" and container.ended is not None:
         return {"terminated": container.ended.to_json(identity)}
     fallback = "ContainerCreating" if container.role != "main" or life.initialized else "PodInitializing"
@@ -106,7 +106,7 @@ def _condition(kind: str, *, missing: str, message: str = "") -> JsonObject:
 def _dated(condition: JsonObject, before: JsonObject | None, now: datetime) -> JsonObject:
     same = before is not None and before.get("status") == condition["status"]
     changed_at = before.get("lastTransitionTime") if before is not None and same else None
-    return condition | {"lastTransitionTime": changed_at or format_time(now)}
+    return condition | {"lastTransitionTime": changed_at or timestamp(now)}
 
 
 def _initialized(life: PodLifecycle) -> JsonObject:

@@ -1,13 +1,8 @@
-"""Times as Kubernetes writes them: RFC 3339 in UTC with whole seconds."""
+"""Reading times that anyone may have written into a pod."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-
-
-def format_time(moment: datetime) -> str:
-    """Write a time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str | None) -> datetime | None:
