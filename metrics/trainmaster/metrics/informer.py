@@ -1,23 +1,41 @@
-"""The families of informers. client-go defines hooks for them but registers nothing, so the names are our own (S-20).
+"""The families of informers. client-go defines hooks for them but registers nothing, so the names are our own.
 
-Guarantee, K-7: constructing `InformerMetrics` creates every series of that informer at zero.
+Guarantees:
+- K-7: constructing `InformerMetrics` creates every series of that informer at zero.
+- S-10: `trainmaster_informer_undelivered` is the part of a snapshot that handlers have not heard of yet.
+- S-20: lists, watches, restarts of watches by cause, events, and the size of each cache are counted.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
 
 from prometheus_client import Counter, Gauge
 
 from trainmaster.metrics.registry import REGISTRY
 
-Snapshot: TypeAlias = Literal["streaming", "list"]
+SnapshotMethod: TypeAlias = Literal["streaming", "list"]
 """How a snapshot was taken: by a streaming list, or by list requests."""
 
+RestartCause: TypeAlias = Literal[
+    "ended", "short", "broken", "silent", "refused", "expired", "busy", "malformed", "denied", "failed"
+]
+"""Why a watch had to be opened again: the server ended it as asked; it ended or broke at once, without progress (in
+addition to how it ended); its connection broke; it carried nothing for too long; it could not be opened; its version
+expired; the server asked to slow down; it carried something else than events; we may not read the kind, or it is not
+served; the server failed otherwise.
+"""
+
 OBJECTS = Gauge("trainmaster_informer_objects", "Objects in the store", ("resource",), registry=REGISTRY)
+BYTES = Gauge("trainmaster_informer_bytes", "Size of the objects in the store", ("resource",), registry=REGISTRY)
 SYNCED = Gauge(
     "trainmaster_informer_synced", "1 once the first snapshot was delivered", ("resource",), registry=REGISTRY
 )
+UNDELIVERED = Gauge(
+    "trainmaster_informer_undelivered", "Changes of a snapshot that handlers have not heard of yet", ("resource",),
+    registry=REGISTRY,
+)  # fmt: skip
 RESOURCE_VERSION = Gauge(
     "trainmaster_informer_resource_version", "Newest resource version that the store reached", ("resource",),
     registry=REGISTRY,
@@ -26,6 +44,10 @@ SNAPSHOTS = Counter(
     "trainmaster_informer_snapshots_total", "Snapshots taken", ("resource", "method"), registry=REGISTRY
 )
 WATCHES = Counter("trainmaster_informer_watches_total", "Watches opened", ("resource",), registry=REGISTRY)
+RESTARTS = Counter(
+    "trainmaster_informer_watch_restarts_total", "Watches that came to an end, by cause", ("resource", "cause"),
+    registry=REGISTRY,
+)  # fmt: skip
 EVENTS = Counter("trainmaster_informer_events_total", "Watch events received", ("resource",), registry=REGISTRY)
 FAILURES = Counter(
     "trainmaster_informer_failures_total", "Lists and watches that failed and were tried again", ("resource",),
@@ -38,32 +60,45 @@ class InformerMetrics:
 
     def __init__(self, resource: str) -> None:
         self._objects = OBJECTS.labels(resource)
+        self._bytes = BYTES.labels(resource)
         self._synced = SYNCED.labels(resource)
+        self._undelivered = UNDELIVERED.labels(resource)
         self._resource_version = RESOURCE_VERSION.labels(resource)
-        self._snapshots = {
-            "streaming": SNAPSHOTS.labels(resource, "streaming"),
-            "list": SNAPSHOTS.labels(resource, "list"),
-        }
+        methods: tuple[SnapshotMethod, ...] = get_args(SnapshotMethod)
+        self._snapshots = {method: SNAPSHOTS.labels(resource, method) for method in methods}
+        causes: tuple[RestartCause, ...] = get_args(RestartCause)
+        self._restarts = {cause: RESTARTS.labels(resource, cause) for cause in causes}
         self._watches = WATCHES.labels(resource)
         self._events = EVENTS.labels(resource)
         self._failures = FAILURES.labels(resource)
 
-    def stored(self, *, objects: int, resource_version: int) -> None:
-        """The store changed."""
-        self._objects.set(objects)
-        self._resource_version.set(resource_version)
+    def measure(
+        self, *, objects: Callable[[], float], size: Callable[[], float], resource_version: Callable[[], float]
+    ) -> None:
+        """Ask these for the state of the store whenever somebody reads the metrics: cheaper than telling each event."""
+        self._objects.set_function(objects)
+        self._bytes.set_function(size)
+        self._resource_version.set_function(resource_version)
 
     def synced(self) -> None:
         """The first snapshot was delivered."""
         self._synced.set(1)
 
-    def snapshot(self, method: Snapshot) -> None:
+    def undelivered(self, changes: int) -> None:
+        """So many changes of a snapshot are yet to be told."""
+        self._undelivered.set(changes)
+
+    def snapshot(self, method: SnapshotMethod) -> None:
         """A complete snapshot arrived."""
         self._snapshots[method].inc()
 
     def watching(self) -> None:
         """A watch was opened."""
         self._watches.inc()
+
+    def restarted(self, cause: RestartCause) -> None:
+        """A watch came to an end."""
+        self._restarts[cause].inc()
 
     def event(self) -> None:
         """A watch event arrived."""

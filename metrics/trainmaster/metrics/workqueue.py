@@ -1,9 +1,11 @@
 """The `workqueue_*` families under the names of client-go and controller-runtime.
 
 Guarantees:
+- W-9: how long a key waited is counted from the moment at which it became ready first, however often it is added.
 - W-30: `workqueue_depth` carries a priority label, which after 25 distinct priorities becomes one catch-all value.
 - W-31: names and buckets as upstream; the labels `name` and `controller` have the same value. The two gauges about
   running items are computed when they are scraped instead of twice a second.
+- W-32: every addition with a delay counts as a retry, once; it is no count of errors.
 - K-7: constructing `WorkQueueMetrics` creates every series of that queue at zero.
 """
 
@@ -47,7 +49,7 @@ class WorkQueueMetrics:
     def __init__(self, name: str) -> None:
         labels = (name, name)
         self._labels = labels
-        self._priorities: dict[int, str] = {}
+        self._depths: dict[int, Gauge] = {}
         self._adds = ADDS.labels(*labels)
         self._retries = RETRIES.labels(*labels)
         self._queue_duration = QUEUE_DURATION.labels(*labels)
@@ -89,9 +91,10 @@ class WorkQueueMetrics:
         self._longest_running.set_function(lambda: max(ages(), default=0.0))
 
     def _depth(self, priority: int) -> Gauge:
-        label = self._priorities.get(priority)
-        if label is None:
-            label = str(priority) if len(self._priorities) < _PRIORITIES_AT_MOST else _TOO_MANY_PRIORITIES
-            if label != _TOO_MANY_PRIORITIES:
-                self._priorities[priority] = label
-        return DEPTH.labels(*self._labels, label)
+        depth = self._depths.get(priority)
+        if depth is None:
+            is_new = len(self._depths) < _PRIORITIES_AT_MOST
+            depth = DEPTH.labels(*self._labels, str(priority) if is_new else _TOO_MANY_PRIORITIES)
+            if is_new:
+                self._depths[priority] = depth
+        return depth
