@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
+# Linux has a clock that counts suspended time; on macOS the monotonic one of Python is the best there is.
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class Timer(Protocol):
     """A call that is due later."""
 
@@ -33,6 +37,9 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""
+
+    def boottime(self) -> float:
+        """Seconds since some fixed moment, those included for which the machine was suspended; never goes back."""
 
     def now(self) -> datetime:
         """Return the wall-clock time in UTC."""
@@ -53,6 +60,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Seconds since some fixed moment, those included for which the machine was suspended; never goes back."""
+        return time.clock_gettime(_BOOTTIME)
 
     def now(self) -> datetime:
         """Return the wall-clock time in UTC."""
@@ -98,6 +109,10 @@ class VirtualClock:
         self._order = itertools.count()
 
     def monotonic(self) -> float:
+        """Seconds of virtual time that have passed."""
+        return self._elapsed
+
+    def boottime(self) -> float:
         """Seconds of virtual time that have passed."""
         return self._elapsed
 

@@ -2,11 +2,15 @@
 
 Guarantees:
 - The order is: an explicit kubeconfig, `$KUBECONFIG`, the service account of the pod, `~/.kube/config`.
-- Credentials stay fresh: token files are read again and exec plugins are run again before their token expires, and once
-  more when the server answers 401.
-- Whatever is wrong becomes a `ConfigurationError` that names the file and says what to do.
+- Credentials stay fresh: token files are read again, and exec plugins and identity providers asked again before their
+  token expires, and once more when the server answers 401.
+- Certificates stay fresh: changed files, of the authorities that we trust or of our own certificate, make a new TLS
+  context for the connections from then on. Files that do not parse change nothing.
+- Whatever is wrong at the start becomes a `ConfigurationError` that names the file and says what to do. Whatever goes
+  wrong later is logged, and what was good before stays in use until the server refuses it.
+- Everything that runs or answers on our behalf, exec plugins and identity providers, has a limit of time.
 
-Reading kubeconfig files and service accounts is the work of kubernetes_asyncio; nothing else of it is used.
+Reading and merging kubeconfig files is the work of kubernetes_asyncio; nothing else of it is used.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.errors import KubeError
 
 
@@ -30,7 +35,7 @@ class Credentials(Protocol):
         """Return the headers that authenticate a request, refreshed if they are about to expire."""
 
     async def renew(self) -> bool:
-        """Get new credentials because the server refused these; False if there are none to get."""
+        """Look for new credentials and certificates because these did not do; False if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Token:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterAccess:
-    """All that a client needs to know of a cluster."""
+    """All that a client needs to know of a cluster; the TLS context may be replaced while it is in use."""
 
     server: str
     ssl_context: ssl.SSLContext | None = None
@@ -64,9 +69,11 @@ class ClusterAccess:
         return await self.credentials.headers()
 
 
-async def load_cluster_access(*, kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
+async def load_cluster_access(
+    *, kubeconfig: str | None = None, context: str | None = None, clock: Clock | None = None
+) -> ClusterAccess:
     """Find the configuration of the cluster and load it."""
     # Importing kubernetes_asyncio takes a third of a second, which commands that need no cluster should not pay.
     from trainmaster.controller.kube.loading import load  # noqa: PLC0415 - see above
 
-    return await load(kubeconfig=kubeconfig, context=context)
+    return await load(kubeconfig=kubeconfig, context=context, clock=clock or SystemClock())

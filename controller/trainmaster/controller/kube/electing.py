@@ -1,58 +1,87 @@
 """Leader election on a Lease: of all replicas one acts.
 
 Guarantees:
-- L-5: whether another holder's lease has expired is judged by when we last saw it change, on our monotonic clock; the
-  times written in the lease are never compared with our clock.
-- L-6: only a change of the spec is a renewal.
+- L-2: durations with which two replicas could lead at once are refused.
+- L-3: `new_identity` is different for each process, so that a restarted pod is another candidate.
+- L-7: candidates wait the retry period and up to 120 % more, so that they do not move in step.
 - L-8: a holder renews by one write of the lease it knows; only if that fails it reads first.
-- L-9, L-10: a holder that cannot renew within the renew deadline has lost: its work is cancelled and `LeaseLost` is
-  raised. It does not try again; the process is expected to end.
-- L-11: the lease is released only after the work has ended, and only if it was not lost.
-- L-14: there is no fencing. Writes protect themselves by UIDs and resource versions.
+- L-9, L-10: a holder that cannot renew within the renew deadline has lost: `guard` lets nothing pass from then on, its
+  work is cancelled without grace, and `LeaseLost` is raised. It does not try again; the process is expected to end.
+- L-11: the lease is released only after the work has ended, and only if it was not lost. A release is retried, but not
+  beyond the renew deadline. A candidate that is told to stop while its request is under way releases what it may have
+  got.
+- L-12: every end is the same end: whoever calls `run` needs no clean-up that depends on whether it ever led.
+- L-13: unhealthy is only a leader whose last renewal is older than its lease and then some.
+- L-14: the server does not fence. `guard` holds back writes once the renew deadline has passed by our own clock, which
+  goes on while the process is stopped or the machine is suspended; a request that is on its way already is beyond
+  recall, and writes protect themselves from that by UIDs and resource versions. Somebody who deletes the lease, or
+  writes another holder into it, makes two leaders until the next renewal.
+- L-16: our lease counts from before the request that renewed it was sent, everybody else's from when its answer
+  arrived, and we write until the renew deadline only, which is shorter. So no two candidates start writes at once, not
+  even if one's clock runs faster than the other's, by up to the ratio of lease duration and renew deadline.
+
+What is in the lease, and when that of another has expired, is the business of `leasing`. All state belongs to the event
+loop that runs the elector; `guard` and `is_healthy` may be called from any thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random as randomness
+import socket
+import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from trainmaster.controller.kube.events import micro_time
+from trainmaster.controller.kube.errors import Forbidden, KubeError, NotLeading
+from trainmaster.controller.kube.leasing import Lease, LeaseClient
 from trainmaster.controller.kube.pacing import Random
-from trainmaster.controller.kube.resources import LEASES, Resource
 from trainmaster.metrics.leader import LeaderMetrics
-from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-_JITTER: Final = 1.2
-"""Candidates wait up to 120 % longer than the retry period, so that they do not move in step (L-7)."""
+JITTER: Final = 1.2
+"""How many retry periods more than one a candidate waits at most (L-7)."""
+
+_LAST_GRACE: Final = 1.0
+"""Seconds that cancelled work gets even if the lease has expired; `guard` lets no write of it pass."""
+
+_HEALTHY_TOLERANCE: Final = 20.0
+"""Seconds that a lease may have been over before its leader is unhealthy (L-13)."""
+
+_TOO_SHORT: Final = 0.001
+"""Seconds in which no answer comes; waiting for less may not move a clock at all."""
 
 
 class LeaseLost(KubeError):
     """Another replica may lead now; whatever this one did as the leader has been cancelled."""
 
 
-class LeaseClient(Protocol):
-    """What the elector needs of a client."""
-
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
-        """Read one object."""
-
-    async def create(self, resource: Resource, obj: JsonObject) -> JsonObject:
-        """Create an object."""
-
-    async def update(self, resource: Resource, obj: JsonObject) -> JsonObject:
-        """Replace an object."""
+def new_identity() -> str:
+    """Return a name for this candidate that no other has, not even the same pod after a restart."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class LeaderElector:
-    """One candidate for one lease."""
+    """One candidate for one lease; `run` may be called once.
+
+    Args:
+        client: The way to the lease; it should not retry by itself.
+        lease_namespace: Where the lease is.
+        lease_name: What it is called.
+        identity: Our name, unique among all candidates.
+        lease_duration: Seconds that the lease lasts without a renewal.
+        renew_deadline: Seconds without a renewal after which the leader gives up.
+        retry_period: Seconds between two renewals, and at least that between two tries of a candidate.
+        clock: The time.
+        random: A source of jitter.
+        metrics: Where the state is published; by default under the name of the lease.
+        on_overrun: Called when the lease was lost and the work has still not ended when the lease is about to expire;
+            expected to end the process. By default `run` just raises.
+    """
 
     def __init__(
         self,
@@ -67,45 +96,53 @@ class LeaderElector:
         clock: Clock | None = None,
         random: Random = randomness.random,
         metrics: LeaderMetrics | None = None,
+        on_overrun: Callable[[], None] = lambda: None,
     ) -> None:
         if not identity:
             raise ValueError("leader election needs an identity that no other replica has")
-        if not lease_duration > renew_deadline > retry_period * _JITTER > 0:
+        if not lease_duration > renew_deadline > retry_period * JITTER > 0:
             raise ValueError(
                 "leader election needs lease_duration > renew_deadline > "
-                f"{_JITTER} * retry_period > 0, not {lease_duration:g}, {renew_deadline:g}, {retry_period:g}"
+                f"{JITTER} * retry_period > 0, not {lease_duration:g}, {renew_deadline:g}, {retry_period:g}"
             )
         self.identity = identity
-        self._client = client
-        self._namespace = lease_namespace
-        self._name = lease_name
+        self._clock = clock or SystemClock()
+        self._lease = Lease(
+            client,
+            namespace=lease_namespace,
+            name=lease_name,
+            identity=identity,
+            duration=lease_duration,
+            request_timeout=max(renew_deadline / 2, 1.0),
+            clock=self._clock,
+        )
         self._lease_duration = lease_duration
         self._renew_deadline = renew_deadline
         self._retry_period = retry_period
-        self._request_timeout = max(renew_deadline / 2, 1.0)
-        self._clock = clock or SystemClock()
         self._random = random
         self._metrics = metrics or LeaderMetrics(lease_name)
-        self._lease: JsonObject | None = None
-        self._seen_at = 0.0
-        self._renewed_at = 0.0
+        self._on_overrun = on_overrun
         self._leading = False
-        self._log = log.bind(lease=f"{lease_namespace}/{lease_name}", identity=identity)
+        self._renewing: asyncio.Task[None] | None = None
+        self._log = log.bind(lease=str(self._lease), identity=identity)
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this candidate holds the lease, as far as it knows."""
-        return self._leading
-
-    @property
-    def holder(self) -> str:
-        """Who held the lease when it was last seen; empty if nobody did."""
-        return str(_spec(self._lease).get("holderIdentity") or "")
-
-    def is_healthy(self, *, tolerance: float = 20.0) -> bool:
+    def is_healthy(self) -> bool:
         """Unhealthy is only a leader whose last renewal is older than its lease (L-13)."""
-        age = self._clock.monotonic() - self._renewed_at
-        return not self._leading or age <= self._lease_duration + tolerance
+        return not self._leading or self._seconds_left() >= -_HEALTHY_TOLERANCE
+
+    def guard(self) -> None:
+        """Say no to a write that must not start, because the lease is not ours, or soon may not be (L-14).
+
+        Raises:
+            NotLeading: Do not write. If the lease was not renewed in time, the election ends as lost.
+        """
+        if not self._leading:
+            raise NotLeading(f"nothing was written: this process does not hold the lease {self._lease}")
+        if self._seconds_to_renew() <= 0:
+            renewing = self._renewing
+            if renewing is not None:
+                renewing.get_loop().call_soon_threadsafe(renewing.cancel)
+            raise NotLeading(f"nothing was written: the lease {self._lease} was not renewed in time")
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `on_started` while holding it, release it.
@@ -114,164 +151,112 @@ class LeaderElector:
         """
         await self._acquire()
         working = asyncio.ensure_future(on_started())
-        renewing = asyncio.create_task(self._renew_until_lost())
+        renewing = self._renewing = asyncio.create_task(self._renew_until_lost())
+        self._leads(now=True)
+        self._log.info("lease acquired")
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
-            if renewing.done() and not working.done():
-                self._log.error("lease lost, stopping the work of the leader")
         finally:
-            # The work ends first, under a lease that is still renewed, so that there are never two leaders.
+            working.cancel()
             try:
-                await _stop(working)
+                # The work ends first, under a lease that is still renewed, so that there are never two leaders.
+                await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                if renewing.done():
+                    self._report_loss()
+                    await self._end_before_expiry(working)
             finally:
                 lost = renewing.done()
+                self._leads(now=False)
                 await _stop(renewing)
-                self._leading = False
-                self._metrics.leading(now=False)
                 # A second cancellation may have brought us here while the work still runs: then the lease must expire.
                 if working.done() and not lost:
                     await self._release()
         if lost:
-            renewing.result()
-            failure = None if working.cancelled() else working.exception()
-            raise LeaseLost(f"{self.identity} lost the lease {self._namespace}/{self._name}") from failure
+            failure = None if not working.done() or working.cancelled() else working.exception()
+            raise LeaseLost(f"{self.identity} lost the lease {self._lease}; another replica may lead now") from failure
         working.result()
 
     async def _acquire(self) -> None:
         self._log.info("waiting for the lease")
-        while not await self._try():
-            await self._clock.sleep(self._retry_period * (1.0 + _JITTER * self._random()))
-        self._leading = True
-        self._metrics.leading(now=True)
-        self._log.info("lease acquired")
+        try:
+            while not await self._try():
+                await self._clock.sleep(self._retry_period * (1.0 + JITTER * self._random()))
+        except asyncio.CancelledError:
+            if self._lease.may_be_ours:
+                await self._release()
+            raise
 
     async def _renew_until_lost(self) -> None:
-        while (left := self._renewed_at + self._renew_deadline - self._clock.monotonic()) > 0:
+        while (left := self._seconds_to_renew()) > _TOO_SHORT:
             await self._clock.sleep(min(self._retry_period, left))
-            left = self._renewed_at + self._renew_deadline - self._clock.monotonic()
-            if left > 0:
+            left = self._seconds_to_renew()
+            if left > _TOO_SHORT:
                 try:
                     async with self._clock.timeout(left):
                         renewed = await self._try()
                 except TimeoutError:
                     return
-                if not renewed and self.holder not in {self.identity, ""}:
+                if not renewed and self._lease.is_others:
                     # Someone else has it; there is nothing left to wait for.
                     return
 
+    async def _end_before_expiry(self, working: asyncio.Future[None]) -> None:
+        """Wait for the end of cancelled work, no longer than nobody else can lead."""
+        margin = (self._lease_duration - self._renew_deadline) / 10
+        try:
+            async with self._clock.timeout(max(self._seconds_left() - margin, _LAST_GRACE)):
+                await asyncio.wait({working})
+        except TimeoutError:
+            self._on_overrun()
+
     async def _try(self) -> bool:
         """Acquire or renew the lease once."""
-        # Our lease counts from before the request: it may have reached the server any time since.
-        started = self._clock.monotonic()
         try:
-            async with self._clock.timeout(self._request_timeout):
-                held = await self._renew_known() or await self._read_and_take()
-        except TimeoutError:
-            self._log.debug("lease request timed out")
-            return False
+            return await self._renew_known() or await self._lease.take()
         except KubeError as error:
-            self._log.debug("lease request failed", error=str(error))
+            if self._leading:
+                self._log.warning(
+                    "lease not renewed, trying again", error=str(error), seconds_left=round(self._seconds_to_renew(), 1)
+                )
+            elif not isinstance(error, Forbidden):
+                self._lease.complain("lease cannot be read or taken, trying again", error=str(error))
             return False
-        if held:
-            self._renewed_at = started
-        return held
 
     async def _renew_known(self) -> bool:
-        """Renew by writing the lease as we know it; False if that is not possible."""
-        if self._lease is None or self.holder != self.identity or not self._leading:
+        """Renew by one write; False if that is not possible."""
+        if not self._leading:
             return False
         try:
-            self._observe(await self._client.update(LEASES, self._held(self._lease)))
+            return await self._lease.renew()
         except KubeError as error:
             self._metrics.slow_path()
             self._log.debug("lease is read before it is renewed", error=str(error))
             return False
-        return True
-
-    async def _read_and_take(self) -> bool:
-        """Read the lease and take it if it is free, expired or ours."""
-        try:
-            lease = await self._client.get(LEASES, self._namespace, self._name)
-        except NotFound:
-            lease = None
-        try:
-            if lease is None:
-                self._observe(await self._client.create(LEASES, self._held(None)))
-                return True
-            self._observe(lease)
-            if self.holder not in {self.identity, ""} and not self._expired():
-                return False
-            self._observe(await self._client.update(LEASES, self._held(lease)))
-        except (AlreadyExists, Conflict):
-            # Another candidate was quicker.
-            return False
-        return True
-
-    def _observe(self, lease: JsonObject) -> None:
-        """Remember the lease, and when its spec last changed in our eyes."""
-        if self._lease is None or _spec(lease) != _spec(self._lease):
-            if str(_spec(lease).get("holderIdentity") or "") != self.holder:
-                self._log.info("lease has a new holder", holder=_spec(lease).get("holderIdentity") or "nobody")
-            self._seen_at = self._clock.monotonic()
-        self._lease = lease
-
-    def _expired(self) -> bool:
-        duration = _spec(self._lease).get("leaseDurationSeconds")
-        seconds = float(duration) if isinstance(duration, int) else self._lease_duration
-        return self._clock.monotonic() - self._seen_at > seconds
-
-    def _held(self, lease: JsonObject | None) -> JsonObject:
-        """Return the lease as it is when we hold it from now on."""
-        now = micro_time(self._clock.now())
-        spec = _spec(lease)
-        ours = spec.get("holderIdentity") == self.identity
-        transitions = spec.get("leaseTransitions")
-        transitions = transitions if isinstance(transitions, int) else 0
-        metadata = lease["metadata"] if lease else {"namespace": self._namespace, "name": self._name}
-        return {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": metadata,
-            "spec": {
-                **spec,
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": round(self._lease_duration),
-                "acquireTime": spec.get("acquireTime", now) if ours else now,
-                "renewTime": now,
-                "leaseTransitions": transitions if ours or lease is None else transitions + 1,
-            },
-        }
 
     async def _release(self) -> None:
-        """Give the lease back, so that the next leader need not wait for it to expire."""
-        try:
-            async with self._clock.timeout(self._renew_deadline):
-                while not await self._release_once():
-                    await self._clock.sleep(self._retry_period)
-        except (KubeError, TimeoutError) as error:
-            self._log.warning("lease was not released, it expires by itself", error=str(error) or "timeout")
-            return
-        self._log.info("lease released")
+        await self._lease.release(within=self._renew_deadline, pause=self._retry_period / 4)
 
-    async def _release_once(self) -> bool:
-        try:
-            lease = await self._client.get(LEASES, self._namespace, self._name)
-            if _spec(lease).get("holderIdentity") != self.identity:
-                return True
-            held = self._held(lease)
-            held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-            await self._client.update(LEASES, held)
-        except Conflict:
-            return False
-        return True
+    def _leads(self, *, now: bool) -> None:
+        self._leading = now
+        self._metrics.leading(now=now)
+
+    def _report_loss(self) -> None:
+        self._leads(now=False)
+        self._log.error(
+            "lease lost: the work of the leader is cancelled and this process ends, so that another replica can lead",
+            holder=self._lease.holder or "nobody",
+            seconds_since_renewal=round(self._clock.boottime() - self._lease.renewed_at, 1),
+        )
+
+    def _seconds_left(self) -> float:
+        """How long the lease is still ours, whatever happens elsewhere."""
+        return self._lease.renewed_at + self._lease_duration - self._clock.boottime()
+
+    def _seconds_to_renew(self) -> float:
+        return self._lease.renewed_at + self._renew_deadline - self._clock.boottime()
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:
     """Cancel a task and wait for its end, whatever that is."""
     task.cancel()
     await asyncio.wait({task})
-
-
-def _spec(lease: JsonObject | None) -> JsonObject:
-    spec = (lease or {}).get("spec")
-    return spec if isinstance(spec, dict) else {}

@@ -5,11 +5,14 @@ Guarantees:
   did not (or not to the end), the rest when its answer is of no use.
 - Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
   version from the future by text only (R-12).
-- Texts from a server are cut, so that a log line or a condition cannot be flooded.
+- Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
+- The text of a refusal is the server's. Where credentials or something that is no API server are the trouble, it also
+  says which request, and what to do.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +20,7 @@ import orjson
 
 from trainmaster.runtime.jsontree import JsonObject
 
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE)
 _TEXT_AT_MOST: Final = 1024
 _TOO_LARGE_CAUSE: Final = "ResourceVersionTooLarge"
 _TOO_LARGE_TEXT: Final = "Too large resource version"
@@ -34,6 +38,10 @@ class NotConnected(TransportError):
     """No connection was made, so the server cannot have seen the request."""
 
 
+class CertificateRejected(NotConnected):
+    """The server showed a certificate that we do not accept."""
+
+
 class RequestTimeout(TransportError):
     """The server did not answer in time."""
 
@@ -44,6 +52,10 @@ class StreamSilent(TransportError):
 
 class StreamBroken(TransportError):
     """A stream ended in the middle of a frame or by a broken connection."""
+
+
+class NotLeading(KubeError):
+    """A write was held back because this process does not lead, or not for long enough any more."""
 
 
 class ResponseTooLarge(KubeError):
@@ -57,6 +69,9 @@ class MalformedResponse(KubeError):
 class ApiError(KubeError):
     """The API server refused a request."""
 
+    advice = ""
+    """What to do about it, where the message of the server does not say."""
+
     def __init__(
         self,
         *,
@@ -65,14 +80,22 @@ class ApiError(KubeError):
         message: str = "",
         details: JsonObject | None = None,
         retry_after: float | None = None,
+        request: str = "",
     ) -> None:
         self.status = status
         self.reason = reason
         self.message = shorten(message)
         self.details: JsonObject = details or {}
         self.retry_after = retry_after
+        self.request = request
+        """The method and the URL, without parameters; empty for an error that came within a stream."""
         title = f"{status} {reason}".strip()
-        super().__init__(f"{title}: {self.message}" if self.message else title)
+        text = f"{title}: {self.message}" if self.message else title
+        # An object that is refused is named by the server, in words that may become a condition of that object.
+        # Where the trouble lies in the way to the server, the way is part of the answer.
+        if request and (self.advice or not reason):
+            text = f"{text} ({request})"
+        super().__init__(f"{text}; {self.advice}" if self.advice else text)
 
     @property
     def causes(self) -> list[JsonObject]:
@@ -95,9 +118,13 @@ class BadRequest(ApiError):
 class Unauthorized(ApiError):
     """401: the credentials are missing, wrong or expired."""
 
+    advice = "the credentials are missing, wrong or expired; log in again, or renew them in the kubeconfig"
+
 
 class Forbidden(ApiError):
     """403: the credentials are good, but not for this."""
+
+    advice = "ask for a role that allows it; `kubectl auth can-i` tells what yours allow"
 
 
 class NotFound(ApiError):
@@ -150,7 +177,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
-def from_response(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+def from_response(status: int, headers: Mapping[str, str], body: bytes, *, request: str = "") -> ApiError:
     """Make the error that fits an HTTP answer; the body is a `Status` object or, from a proxy, anything at all."""
     retry_after = _seconds(headers.get("Retry-After"))
     try:
@@ -158,13 +185,33 @@ def from_response(status: int, headers: Mapping[str, str], body: bytes) -> ApiEr
     except orjson.JSONDecodeError:
         decoded = None
     if isinstance(decoded, dict) and decoded.get("kind") == "Status":
-        return from_status(decoded, status=status, retry_after=retry_after)
-    text = body[: _TEXT_AT_MOST * 4].decode("utf-8", "replace").strip()
-    return _class_for(status, "")(status=status, message=text, retry_after=retry_after)
+        return from_status(decoded, status=status, retry_after=retry_after, request=request)
+    message = describe_body(body, wanted="a Status")
+    if 300 <= status < 400:
+        message = f"the server redirects to {shorten(headers.get('Location', 'nowhere'), limit=300)}"
+    elif b"HTTP request to an HTTPS server" in body[:200]:
+        message += "; change the server address in the kubeconfig to https://"
+    return _class_for(status, "")(status=status, message=message, retry_after=retry_after, request=request)
+
+
+def describe_body(body: bytes, *, wanted: str = "an object") -> str:
+    """Tell what a body is that should have been something else: the title of a page, or its beginning."""
+    if not body.strip():
+        return "the answer is empty"
+    text = " ".join(body[: _TEXT_AT_MOST * 4].decode("utf-8", "replace").split())
+    if text.startswith("<"):
+        title = _TITLE.search(text)
+        what = "an HTML page" if "<html" in text[:200].lower() else "markup"
+        return f"the answer is {what}: {shorten(title.group(1).strip() if title else text, limit=200)}"
+    return f"the answer is not {wanted}: {shorten(text, limit=200)}"
 
 
 def from_status(
-    status_object: Mapping[str, Any], *, status: int | None = None, retry_after: float | None = None
+    status_object: Mapping[str, Any],
+    *,
+    status: int | None = None,
+    retry_after: float | None = None,
+    request: str = "",
 ) -> ApiError:
     """Make the error that fits a `Status` object, the body of a refused request or an ERROR frame of a watch."""
     code = status_object.get("code")
@@ -183,6 +230,7 @@ def from_status(
         message=str(status_object.get("message") or ""),
         details=details,
         retry_after=retry_after,
+        request=request,
     )
 
 

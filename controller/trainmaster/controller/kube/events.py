@@ -2,11 +2,12 @@
 
 Guarantees:
 - F-8: best effort. `event` never waits and never fails; when the queue is full, events are dropped and counted in a log
-  line.
-- F-7: a repeat (same object, type, reason, action and note) does not make a new event but counts up the series of the
-  first; from its second write on a series is written at most once per `SERIES_PERIOD`, and it is forgotten after
-  `SERIES_QUIET` without a repeat.
+  line. A write that may succeed later is tried again, `TRIES` times at most, without holding up the others.
+- F-6, F-7: `correlating` decides what is a new event, what counts up an earlier one, and what is too much. The first
+  repeat of an event is written at once, further ones every `SERIES_PERIOD` while they come, and the last count when
+  none has come for `QUIET`. An event has ended then: the next one is new.
 - Notes and names keep within the limits of the API, cut between characters.
+- `flush` writes what waits, for a stop.
 
 `run` owns the requests; `event` may be called from any code of the event loop.
 """
@@ -15,28 +16,38 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from trainmaster.controller.kube.correlating import QUIET, About, Correlator, Series
+from trainmaster.controller.kube.errors import (
+    AlreadyExists,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    TransportError,
+)
 from trainmaster.controller.kube.resources import EVENTS, Resource
+from trainmaster.controller.kube.times import micro_time
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
 QUEUE_LIMIT: Final = 1000
-SERIES_LIMIT: Final = 4096
-SERIES_PERIOD: Final = 60.0
+SERIES_PERIOD: Final = 1800.0
 """Seconds between two writes of one series; repeats in between are counted here."""
-SERIES_QUIET: Final = 360.0
-"""Seconds without a repeat after which the next one starts a new event (F-7)."""
+
+TRIES: Final = 12
+TRY_INTERVAL: Final = 10.0
+_SWEEP_INTERVAL: Final = 60.0
+
+_PASSING: Final = (TransportError, ServerError, TooManyRequests)
 
 _NOTE_BYTES: Final = 1024
 _REASON_BYTES: Final = 128
@@ -56,30 +67,6 @@ class EventClient(Protocol):
         """Patch an object."""
 
 
-class _Key(NamedTuple):
-    """What makes two events the same."""
-
-    uid: str
-    name: str
-    type: str
-    reason: str
-    action: str
-    note: str
-
-
-@dataclass(slots=True, eq=False)
-class _Series:
-    """One event and its repeats."""
-
-    body: JsonObject
-    count: int
-    last: datetime
-    last_seen: float
-    tried_at: float | None = None
-    written_count: int = 0
-    queued: bool = False
-
-
 class EventRecorder:
     """Records events about objects."""
 
@@ -97,9 +84,10 @@ class EventRecorder:
         self._instance = cut(reporting_instance, _INSTANCE_BYTES)
         self._clock = clock or SystemClock()
         self._new_id = new_id
-        self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE_LIMIT)
-        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE_LIMIT)
+        self._correlator = Correlator()
         self._dropped = 0
+        self._flushing = False
 
     def event(
         self,
@@ -112,20 +100,19 @@ class EventRecorder:
     ) -> None:
         """Record an event about an object."""
         metadata = regarding.get("metadata", {})
-        note = cut(note, _NOTE_BYTES)
-        key = _Key(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action, note)
-        now, moment = self._clock.now(), self._clock.monotonic()
-        series = self._series.get(key)
-        if series is None or moment - series.last_seen > SERIES_QUIET:
-            series = _Series(self._body(regarding, key, now), 0, now, moment)
-            self._series[key] = series
-        series.count += 1
-        series.last = now
-        series.last_seen = moment
-        self._series.move_to_end(key)
-        while len(self._series) > SERIES_LIMIT:
-            self._series.popitem(last=False)
-        self._enqueue(series)
+        about = About(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
+        now = self._clock.now()
+        series = self._correlator.note(
+            about,
+            cut(note, _NOTE_BYTES),
+            lambda note: self._body(regarding, about, note, now),
+            now=now,
+            moment=self._clock.monotonic(),
+        )
+        if series is None:
+            log.debug("an event is not recorded, the object has too many", object=about.name, reason=reason)
+        elif series.count <= 2:  # the first, and the repeat that shows users that it is a series
+            self._enqueue(series)
 
     async def run(self) -> None:
         """Write events until cancelled."""
@@ -133,10 +120,25 @@ class EventRecorder:
             tasks.create_task(self._write_all())
             tasks.create_task(self._sweep())
 
-    def _enqueue(self, series: _Series) -> None:
-        due = series.tried_at is None or self._clock.monotonic() - series.tried_at >= SERIES_PERIOD
-        # The first repeat is written at once, so that users see that it is a series.
-        if series.queued or not (due or series.written_count == 1):
+    async def flush(self, seconds: float) -> None:
+        """Write everything that was recorded, counts included, within `seconds`; what is left then is lost."""
+        self._flushing = True
+        for series in self._correlator:
+            if series.count > series.written:
+                self._enqueue(series)
+        try:
+            async with self._clock.timeout(seconds):
+                while not self._queue.empty():
+                    await self._write_next()
+                await self._queue.join()  # what `run` has taken
+        except TimeoutError:
+            lost = sum(series.count > series.written for series in self._correlator)
+            log.warning("events were not recorded before the end", lost=lost)
+        finally:
+            self._flushing = False
+
+    def _enqueue(self, series: Series) -> None:
+        if series.queued:
             return
         try:
             self._queue.put_nowait(series)
@@ -149,35 +151,59 @@ class EventRecorder:
 
     async def _write_all(self) -> None:
         while True:
-            series = await self._queue.get()
-            series.queued = False
+            await self._write_next()
+
+    async def _write_next(self) -> None:
+        series = await self._queue.get()
+        try:
             if self._dropped and self._queue.empty():
                 log.warning("events were dropped", dropped=self._dropped)
                 self._dropped = 0
-            try:
-                await self._write(series)
-            except KubeError as error:
-                # Forbidden stays wrong until someone grants the permission, so it is worth a line; the rest passes.
-                write = log.warning if isinstance(error, Forbidden) else log.debug
-                write("event was not recorded", reason=series.body["reason"], error=str(error))
+            # Nothing may be new: a repeat may have been written while a retry of the first was waiting.
+            written = series.count > series.written and await self._try(series)
+        finally:
+            # Only now: while it is being written nobody else may write it, `flush` in particular.
+            series.queued = False
+            self._queue.task_done()
+        if written and series.count > series.written and (series.count <= 2 or self._flushing):
+            self._enqueue(series)  # it was repeated meanwhile
+
+    async def _try(self, series: Series) -> bool:
+        """Write what is new of a series; tells whether that went well."""
+        written = False
+        try:
+            await self._write(series)
+            written = True
+        except _PASSING as error:
+            series.tries += 1
+            if series.tries < TRIES:
+                log.debug("event was not recorded, trying again", reason=series.body["reason"], error=str(error))
+                self._clock.call_at(self._clock.monotonic() + TRY_INTERVAL, lambda: self._enqueue(series))
+                return False
+            log.warning("event was not recorded", reason=series.body["reason"], tries=TRIES, error=str(error))
+        except KubeError as error:
+            # Forbidden stays wrong until someone grants the permission, so it is worth a line; the rest passes.
+            write = log.warning if isinstance(error, Forbidden) else log.debug
+            write("event was not recorded", reason=series.body["reason"], error=str(error))
+        series.tries, series.tried_at = 0, self._clock.monotonic()
+        return written
 
     async def _sweep(self) -> None:
-        """Write what was only counted so far or could not be written, and forget what is quiet."""
+        """Write what was only counted so far, when it is due or has ended, and forget what has ended."""
         while True:
-            await self._clock.sleep(SERIES_PERIOD)
-            now = self._clock.monotonic()
-            for key, series in list(self._series.items()):
-                if series.count > series.written_count:
+            await self._clock.sleep(_SWEEP_INTERVAL)
+            moment = self._clock.monotonic()
+            for series in self._correlator:
+                due = moment - series.tried_at >= SERIES_PERIOD or moment - series.last_seen > QUIET
+                if due and series.count > series.written:
                     self._enqueue(series)
-                if now - series.last_seen > SERIES_QUIET:
-                    del self._series[key]
+            self._correlator.drop_quiet(moment)
 
-    async def _write(self, series: _Series) -> None:
+    async def _write(self, series: Series) -> None:
         count, last, body = series.count, series.last, series.body
         repeats = {"series": {"count": count, "lastObservedTime": micro_time(last)}} if count > 1 else {}
         metadata = body["metadata"]
-        series.tried_at = self._clock.monotonic()
-        if series.written_count:
+        if series.written:
             try:
                 await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
             except NotFound:
@@ -186,12 +212,15 @@ class EventRecorder:
                 series.body = {**body, "metadata": metadata}
                 await self._client.create(EVENTS, {**series.body, **repeats})
         else:
-            # An earlier try may have arrived although its answer did not; the name tells that it is ours.
-            with suppress(AlreadyExists):
+            try:
                 await self._client.create(EVENTS, {**body, **repeats})
-        series.written_count = count
+            except AlreadyExists:
+                # An earlier try arrived although its answer did not; the name tells that it is ours.
+                if repeats:
+                    await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
+        series.written = count
 
-    def _body(self, regarding: JsonObject, key: _Key, now: datetime) -> JsonObject:
+    def _body(self, regarding: JsonObject, about: About, note: str, now: datetime) -> JsonObject:
         metadata = regarding.get("metadata", {})
         # Events about objects without a namespace live in the default one.
         namespace = metadata.get("namespace") or "default"
@@ -206,12 +235,12 @@ class EventRecorder:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{cut(key.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
+            "metadata": {"name": f"{cut(about.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
             "eventTime": micro_time(now),
-            "type": key.type,
-            "reason": cut(key.reason, _REASON_BYTES),
-            "action": cut(key.action, _REASON_BYTES),
-            "note": key.note,
+            "type": about.type,
+            "reason": cut(about.reason, _REASON_BYTES),
+            "action": cut(about.action, _REASON_BYTES),
+            "note": cut(note, _NOTE_BYTES),
             "regarding": {name: value for name, value in reference.items() if value},
             "reportingController": self._controller,
             "reportingInstance": self._instance,
@@ -222,8 +251,3 @@ def cut(text: str, limit: int) -> str:
     """Cut a text to `limit` bytes of UTF-8, between characters."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= limit else encoded[: limit - 3].decode("utf-8", "ignore") + "..."
-
-
-def micro_time(moment: datetime) -> str:
-    """Write a time as the API's MicroTime."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,17 +1,22 @@
 """The work queue: which key is worked on next.
 
 Guarantees:
+- W-1: a key waits in one place at most, and what can be handed out is not being worked on.
+- W-2: adding a key that waits already changes nothing, except that its priority may rise.
 - W-3: a key is never worked on by two workers at once, and never lost: adding it while it is worked on brings it back
   when the worker is done.
-- W-2: adding a key that waits already changes nothing, except that its priority may rise.
-- W-5, W-20: higher priorities first; within one priority first in, first out.
+- W-4: `get` takes a key in one step; without its `done` it is not handed out again.
+- W-5, W-20: higher priorities first; within one priority first in, first out; workers are served in order as well.
+- W-27, W-28: after `shut_down` additions are ignored, what waits is dropped, and every `get` raises `ShutDown`. Nobody
+  is left waiting, whatever happens at the same time.
 - W-7, W-21: a delayed key only ever moves to an earlier time; one that is ready stays ready. A key whose priority rises
   goes to the end of its new priority.
+- W-12, W-13: retries are paced for each key by itself; `forget` starts that key over. Events are not paced.
+- W-22: `LOW_PRIORITY` is for what is not new.
 - W-23: a delayed key takes its place in the order when it becomes ready.
 - W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
+- W-25: of the backoff and a latest time, the earlier counts.
 - W-26: retries keep the priority of the key unless told otherwise.
-- W-6, W-27: after `shut_down` additions are ignored and every `get` raises `ShutDown`: at once, or with `drain` once
-  the ready keys have been handed out. Keys that still wait for their time are dropped.
 
 The state changes synchronously, in the event loop that owns the queue; only `get` waits.
 """
@@ -26,15 +31,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from trainmaster.controller.kube.clock import Clock, SystemClock, Timer
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.delaying import Delays
 from trainmaster.controller.kube.pacing import KeyedBackoff
 
 LOW_PRIORITY: Final = -100
 """The priority of keys from the initial list and from resyncs (W-22)."""
-
-
-_VOID_PLACES: Final = 1000
-"""So many void places are not worth a sweep."""
 
 
 class ShutDown(Exception):
@@ -75,7 +77,7 @@ class _Entry:
     due: float | None
     ready_since: float = 0.0
     ticket: int = -1
-    """The place in a heap that counts; older places of the same entry are void."""
+    """The place in the line that counts; older places of the same entry are void."""
 
 
 @dataclass(slots=True)
@@ -98,13 +100,10 @@ class WorkQueue:
         self._entries: dict[str, _Entry] = {}
         self._running: dict[str, _Running] = {}
         self._ready: list[tuple[int, int, _Entry]] = []
-        self._delayed: list[tuple[float, int, _Entry]] = []
+        self._delays = Delays(self._clock, self._promote)
         self._tickets = itertools.count()
-        self._timer: Timer | None = None
-        self._timer_due = 0.0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        self._draining = False
         if metrics is not None:
             metrics.follow_running(self._ages)
 
@@ -124,17 +123,14 @@ class WorkQueue:
             self._metrics.delayed()
         self._add(key, priority=priority, due=self._clock.monotonic() + delay if delay > 0 else None)
 
-    def add_rate_limited(self, key: str, *, priority: int | None = None) -> None:
-        """Have `key` worked on after a delay that doubles with each call until `forget`."""
-        self.add_after(key, self._backoff.next_delay(key), priority=priority)
+    def add_rate_limited(self, key: str, *, at_latest: float | None = None, priority: int | None = None) -> None:
+        """Have `key` worked on after a delay that doubles with each call until `forget`, or after `at_latest`."""
+        delay = self._backoff.next_delay(key)
+        self.add_after(key, delay if at_latest is None else min(delay, at_latest), priority=priority)
 
     def forget(self, key: str) -> None:
         """Let the delays of `add_rate_limited` start over for `key`."""
         self._backoff.forget(key)
-
-    def num_requeues(self, key: str) -> int:
-        """How often `key` was added rate limited since it was last forgotten."""
-        return self._backoff.failures(key)
 
     async def get(self) -> str:
         """Wait for a key and take it; `done` must be called for it, whatever happens."""
@@ -159,7 +155,7 @@ class WorkQueue:
 
     def take(self) -> str | None:
         """Take the next key if one is ready, without waiting."""
-        if self._closed and not self._draining:
+        if self._closed:
             return None
         self._promote()
         while self._ready:
@@ -187,23 +183,15 @@ class WorkQueue:
             heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
             self._wake()
 
-    def shut_down(self, *, drain: bool = False) -> None:
-        """End the queue; with `drain` the ready keys are still handed out, until it is called again without."""
+    def shut_down(self) -> None:
+        """End the queue: what waits is dropped, and so is all that comes."""
         self._closed = True
-        self._draining = drain
-        for entry in list(self._entries.values()):
-            if entry.due is not None:
-                del self._entries[entry.key]
-            elif not drain:
-                del self._entries[entry.key]
-                if self._metrics is not None:
-                    self._metrics.dropped(entry.priority)
-        self._delayed.clear()
-        if not drain:
-            self._ready.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for entry in self._entries.values():
+            if entry.due is None and self._metrics is not None:
+                self._metrics.dropped(entry.priority)
+        self._entries.clear()
+        self._delays.clear()
+        self._ready.clear()
         while self._waiters:
             self._wake()
 
@@ -226,6 +214,7 @@ class WorkQueue:
                     self._metrics.moved(old_priority, entry.priority)
                 self._line_up(entry)
         elif due is None:
+            self._delays.discard(key)
             self._make_ready(entry)
         elif due < entry.due:
             self._delay(entry, due)
@@ -246,46 +235,12 @@ class WorkQueue:
 
     def _delay(self, entry: _Entry, due: float) -> None:
         entry.due = due
-        entry.ticket = next(self._tickets)
-        heapq.heappush(self._delayed, (due, entry.ticket, entry))
-        if len(self._delayed) > 2 * len(self._entries) + _VOID_PLACES:
-            self._sweep()
-        self._set_timer()
-
-    def _sweep(self) -> None:
-        """Drop void places; a key that is always worked on before its long delay ends would pile them up."""
-        self._delayed = [place for place in self._delayed if place[2].due is not None and place[2].ticket == place[1]]
-        heapq.heapify(self._delayed)
+        self._delays.set(entry.key, due)
 
     def _promote(self) -> None:
         """Make ready what is due."""
-        now = self._clock.monotonic()
-        while self._delayed:
-            due, ticket, entry = self._delayed[0]
-            void = entry.ticket != ticket or entry.due is None
-            if not void and due > now:
-                break
-            heapq.heappop(self._delayed)
-            if not void:
-                self._make_ready(entry)
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        """Keep exactly one timer, for the earliest delayed key."""
-        if not self._delayed:
-            return
-        due = self._delayed[0][0]
-        if self._timer is not None:
-            if self._timer_due <= due:
-                return
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._clock.call_at(due, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if not self._closed:
-            self._promote()
+        for key in self._delays.take_due():
+            self._make_ready(self._entries[key])
 
     def _wake(self) -> None:
         """Wake the worker that has waited longest."""

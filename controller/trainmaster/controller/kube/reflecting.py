@@ -1,19 +1,25 @@
 """The reader of a collection: takes snapshots and follows watches, for ever.
 
 Guarantees:
-- R-1, R-3, R-4: a snapshot is a streaming list where the server offers it. It reaches the sink in one step and only
+- R-1 to R-4: a snapshot is a streaming list where the server offers it. It reaches the sink in one step and only
   when it is complete; the same stream then goes on as the watch.
 - R-5: what came of a snapshot that broke off is thrown away. Any failure of a streaming list falls back to list
-  requests, for that attempt; only where those would fail too (no connection, 429) it waits.
+  requests, for that attempt; only where those would fare no better (no connection, no answer, no such
+  kind, 429) it waits.
+- R-6: while the end of a streaming list is awaited, every ten seconds without an event are logged.
 - R-7: the versions of initial events mean no progress.
-- R-8 to R-11: lists start from the server's cache, are paged where that costs the server nothing, and go to a quorum
-  read at once when the server cannot serve the version we ask for.
+- R-8, R-11, R-12: the first snapshot is the newest state, so that nobody who has just started acts on an older one than
+  its predecessor saw. Later ones are not older than the last version; where the server cannot serve that, the newest
+  state is asked for at once. After a list that took too long the newest state is asked for as well: it comes in pages.
 - R-13, R-22: progress is the version of the list, then of each event and bookmark, recorded after the sink has it.
-- R-23, R-32: a watch that ends, breaks or falls silent is opened again at the last version, without a list.
-- R-24: a watch that ends at once without an event counts as a failure, so that nothing can make this loop spin.
-- R-25, R-26, R-28: connection failures and 429 back off and keep the version; 410, as a status or in the stream, lists
-  again, first at the last version.
-- R-27: failures back off; they are logged once for each change of state, not once for each try.
+- R-20, R-21: each watch asks for an end after five to ten minutes and for bookmarks, and needs neither.
+- R-23, R-32, P-5: a watch that ends, breaks or falls silent is opened again at the last version, without a list.
+- R-24, P-7: a watch that ends at once without progress counts as a failure, so that nothing can make this loop spin.
+- R-25, R-26, R-28, R-31, P-6: connection failures and 429 back off and keep the version; 410, as a status or in the
+  stream, takes a snapshot again, at once unless that was so a short while ago, and first at the last version;
+  everything else does so after a wait. No answer ends this loop.
+- R-27: failures back off until a watch makes progress; they are logged once for each change of state, not for each try.
+- E-7: a kind that the server does not serve is asked for every ten seconds.
 
 The sink is called from one task only, in the order of the server. The reader keeps no objects.
 """
@@ -32,46 +38,38 @@ from trainmaster.controller.kube.errors import (
     ApiError,
     Gone,
     KubeError,
-    MalformedResponse,
     NotConnected,
+    NotFound,
+    RequestTimeout,
     StreamBroken,
     TooManyRequests,
     TransportError,
 )
-from trainmaster.controller.kube.pacing import Backoff, Random
+from trainmaster.controller.kube.listing import Collection, ListClient, Lister, Snapshot, version_of
+from trainmaster.controller.kube.pacing import Backoff, Random, Turns
 from trainmaster.controller.kube.resources import Resource
-from trainmaster.controller.kube.storing import object_key
+from trainmaster.controller.kube.storing import Entry, object_key
+from trainmaster.controller.kube.troubles import Patience, Trouble, Verb, cause_of, trouble_of
 from trainmaster.controller.kube.watching import WatchEvent, WatchStream
-from trainmaster.metrics.informer import InformerMetrics, Snapshot
+from trainmaster.metrics.informer import InformerMetrics, SnapshotMethod
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-PAGE_SIZE: Final = 500
 _TIMEOUT_RANGE: Final = (300.0, 600.0)
 _SHORT_WATCH: Final = 1.0
 _RETRY_AFTER_AT_MOST: Final = 60.0
-_EVENTS_PER_TURN: Final = 100
-"""After so many events without a pause other tasks get a turn (P-35)."""
+_EXPIRY_INTERVAL: Final = 60.0
+"""Seconds in which a watch may expire once; a second time means that our snapshots do not help."""
+
+_ABSENT_INTERVAL: Final = 10.0
+"""Seconds between looks for a kind that is not served; as controller-runtime waits for one."""
 
 _END_OF_SNAPSHOT: Final = "k8s.io/initial-events-end"
 
 
-class ListWatcher(Protocol):
+class ListWatcher(ListClient, Protocol):
     """What the reader needs of a client."""
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None = None,
-        continue_token: str | None = None,
-        resource_version: str | None = None,
-    ) -> JsonObject:
-        """Read a collection, or one page of it."""
 
     def watch(
         self,
@@ -82,8 +80,8 @@ class ListWatcher(Protocol):
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_seconds: float,
-        bookmarks: bool = True,
         send_initial_events: bool = False,
+        metadata_only: bool = False,
     ) -> AbstractAsyncContextManager[WatchStream]:
         """Open a watch."""
 
@@ -91,11 +89,11 @@ class ListWatcher(Protocol):
 class Sink(Protocol):
     """Who gets what the reader reads."""
 
-    def prepare(self, obj: JsonObject) -> JsonObject:
-        """Trim an object of a snapshot before it is held in memory."""
+    def prepare(self, obj: JsonObject) -> Entry:
+        """Make of an object of a snapshot what is held in memory."""
 
-    async def replace(self, objects: list[JsonObject], resource_version: str) -> None:
-        """Take a complete snapshot, made of prepared objects."""
+    async def replace(self, entries: list[Entry], resource_version: str) -> None:
+        """Take a complete snapshot."""
 
     def receive(self, event: WatchEvent, resource_version: str) -> None:
         """Take an ADDED, MODIFIED or DELETED event."""
@@ -103,37 +101,52 @@ class Sink(Protocol):
     def advance(self, resource_version: str) -> None:
         """Take a bookmark: nothing changed up to this version."""
 
+    def troubled(self, trouble: Trouble | None) -> None:
+        """Hear why the collection cannot be read, or, by None, that it can be read again."""
+
 
 class Reflector:
-    """Reads one collection into a sink."""
+    """Reads one collection into a sink.
+
+    Args:
+        client: Where it reads from.
+        collection: What it reads.
+        sink: Who gets it.
+        optional: Whether it is nothing special if the server does not serve the collection.
+        clock: The time.
+        random: Where jitter comes from.
+        metrics: What counts it.
+    """
 
     def __init__(
         self,
         client: ListWatcher,
-        resource: Resource,
+        collection: Collection,
         sink: Sink,
         *,
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
+        optional: bool = False,
         clock: Clock | None = None,
         random: Random = randomness.random,
         metrics: InformerMetrics | None = None,
     ) -> None:
         self._client = client
-        self._resource = resource
+        self._collection = collection
+        self._resource = resource = collection.resource
         self._sink = sink
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
+        self._optional = optional
         self._clock = clock or SystemClock()
         self._random = random
         self._metrics = metrics or InformerMetrics(resource.name)
+        self._lister = Lister(client, collection, sink.prepare, clock=self._clock)
         self._backoff = Backoff(clock=self._clock, random=random)
+        self._backing_off = False
+        self._expired_at = -_EXPIRY_INTERVAL
         self._version = ""
         self._version_unusable = False
-        self._trouble: object = None
-        self._log = log.bind(resource=resource.name, **({"namespace": namespace} if namespace else {}))
+        self._verb: Verb = "watch"
+        self._trouble: Trouble | None = None
+        names = {"namespace": collection.namespace} if collection.namespace else {}
+        self._log = log.bind(resource=resource.name, **names)
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -141,7 +154,8 @@ class Reflector:
             try:
                 await self._snapshot_and_watch()
             except KubeError as error:
-                await self._pause(error)
+                if not self._expired_for_once(error):
+                    await self._pause(error)
 
     async def _snapshot_and_watch(self) -> None:
         """Take a snapshot and follow it until something requires another one."""
@@ -158,95 +172,81 @@ class Reflector:
         try:
             async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
                 events = aiter(stream)
-                await self._accept("streaming", *await self._collect(events))
+                await self._accept("streaming", await self._collect(events))
                 complete = True
                 await self._follow(events)
-        except (NotConnected, TooManyRequests):
-            # A list request would fare no better.
-            raise
         except KubeError as error:
-            # After the snapshot, a broken stream is the affair of the watch, and any other error of the caller.
-            if complete and not isinstance(error, TransportError):
+            if complete:
+                await self._watch_failed(error, opened=True)
+            elif isinstance(error, NotConnected | NotFound | RequestTimeout | TooManyRequests):
+                # A list request would fare no better.
                 raise
-            self._log.debug("streaming list failed", error=str(error), complete=complete)
+            else:
+                self._log.debug("streaming list failed", error=str(error))
+        else:
+            self._metrics.restarted("ended")
         return complete
 
-    async def _collect(self, events: AsyncIterator[WatchEvent]) -> tuple[list[JsonObject], str]:
+    async def _collect(self, events: AsyncIterator[WatchEvent]) -> Snapshot:
         """Gather the initial events up to the bookmark that ends them; their versions mean no progress (R-7)."""
-        objects: dict[str, JsonObject] = {}
-        count = 0
-        async for event in events:
-            if event.type == "BOOKMARK":
-                annotations = event.object.get("metadata", {}).get("annotations") or {}
-                if annotations.get(_END_OF_SNAPSHOT) == "true":
-                    return list(objects.values()), _version_of(event.object)
-                continue
-            if not self._is_ours(event.object):
-                continue
-            if event.type == "DELETED":
-                objects.pop(object_key(event.object), None)
-            else:
-                objects[object_key(event.object)] = self._sink.prepare(event.object)
-            count += 1
-            if count % _EVENTS_PER_TURN == 0:
-                await self._clock.sleep(0)
+        entries: dict[str, Entry] = {}
+        turns = Turns()
+        with Patience(self._clock, self._warn_of_silence) as patience:
+            async for event in events:
+                patience.count += 1
+                if event.type == "BOOKMARK":
+                    annotations = event.object.get("metadata", {}).get("annotations") or {}
+                    if annotations.get(_END_OF_SNAPSHOT) == "true":
+                        return list(entries.values()), self._version_of(event)
+                    continue
+                if not self._collection.admit(event.object):
+                    continue
+                if event.type == "DELETED":
+                    entries.pop(object_key(event.object), None)
+                else:
+                    entry = self._sink.prepare(event.object)
+                    entries[entry[0]] = entry
+                if turns.spent(event.size):
+                    await self._clock.sleep(0)
         raise StreamBroken(f"the streaming list of {self._resource.name} ended before its snapshot was complete")
+
+    def _warn_of_silence(self, seconds: float, count: int) -> None:
+        self._log.warning("the snapshot is not complete and nothing comes", seconds=seconds, events=count)
+
+    def _expired_for_once(self, error: KubeError) -> bool:
+        """Whether this is a watch that has expired, for the first time in a while: the server is well, so go on."""
+        if not isinstance(error, Gone) or self._verb != "watch":
+            return False
+        since, self._expired_at = self._expired_at, self._clock.monotonic()
+        return self._expired_at - since >= _EXPIRY_INTERVAL
 
     async def _list_snapshot(self) -> None:
         """Take a snapshot by list requests."""
+        self._verb = "list"
+        version = "" if self._version_unusable else self._version
         try:
-            snapshot = await self._list("" if self._version_unusable else self._version or "0")
+            snapshot = await self._lister.list(version)
+        except RequestTimeout:
+            # A list at a version comes in one go, and the next one would take as long. The newest state comes in pages.
+            self._version_unusable = True
+            raise
         except ApiError as error:
-            if not (isinstance(error, Gone) or error.resource_version_too_large):
+            if not version or not (isinstance(error, Gone) or error.resource_version_too_large):
                 raise
             self._version_unusable = True
-            snapshot = await self._list("")
-        await self._accept("list", *snapshot)
+            snapshot = await self._lister.list("")
+        await self._accept("list", snapshot)
 
-    async def _accept(self, method: Snapshot, objects: list[JsonObject], version: str) -> None:
+    async def _accept(self, method: SnapshotMethod, snapshot: Snapshot) -> None:
         """Hand a complete snapshot to the sink."""
-        await self._sink.replace(objects, version)
+        entries, version = snapshot
+        await self._sink.replace(entries, version)
         self._version = version
         self._version_unusable = False
         self._metrics.snapshot(method)
-        self._recovered()
-
-    async def _list(self, version: str) -> tuple[list[JsonObject], str]:
-        """Read the collection at `version`, in pages where the server does not serve it from its cache anyway (R-9)."""
-        objects: list[JsonObject] = []
-        token: str | None = None
-        limit = PAGE_SIZE if version in {"", "0"} else None
-        while True:
-            try:
-                page = await self._page(version, limit=limit, token=token)
-            except Gone:
-                if token is None:
-                    raise
-                # The continuation expired while we read; the whole in one answer cannot (R-10).
-                objects, token, limit = [], None, None
-                continue
-            items, metadata = page.get("items"), page.get("metadata")
-            if not isinstance(metadata, dict) or not (items is None or isinstance(items, list)):
-                raise MalformedResponse(
-                    f"listing {self._resource.name}: the answer is no list but {page.get('kind')!r}"
-                )
-            objects += [self._sink.prepare(item) for item in map(self._typed, items or ()) if self._is_ours(item)]
-            token = metadata.get("continue") or None
-            if token is None:
-                return objects, _version_of(page)
-            await self._clock.sleep(0)
-
-    async def _page(self, version: str, *, limit: int | None, token: str | None) -> JsonObject:
-        return await self._client.list(
-            self._resource,
-            self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            limit=limit,
-            continue_token=token,
-            # A continuation carries the version of its first page and may not name another.
-            resource_version=None if token else version or None,
-        )
+        # Of a watch that cannot be had a snapshot says nothing: that it fails again would be told again.
+        if self._trouble is not None and (self._trouble.verb == "list" or self._trouble.is_absence):
+            self._recovered()
 
     # Watches
 
@@ -256,89 +256,94 @@ class Reflector:
         try:
             async with self._watch(version) as stream:
                 opened = True
-                self._recovered()
                 await self._follow(aiter(stream))
-        except TransportError as error:
-            if not opened:
-                await self._pause(error)
+        except KubeError as error:
+            await self._watch_failed(error, opened=opened)
+            if not (opened and isinstance(error, TransportError)):
                 return
-            self._log.debug("watch broke", error=str(error))
-        except TooManyRequests as error:
-            await self._pause(error)
-            return
+        else:
+            self._metrics.restarted("ended")
         # Progress is the measure, not events: a bookmark that repeats must not keep this loop spinning either.
         if self._version == version and self._clock.monotonic() - started < _SHORT_WATCH:
+            self._metrics.restarted("short")
             raise StreamBroken(f"the watch of {self._resource.name} ended at once without an event")
+        self._recovered()
+
+    async def _watch_failed(self, error: KubeError, *, opened: bool) -> None:
+        """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
+        self._metrics.restarted(cause_of(error, opened=opened))
+        if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not opened):
+            await self._pause(error)
+        elif isinstance(error, TransportError):
+            self._log.debug("watch broke", error=str(error))
+        else:
+            raise error
 
     async def _follow(self, events: AsyncIterator[WatchEvent]) -> None:
         """Hand events to the sink until the stream ends."""
-        count = 0
+        turns = Turns()
         async for event in events:
             self._metrics.event()
-            version = _version_of(event.object)
+            version = self._version_of(event)
+            if self._backing_off and version != self._version:
+                self._backoff.reset()
+                self._backing_off = False
             if event.type == "BOOKMARK":
                 self._sink.advance(version)
                 self._version = version
-            elif self._is_ours(event.object):
+            elif self._collection.admit(event.object):
                 self._sink.receive(event, version)
                 self._version = version
-            count += 1
-            if count % _EVENTS_PER_TURN == 0:
+            if self._trouble is not None:
+                self._recovered()
+            if turns.spent(event.size):
                 await self._clock.sleep(0)
 
     def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:
         shortest, longest = _TIMEOUT_RANGE
+        self._verb = "watch"
         self._metrics.watching()
         return self._client.watch(
             self._resource,
-            namespace=self._namespace,
+            namespace=self._collection.namespace,
             resource_version=version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
+            label_selector=self._collection.label_selector,
+            field_selector=self._collection.field_selector,
             timeout_seconds=shortest + (longest - shortest) * self._random(),
             send_initial_events=send_initial_events,
+            metadata_only=self._collection.metadata_only,
         )
 
     # Details
 
-    def _typed(self, item: object) -> JsonObject:
-        """Give an item of a list the type that only the list states."""
-        if not isinstance(item, dict):
-            raise MalformedResponse(f"listing {self._resource.name}: an item is not an object")
-        item.setdefault("apiVersion", self._resource.api_version)
-        item.setdefault("kind", self._resource.kind)
-        return item
-
-    def _is_ours(self, obj: JsonObject) -> bool:
-        """Whether an object is one of those we asked for; others are skipped, and stop nothing (R-29)."""
-        metadata = obj.get("metadata")
-        if obj.get("kind") == self._resource.kind and isinstance(metadata, dict) and metadata.get("name"):
-            return True
-        self._log.warning("object of another kind skipped", kind=str(obj.get("kind"))[:100])
-        return False
+    def _version_of(self, event: WatchEvent) -> str:
+        return version_of(event.object.get("metadata"), what=f"an event of {self._resource.name}")
 
     async def _pause(self, error: KubeError) -> None:
         """Wait after a failure; log it only if it is another one than before."""
-        delay = self._backoff.next_delay()
-        if isinstance(error, ApiError) and error.retry_after is not None:
-            delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
+        trouble = trouble_of(error, self._collection, self._verb)
+        if trouble.is_absence:
+            delay = _ABSENT_INTERVAL
+        else:
+            delay = self._backoff.next_delay()
+            self._backing_off = True
+            if isinstance(error, ApiError) and error.retry_after is not None:
+                delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
         self._metrics.failed()
-        trouble = (type(error), getattr(error, "status", None))
-        write = self._log.debug if trouble == self._trouble else self._log.warning
+        if trouble.is_like(self._trouble):
+            write = self._log.debug
+        elif self._optional and trouble.is_refusal:
+            write = self._log.info
+        else:
+            write = self._log.warning
         self._trouble = trouble
-        write("collection cannot be read, trying again", error=str(error), delay=round(delay, 2))
+        self._sink.troubled(trouble)
+        details = {} if trouble.text == str(error) else {"error": str(error)}
+        write("collection cannot be read, trying again", reason=trouble.text, **details, delay=round(delay, 2))
         await self._clock.sleep(delay)
 
     def _recovered(self) -> None:
         if self._trouble is not None:
             self._trouble = None
+            self._sink.troubled(None)
             self._log.info("collection can be read again")
-
-
-def _version_of(obj: JsonObject) -> str:
-    """Return the resource version of an object or a list; without one there is no way to go on."""
-    metadata = obj.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    if not isinstance(version, str) or not version:
-        raise MalformedResponse(f"a {str(obj.get('kind'))[:100]} without metadata.resourceVersion")
-    return version
