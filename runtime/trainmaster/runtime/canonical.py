@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.quantities import QuantityError, canonical
 
 
@@ -19,31 +19,37 @@ class TemplateInvalid(ValueError):
     """A template holds something that no JobSet can hold; the message says what."""
 
 
-# Fields that Go leaves out when they are zero; those it holds by pointer are kept as they are.
-_POD_ZEROS = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "tolerations", "imagePullSecrets", "volumes")
-_CONTAINER_ZEROS = (
-    "stdin",
-    "stdinOnce",
-    "tty",
-    "command",
-    "args",
-    "env",
-    "envFrom",
-    "ports",
-    "volumeMounts",
-    "workingDir",
+# Fields that Go leaves out when they are zero, beside empty lists and maps; those it holds by pointer are kept.
+_POD_ZEROS = (
+    *("hostNetwork", "hostPID", "hostIPC", "hostname", "subdomain", "nodeName", "schedulerName", "priorityClassName"),
+    *("serviceAccountName", "serviceAccount", "restartPolicy", "dnsPolicy"),
 )
+_CONTAINER_ZEROS = (
+    *("stdin", "stdinOnce", "tty", "workingDir", "imagePullPolicy", "terminationMessagePath"),
+    "terminationMessagePolicy",
+)
+_MOUNT_ZEROS = ("readOnly", "subPath", "subPathExpr")
+_PORT_ZEROS = ("hostPort", "hostIP", "name")
+_VOLUME_ZEROS = ("readOnly", "medium", "partition", "fsType")
+_POINTERS_IN_VOLUMES = ("csi",)
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_ZEROS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 
+_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "limits", "requests", "overhead"})
+"""Fields that are maps; other empty objects may mean something, as `emptyDir: {}` does."""
 
-def without_nulls(node: Any) -> Any:
-    """Copy a JSON tree without the fields that are null: for the API server they are the same as absent ones."""
+
+def without_blanks(node: Any) -> Any:
+    """Copy a JSON tree without the fields that mean the same as absent ones: nulls, and empty lists and maps."""
     if isinstance(node, dict):
-        return {key: without_nulls(value) for key, value in node.items() if value is not None}
+        return {key: without_blanks(value) for key, value in node.items() if not _is_blank(key, value)}
     if isinstance(node, list):
-        return [without_nulls(value) for value in node]
+        return [without_blanks(value) for value in node]
     return node
+
+
+def _is_blank(key: str, value: Any) -> bool:
+    return value is None or value == [] or (key in _MAPS and value == {})
 
 
 def canonicalize_template(template: JsonObject) -> None:
@@ -57,7 +63,7 @@ def canonicalize_template(template: JsonObject) -> None:
 
 
 def canonicalize_jobset_spec(spec: JsonObject) -> None:
-    """Bring a JobSetSpec without nulls into canonical form, in place.
+    """Bring a JobSetSpec without blanks into canonical form, in place.
 
     Raises:
         TemplateInvalid: It holds something that no JobSet can hold.
@@ -82,17 +88,23 @@ def _canonicalize(spec: JsonObject) -> None:
             claim.setdefault("status", {})
     if spec.get("coordinator"):
         _drop_zeros(spec["coordinator"], ("jobIndex", "podIndex"))
+    if spec.get("network"):
+        _drop_zeros(spec["network"], ("subdomain",))
+    if spec.get("failurePolicy"):
+        _drop_zeros(spec["failurePolicy"], ("maxRestarts",))
 
 
-def spell_out_env(spec: JsonObject) -> None:
-    """Give variables that have neither a value nor a source their value, in place: the original applies it
-    explicitly.
-    """
-    for replicated_job in spec.get("replicatedJobs") or []:
-        for container in _containers(replicated_job["template"]["spec"]["template"]["spec"]):
-            for variable in container.get("env") or []:
-                if "valueFrom" not in variable:
-                    variable.setdefault("value", "")
+def spelled_out(env: Iterable[JsonObject]) -> list[JsonObject]:
+    """Copy variables of a TrainJob as the original applies them: with every field that it sets, even if it is empty."""
+    variables: list[JsonObject] = copy_tree(list(env))
+    for variable in variables:
+        source = variable.get("valueFrom")
+        if source is None:
+            variable.setdefault("value", "")
+        elif source.get("resourceFieldRef"):
+            source["resourceFieldRef"].setdefault("containerName", "")
+    _canonicalize_divisors(variable.get("valueFrom") for variable in variables)
+    return variables
 
 
 def canonicalize_resources(resources: JsonObject) -> None:
@@ -114,6 +126,12 @@ def _canonicalize_pod_spec(spec: JsonObject) -> None:
         for probe in _PROBES:
             if container.get(probe):
                 _drop_zeros(container[probe], _PROBE_ZEROS)
+        for mount in container.get("volumeMounts") or []:
+            _drop_zeros(mount, _MOUNT_ZEROS)
+        for port in container.get("ports") or []:
+            _drop_zeros(port, _PORT_ZEROS)
+        for variable in container.get("env") or []:
+            _drop_zeros(variable, ("value",))
         _canonicalize_divisors(variable.get("valueFrom") for variable in container.get("env") or [])
     if "resources" in spec:
         canonicalize_resources(spec["resources"])
@@ -129,6 +147,9 @@ def _containers(spec: JsonObject) -> Iterator[JsonObject]:
 
 
 def _canonicalize_volume(volume: JsonObject) -> None:
+    for kind, source in volume.items():
+        if isinstance(source, dict) and kind not in _POINTERS_IN_VOLUMES:
+            _drop_zeros(source, _VOLUME_ZEROS)
     empty_dir = volume.get("emptyDir")
     if empty_dir and "sizeLimit" in empty_dir:
         empty_dir["sizeLimit"] = _quantity("sizeLimit", empty_dir["sizeLimit"])

@@ -14,7 +14,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 class Facts(Protocol):
-    """Lookup of cached objects; what comes back is shared and must not be changed."""
+    """Lookup of cached objects; what comes back is the caller's own copy, which shows the cache of this moment."""
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when the cache does not hold it."""
@@ -45,8 +45,9 @@ JobKey = tuple[str, str]
 class Watch:
     """A kind that a plugin reads or owns, and which TrainJobs a change of it concerns.
 
-    The controller keeps one informer per kind however many plugins declare it, and derives the permissions it needs
-    from all declarations.
+    The controller keeps one informer per kind however many plugins declare it, wide enough for all of them, and derives
+    the permissions it needs from all declarations. Of a kind that plugins only build (`writes` without `jobs`), objects
+    that belong to no TrainJob are cached by name and owners alone.
     """
 
     api_version: str
@@ -61,4 +62,16 @@ class Watch:
     """Whether the plugin's `build` returns objects of this kind."""
 
     optional: bool = False
-    """Whether the controller may start while the cluster does not serve this kind."""
+    """Whether the controller may start while the cluster does not serve this kind. It reads as if there were no objects
+    until the cluster does.
+    """
+
+    metadata_only: bool = False
+    """Whether metadata is enough: the objects that facts give, and that `jobs` is given, then have nothing else. Unless
+    another plugin needs all of it.
+    """
+
+    label_selector: str | None = None
+    """Which objects are of interest, in the words of `kubectl get -l`. If plugins differ, all objects are cached, so be
+    prepared for others.
+    """

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from trainmaster.runtime import extension
-from trainmaster.runtime.api import MLPolicy, TrainJob
+from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import (
     API_VERSION,
     ENTRY_POINT_GROUP,
@@ -65,6 +65,9 @@ ENFORCING = ("enforce_ml_policy", "enforce_pod_group", "enforce_pod_spec", "pre_
 FRAMEWORKS = ("torch", "mpi", "jax", "xgboost", "flux")
 """The fields of `mlPolicy` that choose a framework."""
 
+SCHEDULERS = ("coscheduling", "volcano")
+"""The fields of `podGroupPolicy` that choose a gang scheduler."""
+
 COLLECTING = ("build", "validate")
 """The phases whose plugins return any number of results."""
 
@@ -94,6 +97,7 @@ def load_plugins(
     *,
     disabled: frozenset[str] = frozenset(),
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    features: frozenset[str] = frozenset(),
 ) -> list[extension.Plugin]:
     """Load and construct plugins.
 
@@ -101,6 +105,7 @@ def load_plugins(
         points: The entry points to load; default is everything installed.
         disabled: Names of plugins that are left out without being imported.
         options: Keyword arguments of plugins, by plugin name.
+        features: The feature gates that are open; a plugin behind another one is left out.
 
     Raises:
         PluginInvalid: A plugin does not load, or the names do not add up.
@@ -114,7 +119,11 @@ def load_plugins(
             continue
         source = point.dist.name if point.dist else "an unknown distribution"
         origin = f"plugin {point.name!r} ({point.value}, from {source})"
-        plugin = _construct(point, origin, options.get(point.name, {}))
+        make = _import(point, origin)
+        gate = getattr(make, "feature_gate", None)
+        if gate is not None and gate not in features:
+            continue
+        plugin = _construct(make, origin, options.get(point.name, {}))
         if plugin.name in plugins:
             raise PluginInvalid(
                 f"{origin} has the same name as another plugin: {plugin.name!r}. Disable or uninstall one of them."
@@ -128,13 +137,25 @@ def load_plugins(
     return list(plugins.values())
 
 
-def _construct(point: EntryPoint, origin: str, options: Mapping[str, Any]) -> extension.Plugin:
+def _import(point: EntryPoint, origin: str) -> Callable[..., extension.Plugin]:
     try:
-        plugin: extension.Plugin = point.load()(**options)
+        make: Callable[..., extension.Plugin] = point.load()
     except Exception as error:
-        raise PluginInvalid(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise _unloadable(origin, error) from error
+    return make
+
+
+def _construct(make: Callable[..., extension.Plugin], origin: str, options: Mapping[str, Any]) -> extension.Plugin:
+    try:
+        plugin = make(**options)
+    except Exception as error:
+        raise _unloadable(origin, error) from error
     check_plugin(plugin, origin=origin)
     return plugin
+
+
+def _unloadable(origin: str, error: Exception) -> PluginInvalid:
+    return PluginInvalid(f"{origin} cannot be loaded: {type(error).__name__}: {error}")
 
 
 def check_plugin(plugin: extension.Plugin, *, origin: str) -> None:
@@ -246,16 +267,22 @@ class Framework:
                 f"{', '.join(reporters)}; disable all but one"
             )
 
+    def names(self) -> list[str]:
+        """Names of the plugins, in order."""
+        return [plugin.name for plugin in self._plugins]
+
     def order(self) -> dict[str, list[str]]:
         """Names of the plugins that run in each phase, in order."""
         return {phase: [plugin.name for plugin in plugins] for phase, plugins in self._by_phase.items()}
 
-    def unserved_policy(self, policy: MLPolicy | None) -> str | None:
-        """Name the framework that a runtime asks for if no plugin serves it."""
-        if policy is None:
-            return None
-        asked = (name for name in FRAMEWORKS if getattr(policy, name) is not None)
-        return next((name for name in asked if name not in self._served), None)
+    def unserved_policy(self, info: Info) -> str | None:
+        """Name the policy of a runtime that no plugin serves, as `mlPolicy.torch`."""
+        choices = (("mlPolicy", info.ml_policy, FRAMEWORKS), ("podGroupPolicy", info.pod_group_policy, SCHEDULERS))
+        for part, policy, names in choices:
+            for name in names:
+                if getattr(policy, name, None) is not None and name not in self._served:
+                    return f"{part}.{name}"
+        return None
 
     def watches(self) -> list[Watch]:
         """Everything that plugins declared, in plugin order.

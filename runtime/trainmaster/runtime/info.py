@@ -8,13 +8,14 @@ the JobSet that comes out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import overload
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.resources import gpu_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,26 @@ class PodSet:
     """Pods per Job; becomes both parallelism and completions."""
 
     replicas: int
-    """Jobs of the ReplicatedJob."""
+    """Jobs of the ReplicatedJob; of the trainer, each is a slice."""
 
     job_template: JsonObject
     """The batch/v1 JobTemplateSpec, a part of `Info.template`."""
 
     endpoints: Sequence[str] = ()
     """Host names of all pods, in rank order; known after the enforce phases."""
+
+    claimed_gpus: int = 0
+    """GPUs that resource claims give the container `node`, as far as the cluster is known."""
+
+    @property
+    def size(self) -> int:
+        """All pods: of all Jobs together."""
+        return self.count * self.replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the container `node`: those of its resources, else those of its claims."""
+        return gpu_count((self.container(NODE) or {}).get("resources") or {}) or self.claimed_gpus
 
     @property
     def pod_template(self) -> JsonObject:
@@ -91,10 +105,6 @@ class PodSet:
     def any_container(self, name: str) -> JsonObject | None:
         """Find a container by name, main containers before init containers."""
         return self.container(name) or _named(self.pod_spec.get("initContainers") or [], name)
-
-    def single_pod_requests(self) -> Resources:
-        """What the scheduler reserves for one pod of the set."""
-        return pod_requests(self.pod_spec)
 
 
 @dataclass(slots=True)
@@ -118,11 +128,11 @@ class Info:
 
     pod_sets: list[PodSet]
 
-    pod_labels: dict[str, str] = field(default_factory=dict)
-    """Labels that a scheduler wants on every pod."""
+    trainer_command: list[str] | None = None
+    """The command of the trainer container when a framework rewrites the TrainJob's; None leaves that alone."""
 
-    pod_annotations: dict[str, str] = field(default_factory=dict)
-    """Annotations that a scheduler wants on every pod."""
+    facts: Facts = NO_FACTS
+    """The cluster, for plugins whose enforcing depends on what there is."""
 
     def with_ancestor(self, ancestor: str) -> Iterator[PodSet]:
         """Iterate over the pod sets that play a step."""
@@ -141,6 +151,38 @@ class Info:
     def trainer_container(self) -> JsonObject | None:
         """The container in which training runs: the one called `node` of the trainer."""
         return self.trainer.container(NODE) if self.trainer else None
+
+    @property
+    def trainer_resources(self) -> JsonObject:
+        """What that container gets: ResourceRequirements of the runtime with the TrainJob's laid over them."""
+        resources: JsonObject = (self.trainer_container or {}).get("resources") or {}
+        return resources
+
+    @property
+    def trainer_gpus(self) -> int:
+        """GPUs of that container, whether they come from its resources or from claims."""
+        return self.trainer.gpus if self.trainer else 0
+
+    def is_node(self, pods: PodSet) -> bool:
+        """Tell whether a pod set trains: that of the trainer, but with MPI the nodes rather than a mere launcher."""
+        mpi = self.ml_policy.mpi if self.ml_policy else None
+        is_trainer = pods.ancestor == TRAINER_ANCESTOR
+        if mpi is None or self.pod_set(NODE) is None:
+            return is_trainer
+        return pods.name == NODE or (is_trainer and mpi.run_launcher_as_node)
+
+    def takes_part(self, pods: PodSet) -> bool:
+        """Tell whether a pod set takes part in the training: as a node, or as the launcher of nodes."""
+        return pods.ancestor == TRAINER_ANCESTOR or self.is_node(pods)
+
+    def works_through(self, pods: PodSet) -> bool:
+        """Tell whether a pod set works through a list: it completes more pods than run at the same time.
+
+        Those that take part in the training never do: all of them run at once, however many a TrainJob asks for.
+        """
+        job_spec = pods.job_template["spec"]
+        completions: int = job_spec.get("completions", 0)
+        return not self.takes_part(pods) and completions > max(job_spec.get("parallelism", 1), 1)
 
     def subdomain(self, job_name: str) -> str:
         """The DNS subdomain of all pods: the template's, or the name of the JobSet."""

@@ -19,9 +19,14 @@ def env_value(name: str, value: object) -> JsonObject:
     return {"name": name, "value": str(value)}
 
 
+def env_field(name: str, field_path: str) -> JsonObject:
+    """Build an environment variable that holds a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
+
+
 def env_completion_index(name: str) -> JsonObject:
     """Build an environment variable that holds the pod's index within its Indexed Job."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX_FIELD_PATH}}}
+    return env_field(name, COMPLETION_INDEX_FIELD_PATH)
 
 
 def upsert_env(container: JsonObject, env: Iterable[JsonObject]) -> None:

@@ -15,8 +15,9 @@ from trainmaster.runtime.canonical import (
     TemplateInvalid,
     canonicalize_jobset_spec,
     canonicalize_resources,
-    without_nulls,
+    without_blanks,
 )
+from trainmaster.runtime.claims import add_claims, with_whole_claims
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework
@@ -24,6 +25,7 @@ from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.merging import jobset_spec, strategic_merge
 from trainmaster.runtime.resources import merge_resources
+from trainmaster.runtime.slices import effective_replicas
 
 
 class JobInvalid(ValueError):
@@ -31,7 +33,7 @@ class JobInvalid(ValueError):
 
 
 class PolicyUnserved(Exception):
-    """The runtime asks for a framework that no plugin serves."""
+    """The runtime asks for a framework or a gang scheduler that no plugin serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +53,22 @@ def resolve(
     """Decide what a TrainJob becomes.
 
     Raises:
-        PolicyUnserved: The runtime asks for a framework that no plugin serves.
+        PolicyUnserved: The runtime asks for a framework or a gang scheduler that no plugin serves.
         PluginFailed: A plugin cannot build this job.
         MergeError: A runtime patch cannot be merged.
         TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
         JobInvalid: The TrainJob's own settings cannot be read.
     """
-    info = new_info(job, runtime)
-    unserved = framework.unserved_policy(info.ml_policy)
+    info = new_info(job, runtime, facts=facts)
+    unserved = framework.unserved_policy(info)
     if unserved:
-        raise PolicyUnserved(f"no installed plugin serves mlPolicy.{unserved}; install one, or use another runtime")
+        raise PolicyUnserved(f"no installed plugin serves {unserved}; install one, or use another runtime")
     framework.enforce(info, job)
     return Resolution(framework.build(info, job, facts), info)
 
 
-def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -> Info:
-    """Merge a runtime, the runtime patches and the resources of a TrainJob into a fresh Info, before any plugin ran.
+def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime, *, facts: Facts = NO_FACTS) -> Info:
+    """Merge a runtime with the patches, resources and claims of a TrainJob into a fresh Info, before any plugin ran.
 
     Raises:
         MergeError: A runtime patch cannot be merged.
@@ -75,13 +77,14 @@ def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -
     """
     spec = runtime.spec
     # A copy, like the template: the runtime may be shared with a cache, and a plugin may not keep to the rules.
-    runtime_template: JsonObject = without_nulls(spec.template.spec) if spec.template else {}
+    runtime_template: JsonObject = without_blanks(spec.template.spec) if spec.template else {}
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
-    for patch in _templates(job.spec.runtime_patches):
+    patches = _templates(job.spec.runtime_patches)
+    for patch in patches:
         labels.update((patch.get("metadata") or {}).get("labels") or {})
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
-    template = _merge_patches(runtime_template, _templates(job.spec.runtime_patches))
+    template = _merge_patches(runtime_template, patches)
     canonicalize_jobset_spec(template)
     info = Info(
         labels=labels,
@@ -91,19 +94,22 @@ def new_info(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime) -
         template=template,
         runtime_template=runtime_template,
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
+        facts=facts,
     )
     _merge_trainer_resources(info, job)
+    add_claims(info, job)
     return info
 
 
 def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
-    return [(patch.training_runtime_spec or {}).get("template") or {} for patch in patches or ()]
+    # What is blank in a patch is not there, for the original too: a patch takes nothing away.
+    return [without_blanks((patch.training_runtime_spec or {}).get("template") or {}) for patch in patches or ()]
 
 
 def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
     template: JsonObject = copy_tree(runtime_template)
     for spec in [patch["spec"] for patch in patches if patch.get("spec")]:
-        template = strategic_merge(template, spec, jobset_spec())
+        template = strategic_merge(template, with_whole_claims(spec), jobset_spec())
     # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
     # rest on.
     order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}
@@ -117,14 +123,14 @@ def _pod_set(replicated_job: JsonObject, ml_policy: MLPolicy | None) -> PodSet:
     count = replicated_job["template"]["spec"].get("parallelism", 1)
     if not isinstance(count, int):
         raise TemplateInvalid(f"parallelism of {replicated_job['name']!r} must be a whole number, not {count!r}")
+    name = replicated_job["name"]
+    mpi = ml_policy is not None and ml_policy.mpi is not None
+    replicas = effective_replicas(name, ancestor, replicated_job.get("replicas", 1), mpi=mpi)
     if ancestor == TRAINER_ANCESTOR and ml_policy is not None:
-        count = 1 if ml_policy.num_nodes is None else ml_policy.num_nodes
+        # Whether the nodes come out even is checked where it is known how many there are to be: a TrainJob may say.
+        count = 1 if ml_policy.num_nodes is None else ml_policy.num_nodes // max(replicas, 1)
     return PodSet(
-        name=replicated_job["name"],
-        ancestor=ancestor,
-        count=max(count, 1),
-        replicas=replicated_job.get("replicas", 1),
-        job_template=replicated_job["template"],
+        name=name, ancestor=ancestor, count=max(count, 1), replicas=replicas, job_template=replicated_job["template"]
     )
 
 
@@ -133,12 +139,9 @@ def _merge_trainer_resources(info: Info, job: TrainJob) -> None:
     override = job.spec.trainer.resources_per_node if job.spec.trainer else None
     if not override:
         return
-    mpi = info.ml_policy.mpi if info.ml_policy else None
     for pods in info.pod_sets:
-        trains = pods.ancestor == TRAINER_ANCESTOR
-        hosts_ranks = pods.name == NODE and mpi is not None and mpi.run_launcher_as_node
         container = pods.container(NODE)
-        if container is not None and (trains or hosts_ranks):
+        if container is not None and info.is_node(pods):
             try:
                 container["resources"] = merge_resources(container["resources"], override)
                 canonicalize_resources(container["resources"])

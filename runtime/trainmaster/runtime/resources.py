@@ -1,16 +1,27 @@
 """Resource arithmetic on pod specifications.
 
-Everything here works on JSON trees and never changes them. Counts follow Kubeflow Trainer: a resource counts as a GPU
-when its name contains "gpu" (`nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915`); requests win over limits.
+Everything here works on JSON trees and never changes them. Counts follow Kubeflow Trainer where it counts: a resource
+is a GPU when its name contains "gpu" (`nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915`); requests win over limits.
+A slice of a GPU (`nvidia.com/mig-1g.5gb`) is one too, since a process sees it as its device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.quantities import Quantity
+
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+
+_ACCELERATORS: Final = (
+    "google.com/tpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuroncore",  # before the devices: each has several cores, and each core runs a process
+    "aws.amazon.com/neurondevice",
+    "aws.amazon.com/neuron",
+)
 
 Resources = dict[str, Quantity]
 """Quantities by resource name."""
@@ -30,26 +41,30 @@ def merge_resources(base: JsonObject, override: JsonObject) -> JsonObject:
 
 
 def gpu_count(resources: JsonObject) -> int:
-    """Count the GPUs that ResourceRequirements ask for; 0 when they ask for none."""
+    """Count the GPUs that ResourceRequirements ask for; 0 when they ask for none.
+
+    Of several kinds the first by name counts: `gpu.intel.com/i915` rather than `gpu.intel.com/memory.max`. Slices of
+    GPUs count all together.
+    """
     for part in ("requests", "limits"):
-        for name, value in (resources.get(part) or {}).items():
-            if "gpu" in name.lower():
-                count = Quantity.parse(value).ceil()
-                if count:
-                    return count
-                break
+        amounts = resources.get(part) or {}
+        gpus = _first(amounts, [name for name in sorted(amounts) if "gpu" in name.lower()])
+        count = gpus or sum(
+            Quantity.parse(value).ceil() for name, value in amounts.items() if name.startswith(_MIG_PREFIX)
+        )
+        if count:
+            return count
     return 0
+
+
+def accelerator_count(resources: JsonObject) -> int:
+    """Count the accelerators that are no GPUs and run one process each (TPU, Gaudi, Neuron); 0 when there are none."""
+    return _of_requests_or_limits(resources, _ACCELERATORS)
 
 
 def cpu_count(resources: JsonObject) -> int:
     """Count whole CPUs, rounded up; 0 when neither requests nor limits name any."""
-    for part in ("requests", "limits"):
-        value = (resources.get(part) or {}).get("cpu")
-        if value is not None:
-            count = Quantity.parse(value).ceil()
-            if count:
-                return count
-    return 0
+    return _of_requests_or_limits(resources, ("cpu",))
 
 
 def pod_requests(pod_spec: Mapping[str, Any]) -> Resources:
@@ -71,6 +86,16 @@ def pod_requests(pod_spec: Mapping[str, Any]) -> Resources:
     total.update(_requests(pod_spec))
     overhead = {name: Quantity.parse(value) for name, value in (pod_spec.get("overhead") or {}).items()}
     return _add(total, overhead)
+
+
+def _of_requests_or_limits(resources: JsonObject, names: Iterable[str]) -> int:
+    return _first(resources.get("requests") or {}, names) or _first(resources.get("limits") or {}, names)
+
+
+def _first(amounts: Mapping[str, Any], names: Iterable[str]) -> int:
+    """Give the first amount that is not 0, rounded up."""
+    counts = (Quantity.parse(amounts[name]).ceil() for name in names if name in amounts)
+    return next((count for count in counts if count), 0)
 
 
 def _requests(holder: Mapping[str, Any]) -> Resources:

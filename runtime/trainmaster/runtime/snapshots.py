@@ -12,7 +12,7 @@ import orjson
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
 from trainmaster.runtime.api.validation import ApiTypeError
-from trainmaster.runtime.canonical import canonicalize_template, without_nulls
+from trainmaster.runtime.canonical import canonicalize_template, without_blanks
 from trainmaster.runtime.framework import is_controlled_by, owner_reference
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
@@ -51,7 +51,7 @@ def encode_runtime(runtime: JsonObject) -> str:
         metadata["annotations"] = annotations
     frozen = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "metadata": metadata}
     if runtime.get("spec") is not None:
-        frozen["spec"] = without_nulls(runtime["spec"])
+        frozen["spec"] = without_blanks(runtime["spec"])
     # What cannot be read is better not frozen: its author may still correct it.
     parse_runtime(frozen)
     if "template" in frozen.get("spec", {}):
@@ -89,7 +89,12 @@ def snapshot_text(config_map: JsonObject, job: TrainJob) -> str:
         SnapshotInvalid: It belongs to another object, or has no text.
     """
     if not is_controlled_by(config_map, job):
-        raise SnapshotInvalid("invalid runtime snapshot: a snapshot configmap exists but is owned by another object")
+        metadata = config_map["metadata"]
+        raise SnapshotInvalid(
+            "invalid runtime snapshot: a snapshot configmap exists but is owned by another object; if an earlier "
+            f"TrainJob left it behind, delete it (kubectl delete configmap -n {metadata['namespace']} "
+            f"{metadata['name']}), otherwise give this TrainJob another name"
+        )
     text = (config_map.get("data") or {}).get(SNAPSHOT_KEY)
     if text is None:
         raise SnapshotInvalid('invalid runtime snapshot: snapshot ConfigMap missing "runtime" data key')

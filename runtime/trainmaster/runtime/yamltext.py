@@ -29,9 +29,10 @@ _MAX_DEPTH = 150
 class YamlError(ValueError):
     """The text is not YAML that stands for a JSON tree."""
 
-    def __init__(self, message: str, *, line: int | None = None) -> None:
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
         self.line = line
         """Where it was noticed, counted from 1; None if that is unknown."""
+        self.column = column
         super().__init__(message)
 
 
@@ -70,7 +71,8 @@ def _yaml_errors() -> Iterator[None]:
         yield
     except yaml.YAMLError as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        raise YamlError(_one_line(error), line=mark.line + 1 if mark else None) from error
+        where = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        raise YamlError(_one_line(error), line=where[0], column=where[1]) from error
     except YamlError:
         raise
     except ValueError as error:  # a value that does not fit its explicit tag, a number of thousands of digits

@@ -9,6 +9,8 @@ from typing import Final
 
 # The API group
 GROUP: Final = "trainer.kubeflow.org"
+LEGACY_GROUP: Final = "kubeflow.org"
+"""The group of an early version of the API, which a TrainJob may still write for that of its runtime."""
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 TRAINJOB_KIND: Final = "TrainJob"
@@ -32,8 +34,6 @@ ANCESTOR_LABEL: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 FRAMEWORK_LABEL: Final = "trainer.kubeflow.org/framework"
 SUPPORT_LABEL: Final = "trainer.kubeflow.org/support"
 SUPPORT_DEPRECATED: Final = "deprecated"
-SKIP_VALIDATION_LABEL: Final = "trainer.kubeflow.org/webhook-validation"
-SKIP_VALIDATION_VALUE: Final = "disabled"
 DEPRECATION_POLICY_URL: Final = (
     "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#runtime-deprecation-policy"
 )
@@ -64,6 +64,18 @@ MODEL_MOUNT_PATH: Final = "/workspace/model"
 TRAINER_PORT: Final = 29500
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 COMPLETION_INDEX_FIELD_PATH: Final = f"metadata.annotations['{COMPLETION_INDEX_ANNOTATION}']"
+JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+JOB_INDEX_FIELD_PATH: Final = f"metadata.labels['{JOB_INDEX_LABEL}']"
+
+# Several slices
+SLICE_ID: Final = "TRAINMASTER_SLICE_ID"
+HOST_ID: Final = "TRAINMASTER_HOST_ID"
+MEGASCALE_COORDINATOR_ADDRESS: Final = "MEGASCALE_COORDINATOR_ADDRESS"
+MEGASCALE_NUM_SLICES: Final = "MEGASCALE_NUM_SLICES"
+MEGASCALE_SLICE_ID: Final = "MEGASCALE_SLICE_ID"
+
+# Dynamic resource allocation
+RESOURCE_API_VERSION: Final = "resource.k8s.io/v1"
 
 # Torch
 PET_NNODES: Final = "PET_NNODES"
@@ -71,8 +83,80 @@ PET_NPROC_PER_NODE: Final = "PET_NPROC_PER_NODE"
 PET_NODE_RANK: Final = "PET_NODE_RANK"
 PET_MASTER_ADDR: Final = "PET_MASTER_ADDR"
 PET_MASTER_PORT: Final = "PET_MASTER_PORT"
+PET_RDZV_BACKEND: Final = "PET_RDZV_BACKEND"
+PET_RDZV_ENDPOINT: Final = "PET_RDZV_ENDPOINT"
+PET_RDZV_ID: Final = "PET_RDZV_ID"
 TORCH_RESERVED_ENV: Final = frozenset({PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT})
 """Variables of the main container that only the torch policy may set."""
+
+# JAX; users may set these themselves
+JAX_NUM_PROCESSES: Final = "JAX_NUM_PROCESSES"
+JAX_PROCESS_ID: Final = "JAX_PROCESS_ID"
+JAX_COORDINATOR_ADDRESS: Final = "JAX_COORDINATOR_ADDRESS"
+
+# XGBoost
+DMLC_TRACKER_URI: Final = "DMLC_TRACKER_URI"
+DMLC_TRACKER_PORT: Final = "DMLC_TRACKER_PORT"
+DMLC_TASK_ID: Final = "DMLC_TASK_ID"
+DMLC_NUM_WORKER: Final = "DMLC_NUM_WORKER"
+XGBOOST_RESERVED_ENV: Final = frozenset({DMLC_TRACKER_URI, DMLC_TRACKER_PORT, DMLC_TASK_ID, DMLC_NUM_WORKER})
+"""Variables of the main container that only the xgboost policy may set."""
+
+# MPI
+OPEN_MPI: Final = "OpenMPI"
+INTEL_MPI: Final = "IntelMPI"
+MPICH: Final = "MPICH"
+MPI_IMPLEMENTATIONS: Final = (OPEN_MPI, INTEL_MPI, MPICH)
+MPI_HOSTFILE_KEY: Final = "hostfile"
+MPI_HOSTFILE_DIRECTORY: Final = "/etc/mpi"
+MPI_HOSTFILE_PATH: Final = f"{MPI_HOSTFILE_DIRECTORY}/{MPI_HOSTFILE_KEY}"
+MPI_RESERVED_ENV: Final = {
+    OPEN_MPI: frozenset(
+        {
+            "OMPI_MCA_orte_default_hostfile",
+            "OMPI_MCA_orte_keep_fqdn_hostnames",
+            "OMPI_MCA_orte_set_default_slots",
+            "OMPI_MCA_plm_rsh_args",
+        }
+    ),
+    INTEL_MPI: frozenset(
+        {
+            "I_MPI_HYDRA_BOOTSTRAP",
+            "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+            "I_MPI_HYDRA_HOST_FILE",
+            "I_MPI_PERHOST",
+        }
+    ),
+    MPICH: frozenset({"HYDRA_HOST_FILE", "HYDRA_LAUNCHER_EXTRA_ARGS", "HYDRA_LAUNCH_EXTRA_ARGS"}),
+}
+"""Variables of the main container that only the mpi policy may set, by implementation."""
+
+# Flux
+FLUX_INSTALLER: Final = "flux-installer"
+FLUX_VIEW_IMAGE: Final = "FLUX_VIEW_IMAGE"
+FLUX_NETWORK_DEVICE: Final = "FLUX_NETWORK_DEVICE"
+FLUX_QUEUE_POLICY: Final = "FLUX_QUEUE_POLICY"
+
+# Gang scheduling
+COSCHEDULING_API_VERSION: Final = "scheduling.x-k8s.io/v1alpha1"
+COSCHEDULING_POD_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+VOLCANO_API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+VOLCANO_POD_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+VOLCANO_QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+POD_GROUP_KIND: Final = "PodGroup"
+SYSTEM_PRIORITY_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+"""Those that every cluster has."""
+
+# Progress that trainers report (KEP-2779)
+TRAIN_JOB_STATUS_GATE: Final = "TrainJobStatus"
+STATUS_URL_ENV: Final = "KUBEFLOW_TRAINER_SERVER_URL"
+STATUS_AUTHORITY_ENV: Final = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+STATUS_TOKEN_ENV: Final = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable that holds a path
+STATUS_VOLUME: Final = "kubeflow-trainer-token"
+STATUS_MOUNT_PATH: Final = "/var/run/secrets/kubeflow/trainer"
+STATUS_AUTHORITY_KEY: Final = "ca.crt"
+STATUS_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a file
+STATUS_TOKEN_SECONDS: Final = 3600
 
 # Status: condition types and what we write into them
 SUSPENDED: Final = "Suspended"
@@ -99,3 +183,38 @@ SNAPSHOT_KEY: Final = "runtime"
 def snapshot_name(trainjob: str) -> str:
     """Return the name of the ConfigMap that holds the runtime a TrainJob was created from."""
     return f"{trainjob}-runtime-snapshot"
+
+
+def mpi_secret_name(trainjob: str) -> str:
+    """Return the name of the Secret that holds the SSH key pair of an MPI job."""
+    return f"{trainjob}-mpi-ssh-auth"
+
+
+def mpi_config_map_name(trainjob: str) -> str:
+    """Return the name of the ConfigMap that holds the hostfile of an MPI job."""
+    return f"{trainjob}-mpi-hostfile"
+
+
+def flux_config_map_name(trainjob: str) -> str:
+    """Return the name of the ConfigMap that holds the scripts of a Flux job."""
+    return f"{trainjob}-flux-entrypoint"
+
+
+def flux_secret_name(trainjob: str) -> str:
+    """Return the name of the Secret that holds the CURVE certificate of a Flux job."""
+    return f"{trainjob}-flux-curve"
+
+
+def status_config_map_name(trainjob: str) -> str:
+    """Return the name of the ConfigMap that holds the authority of the status server."""
+    return f"{trainjob}-tls-config"
+
+
+def status_audience(namespace: str, trainjob: str) -> str:
+    """Return whom the token of a trainer is for: the status of its TrainJob."""
+    return f"{API_VERSION}/namespaces/{namespace}/trainjobs/{trainjob}/status"
+
+
+def status_path(namespace: str, trainjob: str) -> str:
+    """Return the path to which a trainer posts its progress."""
+    return f"/apis/{status_audience(namespace, trainjob)}"

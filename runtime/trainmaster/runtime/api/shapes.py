@@ -6,7 +6,7 @@ list, that an element which Kubernetes keys by name has one. The rest is left as
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, GetPydanticSchema
 from pydantic_core import core_schema
@@ -35,6 +35,17 @@ _Quantity: TypeAlias = Annotated[
 ]
 
 
+ProcessCount: TypeAlias = Annotated[
+    int | Literal["auto", "cpu", "gpu"],
+    GetPydanticSchema(
+        lambda source, handler: core_schema.custom_error_schema(
+            handler(source), custom_error_type="process_count_type", custom_error_message="not a process count"
+        )
+    ),
+]
+"""Processes on each node: a number, or what torchrun is to count."""
+
+
 class _Named(_Shape):
     name: str
 
@@ -45,9 +56,18 @@ class _Metadata(_Shape, total=False):
     annotations: dict[str, str]
 
 
+class _ContainerResources(_Shape, total=False):
+    claims: list[_Named]
+
+
+class _Container(_Named, total=False):
+    resources: _ContainerResources
+
+
 class _PodSpec(_Shape, total=False):
-    containers: list[_Named]
-    initContainers: list[_Named]
+    containers: list[_Container]
+    initContainers: list[_Container]
+    resourceClaims: list[_Named]
     volumes: list[_Named]
 
 
@@ -86,6 +106,7 @@ class _RuntimePatchSpec(_Shape, total=False):
 class _Resources(_Shape, total=False):
     limits: dict[str, _Quantity]
     requests: dict[str, _Quantity]
+    claims: list[_Named]
 
 
 NamedObjects: TypeAlias = Annotated[list[Annotated[JsonObject, _shaped_like(_Named)]], NullIsDefault]

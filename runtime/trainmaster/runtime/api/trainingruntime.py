@@ -9,7 +9,7 @@ from pydantic import Field
 from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.base import ApiModel, NullIsDefault, Strings
 from trainmaster.runtime.api.meta import ObjectMeta
-from trainmaster.runtime.api.shapes import JobSetSpec
+from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 
 
 class EnvInjectionTarget(ApiModel):
@@ -28,6 +28,7 @@ class EnvInjection(ApiModel):
 class TorchPolicy(ApiModel):
     """Training with PyTorch's torchrun."""
 
+    num_proc_per_node: ProcessCount | None = None
     env_injection: EnvInjection | None = None
 
 
@@ -35,7 +36,7 @@ class MPIPolicy(ApiModel):
     """Training with MPI: a launcher that reaches the nodes by SSH."""
 
     num_proc_per_node: Annotated[int, NullIsDefault] = 1
-    mpi_implementation: Annotated[str, NullIsDefault] = "OpenMPI"
+    mpi_implementation: Annotated[str, NullIsDefault] = constants.OPEN_MPI
     ssh_auth_mount_path: Annotated[str, NullIsDefault] = "/root/.ssh"
     run_launcher_as_node: Annotated[bool, NullIsDefault] = False
 
@@ -98,11 +99,18 @@ class JobSetTemplate(ApiModel):
     spec: Annotated[JobSetSpec, NullIsDefault] = Field(default_factory=dict)
 
 
+class RunPolicy(ApiModel):
+    """The life of the TrainJobs of a runtime, as far as they do not say otherwise (KEP-2899)."""
+
+    ttl_seconds_after_finished: int | None = None
+
+
 class TrainingRuntimeSpec(ApiModel):
     """What both kinds of runtime consist of."""
 
     ml_policy: MLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
+    run_policy: RunPolicy | None = None
     template: JobSetTemplate | None = None
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.base import ApiModel, NullIsDefault
+from trainmaster.runtime.api.base import ApiModel, NullIsDefault, Strings
 from trainmaster.runtime.api.meta import Condition, ObjectMeta
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
 from trainmaster.runtime.jsontree import JsonObject
 
 
+def _present_group(group: Any) -> Any:
+    return constants.GROUP if group == constants.LEGACY_GROUP else group
+
+
 class RuntimeRef(ApiModel):
-    """The runtime that a TrainJob is made from."""
+    """The runtime that a TrainJob is made from; its former group is read as the present one."""
 
     name: str
-    api_group: Annotated[str, NullIsDefault] = constants.GROUP
+    api_group: Annotated[str, NullIsDefault, BeforeValidator(_present_group)] = constants.GROUP
     kind: Annotated[str, NullIsDefault] = constants.CLUSTER_TRAINING_RUNTIME_KIND
 
 
@@ -36,6 +40,15 @@ class Initializer(ApiModel):
     model: InitializerSource | None = None
 
 
+class ResourceClaim(ApiModel):
+    """Devices that each node claims (KEP-2782): a claim that exists, or one made for each pod from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+    container_names: Strings = Field(default_factory=list)
+
+
 class Trainer(ApiModel):
     """The training itself; what is absent comes from the runtime."""
 
@@ -45,6 +58,7 @@ class Trainer(ApiModel):
     env: NamedObjects = Field(default_factory=list)
     num_nodes: int | None = None
     resources_per_node: Resources | None = None
+    resource_claims_per_node: Annotated[list[ResourceClaim], NullIsDefault] = Field(default_factory=list)
     num_proc_per_node: int | None = None
 
 
@@ -65,6 +79,7 @@ class TrainJobSpec(ApiModel):
     runtime_patches: Annotated[list[RuntimePatch], NullIsDefault] = Field(default_factory=list)
     suspend: Annotated[bool, NullIsDefault] = False
     active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
     managed_by: Annotated[str, NullIsDefault] = constants.MANAGED_BY_TRAINER
 
 

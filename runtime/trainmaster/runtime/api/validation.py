@@ -30,6 +30,7 @@ _EXPECTED = {
     "list_type": "a list",
     "model_type": "an object",
     "model_attributes_type": "an object",
+    "process_count_type": 'an integer, "auto", "cpu" or "gpu"',
     "quantity_type": 'a quantity, that is a number or a string like "500m"',
     "string_type": "a string",
 }
@@ -97,8 +98,14 @@ def _text(details: ErrorDetails) -> str:
 
 def _path(location: Sequence[int | str]) -> str:
     """Return a location as people write it: `spec.trainer.env[0].name`."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
-    return path.removeprefix(".")
+    return "".join(map(_step, location)).removeprefix(".")
+
+
+def _step(step: int | str) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    # A key of a map may hold anything; a message stays on one line.
+    return f".{step}" if step.isprintable() else f"[{_shown(step)}]"
 
 
 def _shown(value: Any) -> str:
