@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from trainmaster.plugins.jobsetchecks import check_inactive, check_initializers, check_patch_targets
 from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, TrainJob
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
@@ -22,8 +23,8 @@ from trainmaster.runtime.api.constants import (
     STORAGE_URI_ENV,
     TRAINER_ANCESTOR,
 )
-from trainmaster.runtime.canonical import spell_out_env
-from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
+from trainmaster.runtime.canonical import spelled_out
+from trainmaster.runtime.extension import ApplyWhen, Desired, Finding, StatusReport
 from trainmaster.runtime.facts import Facts, Watch
 from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.info import Endpoints, Info, PodSet
@@ -45,17 +46,21 @@ class JobSet:
         """The JobSets that TrainJobs own."""
         return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True)]
 
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:
+        """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
+        yield from check_initializers(info, job)
+        yield from check_patch_targets(info, job)
+        yield from check_inactive(job, old, facts)
+
     def pre_build(self, info: Info, job: TrainJob) -> None:
         """Write counts into the Job templates and list the host names of all pods."""
         name = job.metadata.name
         subdomain = info.subdomain(name)
         for pods in info.pod_sets:
             job_spec = pods.job_template["spec"]
-            job_spec["parallelism"] = pods.count
-            # An auxiliary job with more completions than parallelism works through a list: that stays as it is.
-            works_through = pods.ancestor != TRAINER_ANCESTOR and job_spec.get("completions", 0) > pods.count
-            if not works_through:
+            if not info.works_through(pods):
                 job_spec["completions"] = pods.count
+            job_spec["parallelism"] = pods.count
             pods.endpoints = Endpoints(f"{name}-{pods.name}", subdomain, jobs=pods.replicas, pods=pods.count)
 
     def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
@@ -65,13 +70,10 @@ class JobSet:
                 _apply_initializer(pods, job.spec.initializer)
             if job.spec.trainer:
                 _apply_trainer(info, pods, job.spec.trainer)
-            _extend_metadata(pods.pod_template, "labels", info.pod_labels)
-            _extend_metadata(pods.pod_template, "annotations", info.pod_annotations)
         for replicated_job in info.template.get("replicatedJobs") or []:
             pods_of = info.pod_set(replicated_job["name"])
-            if pods_of and pods_of.ancestor in ANCESTORS:
-                replicated_job["replicas"] = 1
-        spell_out_env(info.template)
+            if pods_of and (pods_of.ancestor in ANCESTORS or "replicas" in replicated_job):
+                replicated_job["replicas"] = pods_of.replicas
         metadata: JsonObject = {"name": job.metadata.name}
         if info.labels:
             metadata["labels"] = info.labels
@@ -117,7 +119,7 @@ def _apply_initializer(pods: PodSet, initializer: Initializer) -> None:
 def _apply_source(container: JsonObject, source: InitializerSource) -> None:
     if source.storage_uri is not None:
         upsert_env(container, [env_value(STORAGE_URI_ENV, source.storage_uri)])
-    upsert_env(container, source.env)
+    upsert_env(container, spelled_out(source.env))
     if source.secret_ref is not None:
         container.setdefault("envFrom", []).append({"secretRef": dict(source.secret_ref)})
 
@@ -131,18 +133,11 @@ def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
         if trainer.image is not None:
             container["image"] = trainer.image
         # An empty list means the same as none: what the runtime says.
-        if trainer.command:
-            container["command"] = list(trainer.command)
+        command = (info.trainer_command if pods is info.trainer else None) or trainer.command
+        if command:
+            container["command"] = list(command)
         if trainer.args:
             container["args"] = list(trainer.args)
     elif not (mpi and mpi.run_launcher_as_node and pods.name == NODE):
         return
-    upsert_env(container, trainer.env)
-
-
-def _extend_metadata(pod_template: JsonObject, field: str, values: dict[str, str]) -> None:
-    if values:
-        pod_template["metadata"] = {
-            **pod_template["metadata"],
-            field: {**pod_template["metadata"].get(field, {}), **values},
-        }
+    upsert_env(container, spelled_out(trainer.env))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.info import Info
+from trainmaster.runtime.rendezvous import set_node_count
 
 
 class PlainML:
@@ -19,5 +20,4 @@ class PlainML:
         policy = info.ml_policy
         if policy and any(framework is not None for framework in (policy.torch, policy.mpi, policy.jax)):
             return
-        if info.trainer and job.spec.trainer and job.spec.trainer.num_nodes is not None:
-            info.trainer.count = job.spec.trainer.num_nodes
+        set_node_count(info, job)

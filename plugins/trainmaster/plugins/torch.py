@@ -1,26 +1,49 @@
 """Torch: everything that torchrun and torch.distributed need to find each other.
 
-The trainer container gets the PET_* environment that torchrun reads, and the rendezvous port. Processes per node follow
-`trainer.numProcPerNode`, else the GPUs of the container (torchrun counts them itself), else its CPUs.
+The trainer container gets the PET_* environment that torchrun reads, and the rendezvous port. How many processes run
+on each node is said by `trainer.numProcPerNode`, else by the runtime's `mlPolicy.torch.numProcPerNode`:
+
+- a number is that number;
+- `gpu` lets torchrun count the GPUs that it finds;
+- `cpu` is one for each CPU of the container (torchrun would count those of the machine);
+- `auto`, the default, is as many as torchrun finds GPUs if the container has any, else one for each other accelerator,
+  else as `cpu`.
+
+A TrainJob whose command is `tune run` is fine-tuned with torchtune, see `trainmaster.plugins.torchtune`.
 """
 
 from __future__ import annotations
 
-from trainmaster.runtime.api import TorchPolicy, TrainJob
+from collections.abc import Iterator
+
+from trainmaster.plugins import torchtune
+from trainmaster.runtime.api import EnvInjectionTarget, TorchPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
-    NODE,
     PET_MASTER_ADDR,
     PET_MASTER_PORT,
     PET_NNODES,
     PET_NODE_RANK,
     PET_NPROC_PER_NODE,
-    TRAINER_PORT,
+    PET_RDZV_BACKEND,
+    PET_RDZV_ENDPOINT,
+    PET_RDZV_ID,
+    TORCH_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import Rejected
-from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.extension import Finding, Rejected
+from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import env_completion_index, env_value, upsert_env, upsert_ports
-from trainmaster.runtime.resources import cpu_count, gpu_count
+from trainmaster.runtime.podspecs import env_value, upsert_env
+from trainmaster.runtime.rendezvous import (
+    Rendezvous,
+    has_command,
+    join,
+    rendezvous,
+    reserved_env,
+    set_node_count,
+    unreachable,
+)
+from trainmaster.runtime.resources import accelerator_count, cpu_count
 
 
 class Torch:
@@ -30,54 +53,90 @@ class Torch:
     policies = ("torch",)
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
-        """Set the number of nodes and inject the PET_* environment."""
-        policy = info.ml_policy.torch if info.ml_policy else None
-        nodes = info.trainer
-        if policy is None or nodes is None:
+        """Set the number of nodes, inject the PET_* environment, and complete a torchtune command."""
+        policy = _policy(info)
+        if policy is None:
             return
-        trainer = job.spec.trainer
-        if trainer and trainer.num_nodes is not None:
-            nodes.count = trainer.num_nodes
-        environment = _environment(info, nodes, job)
-        container = info.trainer_container
-        if container is not None:
-            # The user's variables come first, so that theirs keep the order they were written in.
-            upsert_env(container, trainer.env if trainer else [])
-            upsert_env(container, environment)
-            upsert_ports(container, [{"containerPort": TRAINER_PORT}])
-        _inject(info, policy, environment)
+        set_node_count(info, job)
+        meeting = rendezvous(info, job)
+        if meeting is None:
+            return
+        processes = _processes_per_node(info, policy, job)
+        size = [
+            env_value(PET_NNODES, meeting.nodes),
+            env_value(PET_NPROC_PER_NODE, processes),
+            *meeting.rank(PET_NODE_RANK),
+        ]
+        master = [env_value(PET_MASTER_ADDR, meeting.host), env_value(PET_MASTER_PORT, meeting.port)]
+        master += meeting.megascale()
+        if meeting.slices > 1 and not has_command(info, job):
+            # Nobody can tell the nodes their rank. By this kind of rendezvous they agree on it among themselves.
+            master += [
+                env_value(PET_RDZV_BACKEND, "c10d"),
+                env_value(PET_RDZV_ENDPOINT, meeting.address),
+                env_value(PET_RDZV_ID, job.metadata.name),
+            ]
+        # The user's variables come first, so that theirs keep the order they were written in.
+        users = job.spec.trainer.env if job.spec.trainer else []
+        if torchtune.is_asked_for(job):
+            # The command names the rendezvous itself.
+            info.trainer_command = torchtune.command(info, job, meeting, processes)
+            join(info, job, meeting, [*users, *size], rank=PET_NODE_RANK)
+        else:
+            join(info, job, meeting, [*users, *size, *master], rank=PET_NODE_RANK)
+        for target in _targets(policy):
+            _inject(info, target, meeting, [*size, *master])
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+        """Check the runtime's injection targets, the user's variables and what torchtune can do."""
+        policy = _policy(info)
+        if policy is None:
+            return
+        for target in _targets(policy):
+            for name in target.container_names:
+                if _target_container(info, target, name) is None:
+                    yield Finding("spec.runtimeRef", _not_found(target, name), value=target.to_json())
+        yield from reserved_env(job, TORCH_RESERVED_ENV)
+        if torchtune.is_asked_for(job):
+            yield from torchtune.validate(info, job, _processes_per_node(info, policy, job))
+        yield from unreachable(info, job)
 
 
-def _environment(info: Info, nodes: PodSet, job: TrainJob) -> list[JsonObject]:
-    job_name = job.metadata.name
-    return [
-        env_value(PET_NNODES, nodes.count),
-        env_value(PET_NPROC_PER_NODE, _processes_per_node(info, job)),
-        env_completion_index(PET_NODE_RANK),
-        # Rank 0 is the first pod of the trainer, whatever its ReplicatedJob and the subdomain are called.
-        env_value(PET_MASTER_ADDR, f"{job_name}-{nodes.name}-0-0.{info.subdomain(job_name)}"),
-        env_value(PET_MASTER_PORT, TRAINER_PORT),
-    ]
+def _policy(info: Info) -> TorchPolicy | None:
+    return info.ml_policy.torch if info.ml_policy else None
 
 
-def _processes_per_node(info: Info, job: TrainJob) -> int | str:
-    if job.spec.trainer and job.spec.trainer.num_proc_per_node is not None:
-        return job.spec.trainer.num_proc_per_node
+def _processes_per_node(info: Info, policy: TorchPolicy, job: TrainJob) -> int | str:
+    asked: int | str | None = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
+    if asked is None:
+        asked = policy.num_proc_per_node or "auto"
     # What the container really gets counts, whether it comes from the runtime or the TrainJob.
-    resources = (info.trainer_container or {}).get("resources") or {}
-    if gpu_count(resources):
-        return "auto"
-    return max(1, cpu_count(resources))
+    resources = info.trainer_resources
+    if asked == "auto" and not info.trainer_gpus:
+        return accelerator_count(resources) or max(1, cpu_count(resources))
+    if asked == "cpu":
+        return max(1, cpu_count(resources))
+    return asked
 
 
-def _inject(info: Info, policy: TorchPolicy, environment: list[JsonObject]) -> None:
+def _targets(policy: TorchPolicy) -> list[EnvInjectionTarget]:
+    return policy.env_injection.targets if policy.env_injection else []
+
+
+def _inject(info: Info, target: EnvInjectionTarget, meeting: Rendezvous, environment: list[JsonObject]) -> None:
     """Give side containers that the runtime names the same environment (KEP-3416)."""
-    for target in policy.env_injection.targets if policy.env_injection else []:
-        pods = info.pod_set(target.job_name)
-        for name in target.container_names:
-            container = pods.any_container(name) if pods and name != NODE else None
-            if container is None:
-                raise Rejected(
-                    f'envInjection target podSet "{target.job_name}" container "{name}" not found in runtime template'
-                )
-            upsert_env(container, environment)
+    for name in target.container_names:
+        container = _target_container(info, target, name)
+        if container is None:
+            raise Rejected(_not_found(target, name))
+        upsert_env(container, environment)
+        meeting.give_rank(container, PET_NODE_RANK)
+
+
+def _target_container(info: Info, target: EnvInjectionTarget, name: str) -> JsonObject | None:
+    pods = info.pod_set(target.job_name)
+    return pods.any_container(name) if pods else None
+
+
+def _not_found(target: EnvInjectionTarget, name: str) -> str:
+    return f'envInjection target podSet "{target.job_name}" container "{name}" not found in runtime template'

@@ -1,0 +1,187 @@
+"""Claims: whether resource claims fit together, and how many GPUs they give to each node.
+
+What a claim asks for is in its ResourceClaim or ResourceClaimTemplate, which are read from the cluster. Its devices are
+GPUs if they are of one of the device classes that the option `gpu_device_classes` names. A claim that nothing is known
+about counts as no GPU, and whoever depends on the number is warned at admission.
+
+First of its phases: plugins of frameworks start processes by the number of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from trainmaster.plugins.claimchecks import FIELD, check_claims, claim_path
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.constants import NODE, RESOURCE_API_VERSION
+from trainmaster.runtime.claims import (
+    CLAIM,
+    TEMPLATE,
+    claims_of,
+    containers_of,
+    references,
+    trainer_claims,
+)
+from trainmaster.runtime.extension import Finding, Rejected
+from trainmaster.runtime.facts import Facts, JobKey, Watch
+from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resources import accelerator_count, gpu_count
+
+GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gpu.example.com")
+"""The classes that the drivers of NVIDIA, AMD, Intel, and the example driver of Kubernetes come with."""
+
+
+class _Uncountable(Exception):
+    """How many GPUs a claim has cannot be said; the text is why."""
+
+
+class Claims:
+    """Checks claims and counts their GPUs.
+
+    Args:
+        gpu_device_classes: Names of the device classes whose devices are GPUs; `*` stands for any text.
+    """
+
+    name = "Claims"
+    priority = 1000
+
+    def __init__(self, *, gpu_device_classes: Sequence[str] = GPU_DEVICE_CLASSES) -> None:
+        if isinstance(gpu_device_classes, str) or not all(isinstance(each, str) for each in gpu_device_classes):
+            raise TypeError(f"gpu_device_classes must be a list of names, not {gpu_device_classes!r}")
+        self._gpu_classes = tuple(gpu_device_classes)
+
+    def watch_extension(self) -> Iterable[Watch]:
+        """What can be claimed; clusters without dynamic resource allocation do not serve it."""
+        for kind, plural in (("ResourceClaim", "resourceclaims"), ("ResourceClaimTemplate", "resourceclaimtemplates")):
+            yield Watch(RESOURCE_API_VERSION, kind, plural, jobs=_nobody, optional=True)
+
+    def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+        """Refuse claims that no pod can have, and count the GPUs of the others."""
+        problem = next(check_claims(info, job), None)
+        if problem is not None:
+            raise Rejected(f"{problem.path}: {problem.message}")
+        self._count(info, job, info.facts)
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+        """Check the claims of all pods; also counts GPUs, for the validators that come later."""
+        yield from check_claims(info, job)
+        uncountable = self._count(info, job, facts)
+        for pods in info.pod_sets:
+            yield from _unused(info, job, pods)
+        nodes = [pods for pods in info.pod_sets if info.is_node(pods)]
+        if trainer_claims(job) and not nodes:
+            yield _warning(FIELD, "has no effect: the runtime has no trainer")
+        for pods in nodes:
+            yield from _twice(info, job, pods)
+            if references(pods.container(NODE) or {}) and not pods.gpus:
+                yield from _underived(info, job, pods, uncountable.get(pods.name, []))
+
+    def _count(self, info: Info, job: TrainJob, facts: Facts) -> dict[str, list[str]]:
+        """Set the GPUs that claims give to each pod set; returns why some cannot be counted, by ReplicatedJob."""
+        uncountable: dict[str, list[str]] = {}
+        for pods in info.pod_sets:
+            declared = {claim["name"]: claim for claim in claims_of(pods)}
+            pods.claimed_gpus = 0
+            for reference in references(pods.container(NODE) or {}):
+                claim = declared.get(reference["name"])
+                try:
+                    pods.claimed_gpus += self._gpus(claim or {}, reference.get("request"), job, facts)
+                except _Uncountable as error:
+                    uncountable.setdefault(pods.name, []).append(str(error))
+        return uncountable
+
+    def _gpus(self, claim: JsonObject, request: str | None, job: TrainJob, facts: Facts) -> int:
+        """Count the GPUs of a claim, or of the one of its requests that a container uses."""
+        found, title = _claimed(claim, job, facts)
+        # A container may name one alternative of a request as well: "request/alternative".
+        wanted, _, alternative = (request or "").partition("/")
+        requests = (found.get("devices") or {}).get("requests") or []
+        return sum(self._gpus_of_request(each, alternative, title) for each in requests if wanted in ("", each["name"]))
+
+    def _gpus_of_request(self, request: JsonObject, alternative: str, title: str) -> int:
+        choices = [each for each in request.get("firstAvailable") or [] if alternative in ("", each["name"])] or [
+            request.get("exactly") or {}
+        ]
+        counts = {self._gpus_of_choice(choice, title) for choice in choices}
+        if len(counts) > 1:
+            raise _Uncountable(f'{title} leaves it open how many devices request "{request["name"]}" gets')
+        return counts.pop()
+
+    def _gpus_of_choice(self, choice: JsonObject, title: str) -> int:
+        device_class = choice.get("deviceClassName", "")
+        if choice.get("adminAccess") or not any(fnmatchcase(device_class, each) for each in self._gpu_classes):
+            return 0
+        if choice.get("allocationMode") == "All":
+            raise _Uncountable(f"{title} asks for all devices of a node, however many there are")
+        count: int = choice.get("count", 1)
+        return count
+
+
+def _nobody(_: JsonObject) -> Iterable[JobKey]:
+    """Whom a change concerns: claims are read when a job is built, and a running one is left alone."""
+    return ()
+
+
+def _claimed(claim: JsonObject, job: TrainJob, facts: Facts) -> tuple[JsonObject, str]:
+    """Return what a claim asks for, and what to call it."""
+    kind = "ResourceClaim" if claim.get(CLAIM) else "ResourceClaimTemplate"
+    name, namespace = claim.get(CLAIM) or claim.get(TEMPLATE) or "", job.metadata.namespace
+    found = facts.get(RESOURCE_API_VERSION, kind, namespace, name)
+    title = f'{kind} "{name}"'
+    if found is None:
+        raise _Uncountable(f'{title} was not found in namespace "{namespace}"')
+    spec: JsonObject = found["spec"]
+    return (spec if kind == "ResourceClaim" else spec["spec"]), title
+
+
+def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
+    used = {each["name"] for container in containers_of(pods) for each in references(container)}
+    for claim in claims_of(pods):
+        if claim["name"] not in used:
+            message = (
+                f'the ReplicatedJob "{pods.name}" declares the claim "{claim["name"]}", and no container uses it: the '
+                "pods take its devices and nobody has them"
+            )
+            yield _warning(claim_path(info, job, pods, claim["name"]), message)
+
+
+def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
+    amount = gpu_count((pods.container(NODE) or {}).get("resources") or {})
+    if amount and pods.claimed_gpus:
+        name = references(pods.container(NODE) or {})[0]["name"]
+        message = (
+            f'the container "{NODE}" of the ReplicatedJob "{pods.name}" asks for {amount} GPUs by its resources and '
+            f"for {pods.claimed_gpus} by claims, and gets both; use one of the two ways"
+        )
+        yield _warning(claim_path(info, job, pods, name), message)
+
+
+def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[Finding]:
+    """Warn about a number of processes that is made up because nobody knows the devices."""
+    policy = info.ml_policy
+    asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
+    resources = (pods.container(NODE) or {}).get("resources") or {}
+    if policy is None:
+        return
+    if policy.xgboost is not None:
+        consequence = "each node is taken to have one worker"
+    elif asked is not None:
+        return
+    elif policy.torch is not None and policy.torch.num_proc_per_node in (None, "auto"):
+        if accelerator_count(resources):
+            return
+        consequence = "one process is started for each CPU of a node; set spec.trainer.numProcPerNode"
+    elif (policy.mpi is not None and policy.mpi.num_proc_per_node == 1) or policy.flux is not None:
+        consequence = "a node is taken to have no GPU; set spec.trainer.numProcPerNode"
+    else:
+        return
+    reason = "; ".join(reasons) or "no device of its claims is of a class that is known as a GPU"
+    message = f'the GPUs of the ReplicatedJob "{pods.name}" cannot be counted ({reason}), so {consequence}'
+    yield _warning(claim_path(info, job, pods, references(pods.container(NODE) or {})[0]["name"]), message)
+
+
+def _warning(path: str, message: str) -> Finding:
+    return Finding(path, message, severity="warning")

@@ -1,0 +1,240 @@
+"""MPI: a launcher that starts ranks on the nodes by SSH.
+
+The pods of two ReplicatedJobs take part: `node` (which runs sshd) and `launcher` (which runs mpirun). Both mount one
+SSH key pair, which is made once for the job; the launcher gets the hostfile and the variables by which its
+implementation finds it.
+
+- `numNodes` is the number of hosts that ranks run on. With `runLauncherAsNode` the launcher is one of them, so that a
+  single node is the launcher alone, and there are no pods of `node`. There is always one launcher. A runtime that
+  leaves `numNodes` at 1 may fix the pods of `node` by their `parallelism` instead. Replicas of `node` are slices, over
+  which the hosts are spread, if it is the trainer; otherwise each of them has that many hosts.
+- A host has as many slots as `numProcPerNode` says; where that is 1, one for each of its GPUs.
+- The private key is readable by its owner alone where ssh insists on that: where the user is root, whose the file is.
+  Others read it as members of the pod's group, and ssh lets them because the file is not theirs. All hosts need it:
+  Open MPI starts ranks from one host to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from trainmaster.plugins.companions import WATCHES, config_map, secret
+from trainmaster.plugins.keys import Entropy, checked_entropy, ssh_key_pair
+from trainmaster.runtime.api import MPIPolicy, TrainJob
+from trainmaster.runtime.api.constants import (
+    INTEL_MPI,
+    LAUNCHER,
+    MPI_HOSTFILE_DIRECTORY,
+    MPI_HOSTFILE_KEY,
+    MPI_HOSTFILE_PATH,
+    MPI_IMPLEMENTATIONS,
+    MPI_RESERVED_ENV,
+    MPICH,
+    NODE,
+    OPEN_MPI,
+    TRAINER_ANCESTOR,
+    mpi_config_map_name,
+    mpi_secret_name,
+)
+from trainmaster.runtime.extension import Desired, Finding, Rejected
+from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.podspecs import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.rendezvous import reserved_env, set_pods, unreachable
+
+_SSH_VOLUME: Final = "mpi-ssh-auth"
+_HOSTFILE_VOLUME: Final = "mpi-hostfile"
+
+_PRIVATE_KEY: Final = "ssh-privatekey"
+_PUBLIC_KEY: Final = "ssh-publickey"
+
+_SSH_ARGUMENTS: Final = "-o ConnectionAttempts=10"
+"""Pods come up in any order: a host may not listen yet."""
+
+_INTERFACE: Final = "eth0"
+"""Where Hydra, the process manager of Intel MPI and MPICH, listens. Without it the nodes would look for the launcher
+under its short name, which no DNS knows. Not reserved: a cluster may name it otherwise.
+"""
+
+_MAX_HOSTFILE_BYTES: Final = 1_000_000
+"""A ConfigMap holds 1 MiB."""
+
+
+class MPI:
+    """Serves `mlPolicy.mpi`.
+
+    Args:
+        entropy: Where the randomness of SSH keys comes from.
+    """
+
+    name = "MPI"
+    policies = ("mpi",)
+
+    def __init__(self, *, entropy: Entropy = os.urandom) -> None:
+        self._entropy = checked_entropy(entropy)
+
+    def watch_extension(self) -> Iterable[Watch]:
+        """The hostfiles and the SSH keys."""
+        return WATCHES
+
+    def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+        """Set the number of nodes, mount keys and hostfile, and tell the launcher where they are."""
+        policy = _policy(info)
+        if policy is None:
+            return
+        implementation = _implementation(policy)
+        _set_counts(info, policy, job)
+        for pods in info.pod_sets:
+            if pods.name in (NODE, LAUNCHER):
+                _mount_keys(pods, policy, job)
+        launcher = info.pod_set(LAUNCHER)
+        if launcher is not None:
+            slots = _slots(info, policy, job)
+            _mount_hostfile(launcher, _environment(implementation, slots), job)
+
+    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+        """Return the SSH keys and the hostfile."""
+        policy = _policy(info)
+        if policy is None:
+            return
+        name = job.metadata.name
+        yield secret(mpi_secret_name(name), self._make_keys, job, facts, secret_type="kubernetes.io/ssh-auth")  # noqa: S106 - a type
+        hostfile = _hostfile(info, policy, job)
+        yield config_map(mpi_config_map_name(name), {MPI_HOSTFILE_KEY: hostfile}, job, facts)
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+        """Forbid what the policy sets, and numbers of nodes that the runtime cannot have."""
+        policy = _policy(info)
+        if policy is None:
+            return
+        nodes = job.spec.trainer.num_nodes if job.spec.trainer else None
+        complete = info.pod_set(LAUNCHER) is not None and info.pod_set(NODE) is not None
+        if policy.run_launcher_as_node and nodes is not None and nodes > 1 and not complete:
+            message = (
+                "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode"
+                " does not have either launcher and node"
+            )
+            yield Finding("spec.trainer.numNodes", message, value=nodes)
+        yield from reserved_env(job, MPI_RESERVED_ENV.get(policy.mpi_implementation or OPEN_MPI, frozenset()))
+        yield from unreachable(info, job)
+
+    def _make_keys(self) -> Mapping[str, bytes]:
+        pair = ssh_key_pair(self._entropy)
+        return {_PRIVATE_KEY: pair.private, _PUBLIC_KEY: pair.public}
+
+
+def _policy(info: Info) -> MPIPolicy | None:
+    return info.ml_policy.mpi if info.ml_policy else None
+
+
+def _implementation(policy: MPIPolicy) -> str:
+    # The schema lets the empty text pass, as the name of the default.
+    implementation = policy.mpi_implementation or OPEN_MPI
+    if implementation not in MPI_IMPLEMENTATIONS:
+        raise Rejected(
+            f"the runtime's mlPolicy.mpi.mpiImplementation {implementation!r} is not supported; "
+            f"it can be {', '.join(MPI_IMPLEMENTATIONS)}"
+        )
+    return implementation
+
+
+def _set_counts(info: Info, policy: MPIPolicy, job: TrainJob) -> None:
+    launcher, nodes = info.pod_set(LAUNCHER), info.pod_set(NODE)
+    if launcher is not None:
+        launcher.count = 1
+    asked = job.spec.trainer.num_nodes if job.spec.trainer else None
+    if asked is None:
+        asked = info.ml_policy.num_nodes if info.ml_policy else None
+        if asked == 1 and nodes is not None and "parallelism" in nodes.job_template["spec"]:
+            return
+    if nodes is not None and asked is not None:
+        launcher_is_node = launcher is not None and policy.run_launcher_as_node
+        hosts = max(asked - 1, 0) if launcher_is_node else asked
+        if nodes.ancestor == TRAINER_ANCESTOR:
+            set_pods(nodes, hosts)
+        else:
+            nodes.count = hosts  # in each Job: only the replicas of a trainer are slices
+
+
+def _hosts(info: Info, policy: MPIPolicy) -> list[PodSet]:
+    """The pods that ranks run on, in the order of the template."""
+    names = (NODE, LAUNCHER) if policy.run_launcher_as_node else (NODE,)
+    return [pods for pods in info.pod_sets if pods.name in names]
+
+
+def _slots(info: Info, policy: MPIPolicy, job: TrainJob) -> int:
+    asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
+    if asked is not None:
+        return asked
+    if policy.num_proc_per_node != 1:
+        return policy.num_proc_per_node
+    # What the containers really get counts, whether it comes from the runtime or the TrainJob.
+    return next((pods.gpus for pods in _hosts(info, policy) if pods.gpus), 1)
+
+
+def _mount_keys(pods: PodSet, policy: MPIPolicy, job: TrainJob) -> None:
+    path = policy.ssh_auth_mount_path
+    is_roots = PurePosixPath(path).is_relative_to("/root")
+    items = [
+        {"key": _PRIVATE_KEY, "path": "id_rsa", "mode": 0o400 if is_roots else 0o640},
+        {"key": _PUBLIC_KEY, "path": "id_rsa.pub", "mode": 0o644},
+        {"key": _PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
+    ]
+    source = {"secretName": mpi_secret_name(job.metadata.name), "defaultMode": 0o400, "items": items}
+    upsert_volumes(pods.pod_spec, [{"name": _SSH_VOLUME, "secret": source}])
+    container = pods.container(NODE)
+    if container is not None:
+        upsert_volume_mounts(container, [{"name": _SSH_VOLUME, "mountPath": path}])
+
+
+def _mount_hostfile(launcher: PodSet, environment: Iterable[JsonObject], job: TrainJob) -> None:
+    items = [{"key": MPI_HOSTFILE_KEY, "path": MPI_HOSTFILE_KEY, "mode": 0o444}]
+    source = {"name": mpi_config_map_name(job.metadata.name), "items": items}
+    upsert_volumes(launcher.pod_spec, [{"name": _HOSTFILE_VOLUME, "configMap": source}])
+    container = launcher.container(NODE)
+    if container is not None:
+        upsert_volume_mounts(container, [{"name": _HOSTFILE_VOLUME, "mountPath": MPI_HOSTFILE_DIRECTORY}])
+        upsert_env(container, environment)
+
+
+def _environment(implementation: str, slots: int) -> list[JsonObject]:
+    """The variables by which an implementation finds the hostfile, and reaches the hosts."""
+    variables: Mapping[str, Mapping[str, object]] = {
+        OPEN_MPI: {
+            "OMPI_MCA_orte_default_hostfile": MPI_HOSTFILE_PATH,
+            "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+            "OMPI_MCA_orte_set_default_slots": slots,
+            "OMPI_MCA_plm_rsh_args": _SSH_ARGUMENTS,
+        },
+        INTEL_MPI: {
+            "I_MPI_HYDRA_HOST_FILE": MPI_HOSTFILE_PATH,
+            "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+            "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": _SSH_ARGUMENTS,
+            "I_MPI_HYDRA_IFACE": _INTERFACE,
+            "I_MPI_PERHOST": slots,
+        },
+        MPICH: {
+            "HYDRA_HOST_FILE": MPI_HOSTFILE_PATH,
+            "HYDRA_IFACE": _INTERFACE,
+            "HYDRA_LAUNCHER_EXTRA_ARGS": _SSH_ARGUMENTS,
+            "HYDRA_LAUNCH_EXTRA_ARGS": _SSH_ARGUMENTS,  # what older versions read
+        },
+    }
+    return [env_value(name, value) for name, value in variables[implementation].items()]
+
+
+def _hostfile(info: Info, policy: MPIPolicy, job: TrainJob) -> str:
+    """Write the hosts down in the words of the implementation."""
+    slots = _slots(info, policy, job)
+    separator = " slots=" if _implementation(policy) == OPEN_MPI else ":"
+    # The last of each is the longest. Names are never written before their number is known to be bearable.
+    listed = [pods.endpoints for pods in _hosts(info, policy) if pods.endpoints]
+    size = sum(len(names) * len(f"{names[-1]}{separator}{slots}\n") for names in listed)
+    if size > _MAX_HOSTFILE_BYTES:
+        count = sum(len(names) for names in listed)
+        raise Rejected(f"the hostfile of {count} nodes does not fit into a ConfigMap; use fewer nodes")
+    return "".join(f"{host}{separator}{slots}\n" for names in listed for host in names)

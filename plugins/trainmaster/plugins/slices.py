@@ -1,0 +1,38 @@
+"""Slices: whether the nodes of a TrainJob can be dealt out evenly to the slices of its trainer.
+
+What slices are, and how the nodes get their ranks, is told in `trainmaster.runtime.slices`. Building refuses what is
+uneven as well; here it is said at admission, with the field that has to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmaster.runtime.admission.references import shown
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.extension import Finding
+from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.info import Info
+from trainmaster.runtime.rendezvous import node_count
+from trainmaster.runtime.slices import SlicesInvalid, hosts_per_slice
+
+
+class Slices:
+    """Checks numbers of nodes."""
+
+    name = "Slices"
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+        """Refuse nodes that do not come out even."""
+        trainer = info.trainer
+        if trainer is None or (info.ml_policy and info.ml_policy.mpi):
+            return  # one host of MPI may be the launcher: how many are left is that plugin's to say
+        nodes = node_count(info, job)
+        try:
+            hosts_per_slice(nodes, trainer.replicas, name=trainer.name)
+        except SlicesInvalid as error:
+            asked = job.spec.trainer.num_nodes if job.spec.trainer else None
+            if asked is not None and trainer.replicas >= 1:
+                yield Finding("spec.trainer.numNodes", str(error), value=asked)
+            else:
+                yield Finding("spec.runtimeRef", str(error), value=shown(job.spec.runtime_ref))
