@@ -57,8 +57,11 @@ class _Section(BaseModel):
 class Webhook(_Section):
     """The admission webhook server."""
 
+    enabled: bool = True
     port: Port = 9443
     host: str | None = None
+    cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - where the original's manifests mount it
+    """The directory of `tls.crt` and `tls.key`."""
 
 
 class LeaderElection(_Section):
@@ -127,10 +130,20 @@ class CertManagement(_Section):
 
 
 class ClientConnection(_Section):
-    """Limits of the client towards the API server."""
+    """Limits of the client towards the API server: none, unless the file sets one.
 
-    qps: NotNegative = 50.0
-    burst: Annotated[int, Field(ge=0)] = 100
+    The original limits itself to 50 requests a second where the file says nothing, and so delays bursts of jobs that
+    the server, with its own priorities and fairness, would take. Zero means no limit here as well.
+    """
+
+    qps: NotNegative | None = None
+    burst: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Half a limit gets the other half from the original's defaults."""
+        return {"qps": 50.0, "burst": 100, **data} if isinstance(data, dict) and data else data
 
 
 class StatusServer(_Section):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:
@@ -20,8 +22,10 @@ class Feature:
     default: bool
 
 
-FEATURES: Final[Mapping[str, Feature]] = MappingProxyType({})
-"""All gates, by name; upstream's `TrainJobStatus` joins them together with the status server."""
+FEATURES: Final[Mapping[str, Feature]] = MappingProxyType(
+    {TRAIN_JOB_STATUS_GATE: Feature("ALPHA", default=False)},
+)
+"""All gates, by name: `TrainJobStatus` lets trainers report their progress."""
 
 _STAGES: Final = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 

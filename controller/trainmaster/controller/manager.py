@@ -1,107 +1,201 @@
-"""The manager: puts caches, controllers and servers together and runs them until it is told to stop.
+"""The life of the controller process: what starts and stops in which order, and what ends it.
 
-Order of start (M-1): probes and metrics, caches, then leader election and controllers. Of stop (M-2): the controllers
-finish what they are at, the lease is released, caches and servers end last.
+Guarantees:
+- M-1: start: probes and metrics, caches and events, then, once the caches are filled, the election and the controllers.
+- M-2: stop: the controllers finish what they are at (K-6), events are flushed, the lease is released, caches and
+  servers end last. The lease goes back as soon as nobody acts any more: the next leader need not wait for our servers.
+- M-3, H-13: metrics and webhooks are served by every replica, leader or not; K-7, K-11: every series from the first
+  scrape.
+- M-4: a replica that waits for the lease keeps its caches and queues filled, so that a failover lists nothing. A queue
+  holds each key once, so it grows no further than the number of objects.
+- M-5: a part that ends, with or without an error, ends the process (`PartFailed`). A manager runs once.
+- L-12: whatever ends the manager, whether it ever led or not, ends every part, closes every connection and empties
+  every queue.
+- P-30: every task has an owner that waits for its end; P-31: nothing is waited for by `asyncio.wait_for`; P-32: nothing
+  holds a lock.
+
+What happens between the start of all parts and their end is in `working`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import uuid
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.caches import RUNTIMES, Caches
-from trainmaster.controller.configuration import OFF, Configuration, LeaderElection, seconds
+from trainmaster.controller.caches import Caches
+from trainmaster.controller.configuration import OFF, Configuration, seconds
+from trainmaster.controller.controllers import make_controllers
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.configuration import ClusterAccess
-from trainmaster.controller.kube.electing import LeaderElector
+from trainmaster.controller.kube.electing import LeaderElector, new_identity
 from trainmaster.controller.kube.events import EventRecorder
-from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.resources import TRAINJOBS, Resource
-from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
-from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.kube.leading import USER_AGENT_SUFFIX, Election, ElectionInThread, ElectionOnLoop
+from trainmaster.controller.kube.leasing import LeaseClient
+from trainmaster.controller.kube.limiting import RateLimiter
+from trainmaster.controller.kube.retrying import TRIES
+from trainmaster.controller.progress import Progress
 from trainmaster.controller.serving import metrics, probes, serving
-from trainmaster.metrics.workqueue import WorkQueueMetrics
+from trainmaster.controller.tasks import cancel, check, first_of
+from trainmaster.controller.webhooks import Admission, WebhookServer
+from trainmaster.controller.working import Work
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
 
-TRAINJOB_WORKERS = 16
-"""Reconciles wait for the server most of the time, so many fit into one process."""
+USER_AGENT: Final = f"trainmaster/{__version__}"
 
-RUNTIME_WORKERS = 1
-STOP_TIMEOUT = 25.0
-"""Seconds that controllers get to finish on stop; Kubernetes kills a pod after 30."""
 
-T = TypeVar("T")
+class Connect(Protocol):
+    """Makes clients of the cluster."""
+
+    def __call__(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
+        """Make a client that asks `guard` before each write and sends a request up to `tries` times."""
 
 
 class Manager:
-    """Runs everything.
+    """Runs everything, once.
 
     Args:
         access: The cluster.
         configuration: The configuration file.
         framework: The plugins.
         clock: The time.
+        connect: Makes clients; by default over HTTP, limited as the configuration says.
+        elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
+        progress: The server to which trainers report, where the feature is on.
+        on_filled: Called once, when the caches have been filled for the first time.
     """
 
     def __init__(
-        self, access: ClusterAccess, configuration: Configuration, framework: Framework, *, clock: Clock | None = None
+        self,
+        access: ClusterAccess,
+        configuration: Configuration,
+        framework: Framework,
+        *,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+        elect_in_thread: bool = True,
+        progress: Progress | None = None,
+        on_filled: Callable[[], object] = lambda: None,
     ) -> None:
         self._access = access
         self._configuration = configuration
         self._framework = framework
         self._clock = clock or SystemClock()
-        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._connect = connect or self._connect_http
+        self._elect_in_thread = elect_in_thread
+        self._progress = progress
+        self._on_filled = on_filled
+        self._identity = new_identity()
+        self._ran = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set.
 
         Raises:
             AddressInUse: A server cannot bind its address.
-            LeaseLost: Another replica leads now.
+            LeaseLost: Another replica may lead now.
+            PartFailed: Something else ended.
         """
-        log.info("starting", version=__version__, server=self._access.server, plugins=self._framework.order()["build"])
+        if self._ran:
+            raise RuntimeError("a manager runs once; make another one")
+        self._ran = True
+        log.info("starting", version=__version__, server=self._access.server, plugins=self._framework.names())
+        election = self._election()
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(KubeClient(self._access, user_agent=f"trainmaster/{__version__}"))
-            caches = Caches(client, self._framework.watches())
-            await self._serve(stack, caches)
+            guard = election.guard if election is not None else None
+            client = await stack.enter_async_context(self._connect(user_agent=USER_AGENT, guard=guard, tries=TRIES))
+            caches = Caches(client, self._framework.watches(), clock=self._clock)
             recorder = EventRecorder(
-                client, reporting_controller="trainer-trainjob-controller", reporting_instance=self._identity
+                client,
+                reporting_controller="trainer-trainjob-controller",
+                reporting_instance=self._identity,
+                clock=self._clock,
             )
-            background: list[asyncio.Task[None]] = [
-                asyncio.create_task(caches.run()),
-                asyncio.create_task(recorder.run()),
+            controllers = make_controllers(
+                client=client,
+                caches=caches,
+                framework=self._framework,
+                recorder=recorder,
+                configuration=self._configuration,
+                clock=self._clock,
+            )
+            for controller in controllers:
+                # Also of one that never led: its keys would stay in the metrics of this process.
+                stack.callback(controller.queue.shut_down)
+            webhooks = self._webhooks(caches)
+            await self._serve(stack, caches, election, webhooks, stop)
+            background = [
+                asyncio.create_task(caches.run(), name="caches"),
+                asyncio.create_task(recorder.run(), name="events"),
             ]
-            stack.push_async_callback(_cancel, background)
-            controllers = self._controllers(client, caches, recorder)
-            lead = asyncio.create_task(self._lead(client, caches, controllers, stop))
-            stack.push_async_callback(_cancel, [lead])
-            await _first(lead, *background)
-            for task in (lead, *background):
-                if task.done():
-                    task.result()
+            if webhooks is not None:
+                background.append(asyncio.create_task(webhooks.run(caches.wait_synced), name="webhooks"))
+            if self._progress is not None:
+                serving_progress = self._progress.run(
+                    self._access,
+                    caches.trainjobs.store,
+                    user_agent=USER_AGENT,
+                    wait_filled=caches.wait_synced,
+                    wake_all=caches.wake_all,
+                )
+                background.append(asyncio.create_task(serving_progress, name="progress"))
+            stack.push_async_callback(cancel, background)
+            work = Work(
+                caches=caches,
+                controllers=controllers,
+                recorder=recorder,
+                election=election,
+                clock=self._clock,
+                on_filled=self._on_filled,
+            )
+            working = asyncio.create_task(work.run(stop), name="manager")
+            stack.push_async_callback(cancel, [working])
+            await first_of(working, *background)
+            for part in background:
+                check(part)
+            working.result()
         log.info("stopped")
 
-    async def _serve(self, stack: AsyncExitStack, caches: Caches) -> None:
+    async def _serve(
+        self,
+        stack: AsyncExitStack,
+        caches: Caches,
+        election: Election | None,
+        webhooks: WebhookServer | None,
+        stop: asyncio.Event,
+    ) -> None:
+        progress = self._progress
+
+        def is_alive() -> str | None:
+            if election is None or election.is_healthy():
+                return progress.liveness() if progress is not None else None
+            return "this leader has not renewed its lease for longer than the lease lasts"
+
         def is_ready() -> str | None:
+            if stop.is_set():
+                return "stopping"
             missing = caches.missing()
-            return f"waiting for {', '.join(missing)}" if missing else None
+            if missing:
+                return f"waiting for {', '.join(missing)}"
+            objection = webhooks.objection() if webhooks is not None else None
+            return objection or (progress.readiness() if progress is not None else None)
 
         health = self._configuration.health
         if health.health_probe_bind_address != OFF:
             app = probes(
-                liveness=health.liveness_endpoint_name, readiness=health.readiness_endpoint_name, is_ready=is_ready
+                liveness=health.liveness_endpoint_name,
+                readiness=health.readiness_endpoint_name,
+                is_alive=is_alive,
+                is_ready=is_ready,
+                checks=progress.checks(health) if progress is not None else None,
             )
             await stack.enter_async_context(serving(app, health.health_probe_bind_address, purpose="probes"))
         if self._configuration.metrics.bind_address != OFF:
@@ -109,108 +203,41 @@ class Manager:
                 serving(metrics(), self._configuration.metrics.bind_address, purpose="metrics")
             )
 
-    def _controllers(self, client: KubeClient, caches: Caches, recorder: EventRecorder) -> list[Controller]:
-        queue = self._queue("trainjob_controller")
-        caches.connect(queue)
-        trainjobs = TrainJobReconciler(
-            client=client,
-            trainjobs=caches.trainjobs.store,
-            stores=caches.stores(),
-            framework=self._framework,
-            recorder=recorder,
-            clock=self._clock,
-        )
-        workers = self._workers(TRAINJOBS, TRAINJOB_WORKERS)
-        controllers = [Controller("trainjob_controller", trainjobs.reconcile, queue, workers=workers)]
-        for resource in RUNTIMES:
-            name = f"{resource.kind.lower()}_controller"
-            queue = self._queue(name)
-            caches.connect_runtimes(resource, queue)
-            reconciler = RuntimeReconciler(client, resource, caches.runtimes[resource].store)
-            workers = self._workers(resource, RUNTIME_WORKERS)
-            controllers.append(Controller(name, reconciler.reconcile, queue, workers=workers))
-        return controllers
-
-    def _queue(self, name: str) -> WorkQueue:
-        return WorkQueue(clock=self._clock, metrics=WorkQueueMetrics(name))
-
-    def _workers(self, resource: Resource, default: int) -> int:
-        configured = self._configuration.controller.group_kind_concurrency
-        return configured.get(f"{resource.kind}.{resource.group}", default)
-
-    async def _lead(
-        self, client: KubeClient, caches: Caches, controllers: list[Controller], stop: asyncio.Event
-    ) -> None:
-        """Fill the caches, become the leader if there is an election, and run the controllers until told to stop."""
-        async with _task(stop.wait()) as stopped:
-            async with _task(caches.wait_synced()) as filled:
-                await _first(filled, stopped)
-                if not filled.done():
-                    return
-            log.info("caches are filled", trainjobs=len(caches.trainjobs.store))
-
-            async def work() -> None:
-                await _run_controllers(controllers, stopped)
-
-            election = self._configuration.leader_election
-            if election is None or not election.leader_elect:
-                await work()
-                return
-            elector = self._elector(client, election)
-            async with _task(elector.run(work)) as leading:
-                await _first(leading, stopped)
-                if elector.is_leader or leading.done():
-                    await leading
-                # else still a candidate: there is nothing to finish
-
-    def _elector(self, client: KubeClient, election: LeaderElection) -> LeaderElector:
-        return LeaderElector(
-            client,
-            lease_namespace=election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._access.namespace,
-            lease_name=election.resource_name,
-            identity=self._identity,
-            lease_duration=seconds(election.lease_duration),
-            renew_deadline=seconds(election.renew_deadline),
-            retry_period=seconds(election.retry_period),
-            clock=self._clock,
+    def _connect_http(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
+        limits = self._configuration.client_connection
+        limiter = None
+        if limits.qps and limits.burst:
+            limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
+        return KubeClient(
+            self._access, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
         )
 
+    def _webhooks(self, caches: Caches) -> WebhookServer | None:
+        settings = self._configuration.webhook
+        if not settings.enabled:
+            return None
+        admission = Admission(self._framework, caches.stores(), clock=self._clock)
+        return WebhookServer(admission.handlers(), settings, self._configuration.tls, clock=self._clock)
 
-async def _run_controllers(controllers: list[Controller], stopped: asyncio.Task[bool]) -> None:
-    """Run controllers until told to stop, then let them finish what they are at; cancelled, they stop at once."""
+    def _election(self) -> Election | None:
+        election = self._configuration.leader_election
+        if election is None or not election.leader_elect:
+            return None
+        namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._access.namespace
 
-    async def run_all() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for controller in controllers:
-                tasks.create_task(controller.run())
+        def make_elector(client: LeaseClient, on_overrun: Callable[[], None]) -> LeaderElector:
+            return LeaderElector(
+                client,
+                lease_namespace=namespace,
+                lease_name=election.resource_name,
+                identity=self._identity,
+                lease_duration=seconds(election.lease_duration),
+                renew_deadline=seconds(election.renew_deadline),
+                retry_period=seconds(election.retry_period),
+                clock=self._clock,
+                on_overrun=on_overrun,
+            )
 
-    async with _task(run_all()) as running:
-        await _first(running, stopped)
-        for controller in controllers:
-            controller.queue.shut_down()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT):
-                await running
-        except TimeoutError:
-            log.warning("some reconciles did not finish in time and were cancelled", seconds=STOP_TIMEOUT)
-
-
-@asynccontextmanager
-async def _task(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Run something beside the block; it has ended, whatever way, when the block has."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        await _cancel([task])
-
-
-async def _first(*awaited: asyncio.Future[Any]) -> None:
-    """Wait until one of several ends, whatever way."""
-    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        # The elector has its own idea of when to try again.
+        client = self._connect(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
+        return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)

@@ -1,12 +1,14 @@
 """Serving: the probes of the manager, and its metrics.
 
-Liveness answers as long as the event loop turns; readiness as soon as the caches are filled. Metrics are served by
-every replica, leader or not (M-3).
+Guarantees:
+- Liveness answers as long as the event loop turns; it fails for a leader that cannot renew its lease (L-13).
+- Readiness is given once the caches are filled, and taken back when the manager is told to stop.
+- M-3: metrics are served by every replica, leader or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -56,25 +58,46 @@ async def serving(app: web.Application, address: str, *, purpose: str) -> AsyncI
         await runner.cleanup()
 
 
-def probes(*, liveness: str, readiness: str, is_ready: Callable[[], str | None]) -> web.Application:
+def probes(
+    *,
+    liveness: str,
+    readiness: str,
+    is_alive: Callable[[], str | None],
+    is_ready: Callable[[], str | None],
+    checks: Mapping[str, Callable[[], str | None]] | None = None,
+) -> web.Application:
     """Build the application of the probes.
 
     Args:
         liveness: Path of the liveness probe, without the slash.
         readiness: Path of the readiness probe, likewise.
+        is_alive: Returns None while the process is of use, else why it should be started again.
         is_ready: Returns None when ready, else what is still missing.
+        checks: Parts of these that can be asked about on their own, by path without the first slash.
     """
 
     async def live(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        return _verdict(is_alive(), otherwise="not healthy")
 
     async def ready(_: web.Request) -> web.Response:
-        missing = is_ready()
-        return web.Response(text="ok") if missing is None else web.Response(status=500, text=f"not ready: {missing}")
+        return _verdict(is_ready(), otherwise="not ready")
+
+    def single(check: Callable[[], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def ask(_: web.Request) -> web.Response:
+            return _verdict(check(), otherwise="failed")
+
+        return ask
 
     app = web.Application()
     app.add_routes([web.get(f"/{liveness}", live), web.get(f"/{readiness}", ready)])
+    app.add_routes([web.get(f"/{path}", single(check)) for path, check in (checks or {}).items()])
     return app
+
+
+def _verdict(objection: str | None, *, otherwise: str) -> web.Response:
+    if objection is None:
+        return web.Response(text="ok")
+    return web.Response(status=500, text=f"{otherwise}: {objection}")
 
 
 def metrics() -> web.Application:

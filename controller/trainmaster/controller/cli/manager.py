@@ -7,8 +7,11 @@ import asyncio
 import logging
 import signal
 import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -16,13 +19,21 @@ from trainmaster.controller.configuration import Configuration, ConfigurationInv
 from trainmaster.controller.features import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.controller.kube.configuration import ConfigurationError, load_cluster_access
 from trainmaster.controller.kube.electing import LeaseLost
+from trainmaster.controller.kube.ending import end_process
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.manager import Manager
+from trainmaster.controller.monitoring import monitored, settle_heap
+from trainmaster.controller.progress import Progress
+from trainmaster.controller.reconciling.plugincalls import PluginCalls
 from trainmaster.controller.serving import AddressInUse
-from trainmaster.metrics.plugins import observe_call
+from trainmaster.controller.tasks import PartFailed
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 
 log = structlog.get_logger(__name__)
+
+STOP_AT_MOST: Final = 29.0
+"""Seconds from the signal to the end; Kubernetes kills a pod after 30, without a word in its log."""
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR}
 
@@ -69,23 +80,61 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         configuration = load_configuration(arguments.config)
-        enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
-        return asyncio.run(_run(configuration, arguments.kubeconfig))
-    except (ConfigurationInvalid, UnknownFeature, ConfigurationError, PluginInvalid, AddressInUse, LeaseLost) as error:
+        features = enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
+        return asyncio.run(_run(configuration, features, arguments.kubeconfig))
+    except (ConfigurationInvalid, UnknownFeature, ConfigurationError, PluginInvalid, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
-        return 1
+    except LeaseLost:
+        pass  # the elector has told of it
+    except PartFailed as error:
+        log.error("the manager failed and ends", error=str(error), exc_info=error.__cause__)
+    return 1
 
 
-async def _run(configuration: Configuration, kubeconfig: str | None) -> int:
-    plugins = load_plugins(disabled=frozenset(configuration.plugins.disabled), options=configuration.plugins.options)
-    framework = Framework(plugins, observer=observe_call)
+async def _run(configuration: Configuration, features: Mapping[str, bool], kubeconfig: str | None) -> int:
+    progress = Progress(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
+    options = configuration.plugins.options
+    plugins = load_plugins(
+        disabled=frozenset(configuration.plugins.disabled),
+        options=progress.plugin_options(options) if progress is not None else options,
+        features=frozenset(name for name, is_open in features.items() if is_open),
+    )
+    framework = Framework(plugins, observer=PluginCalls())
     access = await load_cluster_access(kubeconfig=kubeconfig)
+    settle_heap()  # nothing is late yet
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await Manager(access, configuration, framework).run(stop)
+    with _stopping_on_signals(stop):
+        async with monitored():
+            await Manager(access, configuration, framework, progress=progress, on_filled=settle_heap).run(stop)
     return 0
+
+
+@contextmanager
+def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` on the first signal; the second one ends the process, and so does a stop that takes too long."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    overdue = threading.Timer(STOP_AT_MOST, end_process, [f"the manager did not stop within {STOP_AT_MOST:g} s"])
+    overdue.daemon = True
+
+    def tell() -> None:
+        log.info("told to stop; a second signal ends the process at once")
+        overdue.start()
+        stop.set()
+
+    def handle(_number: int, _frame: object) -> None:
+        # The system ends the process on the next signal, whatever this thread is stuck in by then.
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        loop.call_soon_threadsafe(tell)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        overdue.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _log_level(text: str) -> int | None:

@@ -17,7 +17,7 @@ from typing import Any
 from trainmaster.controller.cli.running.clusters import find_cluster
 from trainmaster.controller.cli.running.following import Follower
 from trainmaster.controller.cli.running.reporting import Reporter, make_reporter
-from trainmaster.controller.cli.running.submitting import Refused, SubmittedJob, submit
+from trainmaster.controller.cli.running.submitting import Refused, SubmittedJob, ensure_trainjobs, submit
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import KubeError, NotFound
 from trainmaster.controller.kube.resources import TRAINJOBS
@@ -83,6 +83,7 @@ def _seconds(text: str) -> float:
 
 async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> int:
     interrupted = asyncio.Event()
+    ensure_trainjobs(manifests)  # before a cluster is started for nothing
     access = await find_cluster(arguments.kubeconfig, tell=_tell)
     async with KubeClient(access, user_agent=f"trainmaster-run/{__version__}") as client:
         jobs = await submit(client, manifests, namespace=arguments.namespace, tell=_tell)

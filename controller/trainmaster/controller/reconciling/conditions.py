@@ -1,6 +1,6 @@
-"""Conditions of an object's status, as metav1.Condition (Kubernetes API conventions; F-4).
+"""Conditions of an object's status, as metav1.Condition (Kubernetes API conventions).
 
-`lastTransitionTime` moves only when the status flips; types are unique; the order of conditions never changes.
+Guarantee, F-4: `lastTransitionTime` moves only when the status flips; types are unique; the order never changes.
 """
 
 from __future__ import annotations

@@ -1,24 +1,42 @@
 """The generic controller: workers that take keys from a queue and reconcile them.
 
 Guarantees:
-- K-3: an error is retried with backoff; `RequeueAfter` and `Done` forget earlier failures, `NotYet` does not.
-- K-4: an exception in one reconcile is logged and retried; it never ends a worker.
-- K-5: every log line of a reconcile carries its own id.
-- K-2: a reconcile that takes too long is cancelled and retried.
+- K-1: `require_unique_names` refuses controllers that would share a name, and with it their metrics.
+- K-2: at most `workers` reconciles run at once, and as many do if there are keys; one that takes longer than `timeout`
+  on the injected clock is cancelled and retried.
+- K-3: what follows from how a reconcile ended, with the label of its result:
+
+      an exception              again with backoff                  error
+      GiveUp                    nothing; backoff is not forgotten   error, and the terminal counter
+      RequeueAfter              backoff forgotten, again then       requeue_after
+      NotYet                    again then                          requeue_after
+      Retry                     again with backoff                  requeue
+      Done                      backoff forgotten                   success
+
+- W-26: whatever brings a key back keeps its priority.
+- K-4: an exception in one reconcile is logged and retried, every member of an exception group is looked at, and none
+  ends a worker. A cancellation of the worker is never held up; a `CancelledError` that nobody asked for is a failure of
+  that one reconcile.
+- K-5: every log line of a reconcile, those of the code below it included, carries its own id.
 - K-6: on stop, workers finish what they are at.
+- K-7, K-8: the metrics of controller-runtime, every series from the start.
+- C-9: after a conflict the work is dropped and the key looked at again, with backoff.
+- P-33: cancellation passes through.
+- P-35: other tasks get a turn after every reconcile, also when a thousand in a row wait for nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
+from collections.abc import Iterable, Iterator
 
 import structlog
 
-from trainmaster.controller.kube.errors import ApiError, Conflict, KubeError, TransportError
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotLeading, TransportError
 from trainmaster.controller.kube.queueing import ShutDown, WorkQueue
-from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, Reconcile, RequeueAfter, Retry
+from trainmaster.controller.reconciling.outcomes import GiveUp, NotYet, Outcome, Reconcile, RequeueAfter, Retry
 from trainmaster.metrics.controller import ControllerSeries, controller_series
 from trainmaster.metrics.controller import Result as ResultLabel
 
@@ -37,16 +55,25 @@ class Controller:
         queue: Where keys come from; belongs to this controller.
         workers: How many keys are reconciled at the same time.
         timeout: Seconds that one reconcile may take.
+        clock: The time; by default that of the machine.
     """
 
     def __init__(
-        self, name: str, reconcile: Reconcile, queue: WorkQueue, *, workers: int, timeout: float = RECONCILE_TIMEOUT
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue,
+        *,
+        workers: int = 1,
+        timeout: float = RECONCILE_TIMEOUT,
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
         self.queue = queue
         self._reconcile = reconcile
         self._workers = workers
         self._timeout = timeout
+        self._clock = clock or SystemClock()
         self._series: ControllerSeries = controller_series(name)
         self._series.max_concurrent.set(workers)
 
@@ -66,6 +93,9 @@ class Controller:
                 await self._process(key)
             finally:
                 self.queue.done(key)
+            # A settled object is reconciled without a single wait, and a queue full of them answers without one, too:
+            # thousands of keys, as after a start, would be one step of the event loop.
+            await self._clock.sleep(0)
 
     async def _process(self, key: str) -> None:
         namespace, _, name = key.rpartition("/")
@@ -73,44 +103,73 @@ class Controller:
             controller=self.name, namespace=namespace, name=name, reconcile_id=secrets.token_hex(4)
         ):
             self._series.active_workers.inc()
-            started = time.monotonic()
+            started = self._clock.monotonic()
             try:
                 result = self._requeue(key, await self._outcome(key))
             finally:
                 self._series.active_workers.dec()
-                self._series.duration.observe(time.monotonic() - started)
+                self._series.duration.observe(self._clock.monotonic() - started)
             self._series.reconciles[result].inc()
 
     async def _outcome(self, key: str) -> Outcome | None:
         """Run the reconcile; None means that it failed."""
+        started = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with self._clock.timeout(self._timeout):
                 return await self._reconcile(key)
-        except Conflict as error:
-            # Somebody was faster: look again at what they did (C-9). Normal, so nobody has to hear of it.
-            log.debug("the object changed meanwhile, trying again", error=str(error))
-        except (ApiError, TransportError) as error:
-            log.warning("reconcile failed, trying again", error=str(error))
-        except KubeError as error:
-            log.error("reconcile failed, trying again", error=str(error))
-        except TimeoutError:
-            self._series.timeouts.inc()
-            log.error("reconcile took too long and was cancelled, trying again", seconds=self._timeout)
-        except Exception:
-            self._series.panics.inc()
-            log.exception("reconcile failed with an unforeseen error, trying again")
+        except asyncio.CancelledError as error:
+            worker = asyncio.current_task()
+            if worker is None or worker.cancelling():
+                raise
+            # Nobody cancelled this worker: something that the reconcile waited for was cancelled. Raised further it
+            # would end the worker without a word, because a task group takes a cancelled child for a finished one.
+            self._failed([error])
+        except TimeoutError as error:
+            if self._clock.monotonic() - started < self._timeout:
+                self._failed([error])
+            else:
+                self._series.timeouts.inc()
+                log.error("reconcile took too long and was cancelled, trying again", seconds=self._timeout)
+        except BaseExceptionGroup as group:
+            ours, others = group.split((Exception, asyncio.CancelledError))
+            if ours is not None:
+                self._failed(list(_leaves(ours)))
+            if others is not None:
+                raise others from None
+        except Exception as error:
+            self._failed([error])
         self._series.errors.inc()
         return None
+
+    def _failed(self, errors: list[BaseException]) -> None:
+        """Say what went wrong, each at the level that it deserves."""
+        for error in errors:
+            if isinstance(error, NotLeading):
+                # The election ends this process, and tells why; a line for each reconcile would bury that.
+                log.debug("this process does not lead any more", error=str(error))
+            elif isinstance(error, Conflict | AlreadyExists):
+                # Somebody was faster: look again at what they did (C-9). Normal, so nobody has to hear of it.
+                log.debug("the object changed meanwhile, trying again", error=str(error))
+            elif isinstance(error, ApiError | TransportError):
+                log.warning("reconcile failed, trying again", error=str(error))
+            elif isinstance(error, KubeError):
+                log.error("reconcile failed, trying again", error=str(error))
+            else:
+                self._series.panics.inc()
+                log.error("reconcile failed with an unforeseen error, trying again", exc_info=error)
 
     def _requeue(self, key: str, outcome: Outcome | None) -> ResultLabel:
         if outcome is None:
             self.queue.add_rate_limited(key)
             return "error"
+        if isinstance(outcome, GiveUp):
+            log.error("reconcile failed for good, waiting for a change", reason=outcome.reason)
+            self._series.errors.inc()
+            self._series.terminal_errors.inc()
+            return "error"
         if isinstance(outcome, Retry):
             log.debug("trying again later", reason=outcome.reason)
-            self.queue.add_rate_limited(key)
-            if outcome.at_latest is not None:
-                self.queue.add_after(key, outcome.at_latest)
+            self.queue.add_rate_limited(key, at_latest=outcome.at_latest)
             return "requeue"
         if isinstance(outcome, NotYet):
             self.queue.add_after(key, outcome.seconds)
@@ -120,3 +179,25 @@ class Controller:
             self.queue.add_after(key, outcome.seconds)
             return "requeue_after"
         return "success"
+
+
+def require_unique_names(controllers: Iterable[Controller]) -> None:
+    """Refuse two controllers of one process under one name: nobody could tell their metrics and logs apart (K-1).
+
+    Raises:
+        ValueError: Two have the same name.
+    """
+    seen: set[str] = set()
+    for controller in controllers:
+        if controller.name in seen:
+            raise ValueError(f"there are two controllers called {controller.name!r}; give one of them another name")
+        seen.add(controller.name)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Every single exception of a group, whatever way it is nested."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error

@@ -1,4 +1,4 @@
-"""What a reconcile can end in."""
+"""What a reconcile can end in (K-3); `controller` says what follows from each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,14 @@ class Retry:
     """Seconds after which to look again however long the backoff is."""
 
 
-Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """An error that trying again cannot mend: nothing is done until something changes."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry | GiveUp
 Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
 """Brings one object, named by its key `namespace/name`, to its desired state."""
 

@@ -1,5 +1,7 @@
 """The reconcilers of both kinds of runtime: clean-up after Trainer versions before 2.3.
 
+Guarantee, F-2: the removal is bound to the resource version that was read, and doing it twice is harmless.
+
 Those protected a runtime that was in use with a finalizer, so that it could not be deleted. TrainJobs keep a snapshot
 of their runtime now; a finalizer that nobody else removes would keep the runtime forever.
 """

@@ -27,23 +27,35 @@ async def find_cluster(kubeconfig: str | None, *, tell: Callable[[str], None]) -
     Raises:
         ConfigurationError: There is no access, or the embedded cluster does not start.
     """
-    if kubeconfig or os.environ.get(_KUBECONFIG):
-        return await load_cluster_access(kubeconfig=kubeconfig)
-    path = Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig"
-    access = await _answering(path)
+    access = await running_cluster(kubeconfig)
     if access is not None:
         return access
     tell(
         "no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)"
     )
     await _start()
-    return await load_cluster_access(kubeconfig=str(path))
+    return await load_cluster_access(kubeconfig=_embedded())
 
 
-async def _answering(path: Path) -> ClusterAccess | None:
+async def running_cluster(kubeconfig: str | None) -> ClusterAccess | None:
+    """Return the access to the cluster of a kubeconfig, of `$KUBECONFIG`, or to the embedded one if that runs.
+
+    Raises:
+        ConfigurationError: The kubeconfig cannot be used.
+    """
+    if kubeconfig or os.environ.get(_KUBECONFIG):
+        return await load_cluster_access(kubeconfig=kubeconfig)
+    return await _answering(_embedded())
+
+
+def _embedded() -> str:
+    return str(Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig")
+
+
+async def _answering(path: str) -> ClusterAccess | None:
     """Return the access to an embedded cluster if it is there; there may be none, or only its kubeconfig."""
     try:
-        access = await load_cluster_access(kubeconfig=str(path))
+        access = await load_cluster_access(kubeconfig=path)
         async with KubeClient(access, user_agent="trainmaster-run", timeout=_PROBE_TIMEOUT) as client:
             status, _, _ = await client.raw("GET", "/readyz")
     except KubeError:

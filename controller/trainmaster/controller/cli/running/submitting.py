@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from trainmaster.controller.cli.discovering import Discovery
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import AlreadyExists, ApiError, from_response
 from trainmaster.controller.kube.resources import Resource
@@ -50,6 +51,12 @@ class SubmittedJob:
         return f"{self.namespace}/{self.name}"
 
 
+def ensure_trainjobs(manifests: Sequence[Manifest]) -> None:
+    """Raise `Refused` if no file has a TrainJob."""
+    if not any(map(is_trainjob, manifests)):
+        raise Refused([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
+
+
 async def submit(
     client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, tell: Callable[[str], None]
 ) -> list[SubmittedJob]:
@@ -59,10 +66,9 @@ async def submit(
         Refused: The files or the server have objections.
         TransportError: The server cannot be reached.
     """
-    if not any(map(is_trainjob, manifests)):
-        raise Refused([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
+    ensure_trainjobs(manifests)
     submitter = _Submitter(client, namespace)
-    ordered = sorted(manifests, key=_rank)
+    ordered = sorted(manifests, key=rank)
     await submitter.check(ordered)
     jobs: list[SubmittedJob] = []
     for manifest in ordered:
@@ -102,7 +108,7 @@ class _Submitter:
     def __init__(self, client: KubeClient, namespace: str | None) -> None:
         self._client = client
         self._namespace = namespace
-        self._groups: dict[str, list[JsonObject] | None] = {}
+        self._discovery = Discovery(client)
 
     async def check(self, manifests: Sequence[Manifest]) -> None:
         """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""
@@ -110,8 +116,10 @@ class _Submitter:
         problems = []
         for manifest in manifests:
             group = manifest.api_version.rpartition("/")[0]
-            if (group, manifest.kind) not in defined and await self._resource(manifest) is None:
-                problems.append(_unknown(manifest))
+            if (group, manifest.kind) not in defined and await self._discovery.resource(
+                manifest.api_version, manifest.kind
+            ) is None:
+                problems.append(unknown_kind(manifest))
             given = manifest.object["metadata"].get("namespace")
             if given and self._namespace and given != self._namespace:
                 problems.append(
@@ -123,9 +131,9 @@ class _Submitter:
 
     async def submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
         """Write one object; returns it as the server has it, and what the server warns of."""
-        resource = await self._resource(manifest, fresh=True)
+        resource = await self._discovery.resource(manifest.api_version, manifest.kind, fresh=True)
         if resource is None:
-            raise Refused([_unknown(manifest)])
+            raise Refused([unknown_kind(manifest)])
         metadata = dict(manifest.object["metadata"])
         if resource.namespaced:
             metadata["namespace"] = (
@@ -160,29 +168,9 @@ class _Submitter:
         answer: JsonObject = orjson.loads(body)
         return answer, _warnings(headers)
 
-    async def _resource(self, manifest: Manifest, *, fresh: bool = False) -> Resource | None:
-        """Look up how the cluster serves a kind; `fresh` looks again for what was not there before."""
-        version = manifest.api_version
-        if version not in self._groups or (fresh and self._groups[version] is None):
-            self._groups[version] = await self._discover(version)
-        group, _, number = version.rpartition("/")
-        for entry in self._groups[version] or ():
-            if entry["kind"] == manifest.kind and "/" not in entry["name"]:
-                return Resource(group, number, manifest.kind, entry["name"], entry["namespaced"])
-        return None
 
-    async def _discover(self, version: str) -> list[JsonObject] | None:
-        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        status, headers, body = await self._client.raw("GET", path)
-        if status == 404:
-            return None
-        if status >= 400:
-            raise from_response(status, headers, body)
-        resources: list[JsonObject] = orjson.loads(body)["resources"]
-        return resources
-
-
-def _rank(manifest: Manifest) -> int:
+def rank(manifest: Manifest) -> int:
+    """Tell how early an object is to be written."""
     if is_trainjob(manifest):
         return 4
     if manifest.kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
@@ -198,7 +186,8 @@ def _defined_kind(definition: Manifest) -> tuple[str, str] | None:
     )
 
 
-def _unknown(manifest: Manifest) -> str:
+def unknown_kind(manifest: Manifest) -> str:
+    """Say that the cluster does not know what an object is."""
     return (
         f"{manifest.place}: the cluster serves no kind {manifest.kind} in {manifest.api_version}; "
         "correct the manifest, or install the definition of that kind"

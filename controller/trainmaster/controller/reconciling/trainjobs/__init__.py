@@ -4,7 +4,12 @@
 - `planning`: which writes bring the cluster there (pure);
 - `comparing`: whether an object is already as it should be (pure);
 - `statuses`: the status that follows (pure);
+- `departing`: what is remembered of workloads that are gone;
 - `deadlines`: `activeDeadlineSeconds` (pure);
-- `reconciler`: runs these and performs the writes;
+- `lifetimes`: `ttlSecondsAfterFinished` (pure);
+- `acting`, `writing`: perform the writes, of objects and of the status;
+- `contending`: notices that somebody keeps undoing them;
+- `telling`: tells the owner and the logs what stands in the way;
+- `reconciler`: runs these;
 - `handlers`: which events concern which TrainJobs.
 """

@@ -1,22 +1,29 @@
-"""Comparing: whether an object in the cluster already is what we would apply.
+"""Comparing: whether an object in the cluster already is what we would apply, and where it is not.
 
-An apply that changes nothing still costs a full request with admission (A-7), so settled objects must be recognised
-without one (C-12), also right after a restart, when nobody remembers what was applied. Two questions decide:
+Guarantees:
+- C-12, A-7: an apply that changes nothing still costs a full request with admission, so settled objects are recognised
+  without one, also right after a restart, when nobody remembers what was applied.
+- A-2: an apply that would only remove something is recognised as well.
+- A-6: lists of objects are compared by their identifying field, all others as a whole.
+
+Two questions decide:
 
 - does the observed object contain everything that is desired (the server adds defaults, others add their fields)?
-- does our field manager own something in it that is no longer desired, and which an apply would therefore remove (A-2)?
+- does our field manager own something in it that is no longer desired, and which an apply would therefore remove?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 import orjson
 
 from trainmaster.runtime.jsontree import JsonObject
 
-_IDENTITY = frozenset({"apiVersion", "kind"})
+Path: TypeAlias = tuple[str, ...]
+"""A place in an object, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+
 _UNTRACKED_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
 _MERGE_KEYS = ("name", "containerPort", "mountPath", "key", "uid", "type", "ip", "topologyKey", "devicePath")
 """Fields that identify the items of lists in the objects that we write."""
@@ -32,7 +39,7 @@ def needs_apply(desired: JsonObject, observed: JsonObject, *, owned_fields: Json
     """
     if not contains(observed, desired):
         return True
-    return owned_fields is not None and _owns_more(owned_fields, desired)
+    return owned_fields is not None and any(True for _ in surplus(owned_fields, desired))
 
 
 def contains(observed: Any, desired: Any) -> bool:
@@ -75,16 +82,76 @@ def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
     return None
 
 
-def _owns_more(fields: JsonObject, node: Any, path: tuple[str, ...] = ()) -> bool:
+def surplus(fields: JsonObject, desired: Any, path: Path = ()) -> Iterator[Path]:
+    """Find the places in `fields` (FieldsV1) that `desired` does not have."""
     for step, below in fields.items():
         if step == ".":
             continue
-        found, child = _follow(step, node)
-        if not found:
-            return not (path == ("f:metadata",) and step.removeprefix("f:") in _UNTRACKED_METADATA)
-        if below and _owns_more(below, child, (*path, step)):
-            return True
-    return False
+        found, child = _follow(step, desired)
+        if found:
+            if below:
+                yield from surplus(below, child, (*path, step))
+        elif not (path == ("f:metadata",) and step.removeprefix("f:") in _UNTRACKED_METADATA):
+            yield (*path, step)
+
+
+def differences(observed: Any, desired: Any, path: Path = ()) -> Iterator[Path]:
+    """Find the places where `observed` does not contain `desired`, as deep down as they have a name."""
+    if isinstance(desired, dict) and isinstance(observed, dict):
+        for name, value in desired.items():
+            if name not in observed:
+                yield (*path, f"f:{name}")
+            else:
+                yield from differences(observed[name], value, (*path, f"f:{name}"))
+    elif isinstance(desired, list) and isinstance(observed, list) and (key := _key_of(desired)) is not None:
+        by_key = {item.get(key): item for item in observed if isinstance(item, dict)}
+        for item in desired:
+            step = f"k:{orjson.dumps({key: item[key]}).decode()}"
+            if item[key] not in by_key:
+                yield (*path, step)
+            else:
+                yield from differences(by_key[item[key]], item, (*path, step))
+    elif not contains(observed, desired):
+        yield path
+
+
+def holders(obj: JsonObject, path: Path) -> list[str]:
+    """Name the field managers of a place in an object; one that holds all of what is around it counts."""
+    found: dict[str, None] = {}
+    for entry in obj["metadata"].get("managedFields") or []:
+        fields: JsonObject | None = entry.get("fieldsV1") or None
+        for step in path:
+            if not fields:
+                break
+            fields = fields.get(step) if step in fields else _similar_item(fields, step)
+        if fields is not None:
+            found[str(entry.get("manager"))] = None
+    return list(found)
+
+
+def describe(path: Path) -> str:
+    """Write a place as people do: `spec.replicatedJobs[name=node].replicas`."""
+    text = ""
+    for step in path:
+        kind, _, rest = step.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            text += "".join(f"[{key}={value}]" for key, value in orjson.loads(rest).items())
+        else:
+            text += f"[{rest}]"
+    return text.removeprefix(".")
+
+
+def _similar_item(fields: JsonObject, step: str) -> JsonObject | None:
+    """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
+    if not step.startswith("k:"):
+        return None
+    wanted = orjson.loads(step[2:]).items()
+    for name, below in fields.items():
+        if name.startswith("k:") and wanted <= orjson.loads(name[2:]).items():
+            return below or {}
+    return None
 
 
 def _follow(step: str, node: Any) -> tuple[bool, Any]:

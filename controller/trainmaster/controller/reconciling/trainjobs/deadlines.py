@@ -6,19 +6,19 @@ stands still while the TrainJob is suspended.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from trainmaster.controller.kube.times import parse_time
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import SUSPENDED
 
 
-def parse_time(text: str | None) -> datetime | None:
-    """Read an RFC 3339 time, also in the spellings of other writers; None if it is no time."""
+def moment_of(text: str | None) -> datetime | None:
+    """Read a time of an object; None if it has none there, or something else."""
     try:
-        moment = datetime.fromisoformat((text or "").upper())
+        return parse_time(text or "")
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def seconds_left(job: TrainJob, now: datetime) -> float | None:
@@ -31,8 +31,8 @@ def seconds_left(job: TrainJob, now: datetime) -> float | None:
     if suspended and suspended.status == "True":
         # The resume has not been noted yet: the clock starts when this reconcile notes it.
         return float(job.spec.active_deadline_seconds)
-    resumed = parse_time(suspended.last_transition_time) if suspended else None
-    start = resumed or parse_time(job.metadata.creation_timestamp)
+    resumed = moment_of(suspended.last_transition_time) if suspended else None
+    start = resumed or moment_of(job.metadata.creation_timestamp)
     if start is None:
         return None
     # In seconds, because the calendar may end before the deadline does.

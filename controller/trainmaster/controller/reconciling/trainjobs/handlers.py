@@ -1,9 +1,17 @@
-"""Handlers: which events concern which TrainJobs, and what the caches keep of each kind."""
+"""Handlers: which events concern which TrainJobs, and what the caches keep of each kind.
+
+Guarantees:
+- E-1, E-2: no change is hidden, of a TrainJob or of what belongs to it: labels, finalizers and status count as well.
+- E-3, E-5: an owner is found by group and kind, whatever its version; the reconciler checks its UID.
+- E-6: `runtime_index_values` is the index by which a runtime finds its TrainJobs.
+- S-16, S-17: what nobody reads is dropped before it is cached, and dropping it twice changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from trainmaster.controller.kube.storing import split_key
 from trainmaster.controller.reconciling.trainjobs.comparing import owned_fields_of
 from trainmaster.controller.reconciling.trainjobs.planning import OWNED_FIELDS
 from trainmaster.runtime.api.constants import (
@@ -23,6 +31,11 @@ scoped.
 """
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
+
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
+_METADATA_IDENTITY = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
+)
 
 
 def owner_keys(obj: JsonObject) -> list[str]:
@@ -55,9 +68,10 @@ def runtime_index_values(trainjob: JsonObject) -> Iterable[str]:
         yield f"{kind}/{trainjob['metadata']['namespace'] if namespaced else ''}/{name}"
 
 
-def runtime_index_value(runtime: JsonObject) -> str:
-    """The value under which the runtime index finds the TrainJobs of a runtime."""
-    return f"{runtime['kind']}/{runtime['metadata'].get('namespace', '')}/{runtime['metadata']['name']}"
+def runtime_index_value(kind: str, key: str) -> str:
+    """The value under which the runtime index finds the TrainJobs of a runtime, given by kind and key."""
+    namespace, name = split_key(key)
+    return f"{kind}/{namespace or ''}/{name}"
 
 
 def keys_of(watch: Watch) -> Callable[[JsonObject], list[str]]:
@@ -68,12 +82,6 @@ def keys_of(watch: Watch) -> Callable[[JsonObject], list[str]]:
     return lambda obj: [f"{namespace}/{name}" for namespace, name in to_jobs(obj)]
 
 
-def trim(obj: JsonObject) -> JsonObject:
-    """Drop what nobody reads from an object before it is cached (S-16: idempotent)."""
-    obj["metadata"].pop("managedFields", None)
-    return obj
-
-
 def trim_child(obj: JsonObject) -> JsonObject:
     """Trim an object that we apply: of its managedFields, what we own ourselves stays."""
     metadata = obj["metadata"]
@@ -81,15 +89,17 @@ def trim_child(obj: JsonObject) -> JsonObject:
         owned = owned_fields_of(obj, FIELD_MANAGER)
         if owned is not None:
             metadata[OWNED_FIELDS] = owned
-    return trim(obj)
+        del metadata["managedFields"]
+    return obj
 
 
-def trim_config_map(obj: JsonObject) -> JsonObject:
-    """Trim a ConfigMap: those that are no TrainJob's keep their identity and owners only."""
+def trim_to_owned(obj: JsonObject) -> JsonObject:
+    """Trim an object of a kind that we apply: of one that is no TrainJob's only its identity and its owners stay."""
     if owner_keys(obj):
         return trim_child(obj)
-    for field in ("data", "binaryData"):
-        obj.pop(field, None)
-    for field in ("annotations", "labels"):
-        obj["metadata"].pop(field, None)
-    return trim(obj)
+    metadata = obj["metadata"]
+    for field in obj.keys() - _IDENTITY:
+        del obj[field]
+    for field in metadata.keys() - _METADATA_IDENTITY:
+        del metadata[field]
+    return obj

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.kube.storing import Store
+from trainmaster.runtime.admission.references import live_runtime, unsupported_runtime
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
-    API_VERSION,
-    CLUSTER_TRAINING_RUNTIME_KIND,
-    TRAINING_RUNTIME_KIND,
+    JOBSET_API_VERSION,
+    JOBSET_KIND,
     snapshot_name,
 )
+from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
 
 KindKey = tuple[str, str]
@@ -25,32 +26,47 @@ CONFIG_MAP: KindKey = ("v1", "ConfigMap")
 class StoreFacts:
     """Facts from the stores of informers; see `trainmaster.runtime.facts`.
 
+    One for each reconcile: an object is decoded when it is asked for first, and whoever asks again gets the same one.
+
     Args:
         stores: The caches by kind, each with its resource.
     """
 
     def __init__(self, stores: Mapping[KindKey, tuple[Resource, Store]]) -> None:
-        self._resources = {kind: resource for kind, (resource, _) in stores.items()}
-        self._stores = {kind: store for kind, (_, store) in stores.items()}
+        self._stores = stores
+        self._seen: dict[tuple[str, str, str], JsonObject | None] = {}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when no cache holds it."""
-        store = self._stores.get((api_version, kind))
-        return None if store is None else store.get(f"{namespace}/{name}" if namespace else name)
+        key = f"{namespace}/{name}" if namespace else name
+        what = (api_version, kind, key)
+        if what not in self._seen:
+            _, store = self._stores.get((api_version, kind), (None, None))
+            self._seen[what] = None if store is None else store.get(key)
+        return self._seen[what]
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        """Return all cached objects of a kind."""
-        store = self._stores.get((api_version, kind))
-        return () if store is None else store.list(namespace)
+        """Return all cached objects of a kind; each is decoded when its turn comes."""
+        _, store = self._stores.get((api_version, kind), (None, None))
+        return () if store is None else store.each(namespace)
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that is cached."""
-        return self._resources.get((api_version, kind))
+        resource, _ = self._stores.get((api_version, kind), (None, None))
+        return resource
+
+    def including(self, obj: JsonObject) -> StoreFacts:
+        """Return the same facts with one more object: one that is gone, as it was."""
+        metadata = obj["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        facts = StoreFacts(self._stores)
+        facts._seen = {**self._seen, (obj["apiVersion"], obj["kind"], key): obj}
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One TrainJob and what belongs to it. Everything in here is shared with the caches: nobody changes it."""
+    """One TrainJob and what belongs to it, decoded from the caches for this reconcile alone."""
 
     job: TrainJob
     raw: JsonObject
@@ -64,21 +80,28 @@ class Observed:
 
     facts: StoreFacts
 
+    last_workload: JsonObject | None = None
+    """The last state of its JobSet, if that is gone and its last state is known (see `departing`)."""
 
-def observe(job: TrainJob, raw: JsonObject, facts: StoreFacts) -> Observed:
-    """Look up everything that the decisions about a TrainJob rest on."""
+
+def observe(job: TrainJob, raw: JsonObject, facts: StoreFacts, *, departed: JsonObject | None = None) -> Observed:
+    """Look up everything that the decisions about a TrainJob rest on.
+
+    Args:
+        job: The TrainJob.
+        raw: The same, as the server gave it.
+        facts: The caches.
+        departed: What is remembered of a JobSet that it had.
+    """
     namespace, name = job.metadata.namespace, job.metadata.name
-    reference = job.spec.runtime_ref
-    runtime = None
-    if reference.api_group == API_VERSION.partition("/")[0]:
-        if reference.kind == TRAINING_RUNTIME_KIND:
-            runtime = facts.get(API_VERSION, TRAINING_RUNTIME_KIND, namespace, reference.name)
-        elif reference.kind == CLUSTER_TRAINING_RUNTIME_KIND:
-            runtime = facts.get(API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND, None, reference.name)
+    supported = unsupported_runtime(job.spec.runtime_ref) is None
+    workload = facts.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
+    is_gone = workload is None or not is_controlled_by(workload, job)
     return Observed(
         job=job,
         raw=raw,
         snapshot=facts.get(*CONFIG_MAP, namespace, snapshot_name(name)),
-        runtime=runtime,
+        runtime=live_runtime(job, facts) if supported else None,
         facts=facts,
+        last_workload=departed if is_gone and departed is not None and is_controlled_by(departed, job) else None,
     )

@@ -3,25 +3,34 @@
 Rules:
 - Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one
   exception: the workload of a job that exceeded its deadline is deleted until it is gone.
+- A finished TrainJob that has outlived its time to live is deleted itself.
 - The snapshot of the runtime comes first, so that everything after it is built from what was frozen.
-- An object of the same name that belongs to somebody else is never touched.
+- An object of the same name that belongs to somebody else is never touched: owners are compared by UID (E-5). Names
+  are the same for every try, so that a second try meets what the first one made (C-2).
+- A TrainJob whose JobSet may have ended unseen, and has been deleted by its own time to live since, is not built again:
+  that would train a second time (B27).
+- What is as it should be is not written (C-12).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from trainmaster.controller.reconciling.trainjobs.comparing import needs_apply
+from trainmaster.controller.reconciling.trainjobs.lifetimes import seconds_to_expiry, time_to_live
 from trainmaster.controller.reconciling.trainjobs.observing import Observed
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.runtime.admission.references import unsupported_runtime
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
-    CLUSTER_TRAINING_RUNTIME_KIND,
     DEADLINE_EXCEEDED_REASON,
     FAILED,
     GROUP,
     JOBSET_API_VERSION,
     JOBSET_KIND,
+    SUSPENDED,
     TRAINING_RUNTIME_KIND,
 )
 from trainmaster.runtime.canonical import TemplateInvalid
@@ -38,17 +47,27 @@ from trainmaster.runtime.snapshots import (
     snapshot_text,
 )
 
-SUPPORTED_RUNTIMES = frozenset({(TRAINING_RUNTIME_KIND, GROUP), (CLUSTER_TRAINING_RUNTIME_KIND, GROUP)})
-
 OWNED_FIELDS = "ownedFields"
 """Where the informers' transform keeps what we own of an object, instead of all of its managedFields (in metadata)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One object to apply."""
+
+    object: JsonObject
+    uid: str | None = None
+    """The UID of the object that is brought up to date; None if none was seen."""
+
+    at_least: JsonObject | None = None
+    """A merge patch with the part of it that cannot wait, for the case that the whole is refused."""
 
 
 @dataclass(slots=True)
 class Plan:
     """The writes of one reconcile, in order, and what prevented more of them."""
 
-    applies: list[JsonObject] = field(default_factory=list)
+    applies: list[Apply] = field(default_factory=list)
     deletes: list[JsonObject] = field(default_factory=list)
     """Objects as observed: the UID counts."""
 
@@ -56,21 +75,18 @@ class Plan:
     waiting: bool = False
     """Whether an object of the past has to disappear before anything can be built; no fault of the TrainJob."""
 
-
-def unsupported_runtime(job: TrainJob) -> str | None:
-    """Name what `runtimeRef` refers to if it is not a kind of runtime."""
-    reference = job.spec.runtime_ref
-    if (reference.kind, reference.api_group) in SUPPORTED_RUNTIMES:
-        return None
-    return f"{reference.kind}.{reference.api_group}"
+    expires_in: float | None = None
+    """Seconds until the finished TrainJob has outlived its time to live; zero or less: it has; None: it never will."""
 
 
-def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool) -> Plan:
+def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, now: datetime) -> Plan:
     """Decide what to write for one TrainJob."""
     job = observed.job
-    if deadline_exceeded or _failed_by_deadline(job):
-        return Plan(deletes=_leftover_workload(observed))
-    if job.is_finished or unsupported_runtime(job):
+    if deadline_exceeded or job.is_finished:
+        by_deadline = deadline_exceeded or _failed_by_deadline(job)
+        expires_in = seconds_to_expiry(job, time_to_live(job, _runtime_in_force(observed)), now)
+        return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
+    if unsupported_runtime(job.spec.runtime_ref):
         return Plan()
     planned = Plan()
     try:
@@ -96,11 +112,41 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool) -
     except JobInvalid as error:
         planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
     else:
+        planned.problem = _end_unseen(resolution.objects, observed)
         for desired in resolution.objects:
-            _plan_object(desired, observed, planned)
             if planned.problem or planned.waiting:
                 break
+            _plan_object(desired, observed, planned)
     return planned
+
+
+def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:
+    """Tell whether the JobSet of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
+    if observed.last_workload is not None or not _was_running(observed.job):
+        return None
+    namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
+    for desired in objects:
+        if desired.identity[:2] != (JOBSET_API_VERSION, JOBSET_KIND):
+            continue
+        lifetime = (desired.object.get("spec") or {}).get("ttlSecondsAfterFinished")
+        if lifetime is not None and observed.facts.get(*desired.identity[:2], namespace, desired.identity[2]) is None:
+            # Retrying cannot help, for what is gone tells nothing any more.
+            return Problem(
+                "WorkloadGone",
+                f'JobSet "{name}" ran and is gone, and how it ended was not seen: its ttlSecondsAfterFinished '
+                f"({lifetime}) lets it be deleted after its end. It is not made again, because that would train a "
+                "second time. If that is what you want, delete this TrainJob and create it again; to keep ends from "
+                "being missed, set a longer ttlSecondsAfterFinished in the runtime, or set it in the TrainJob instead",
+                retry=False,
+            )
+    return None
+
+
+def _was_running(job: TrainJob) -> bool:
+    suspended = job.status.condition(SUSPENDED)
+    if suspended is not None and suspended.is_true:
+        return False
+    return any(each.active or each.ready or each.succeeded or each.failed for each in job.status.jobs_status)
 
 
 def _failed_by_deadline(job: TrainJob) -> bool:
@@ -116,6 +162,16 @@ def _leftover_workload(observed: Observed) -> list[JsonObject]:
     return [jobset]
 
 
+def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRuntime | None:
+    """Return the runtime of the snapshot, if there is a usable one."""
+    if observed.snapshot is None:
+        return None
+    try:
+        return parse_snapshot_text(snapshot_text(observed.snapshot, observed.job), observed.job)
+    except (SnapshotInvalid, ApiTypeError):
+        return None
+
+
 def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | ClusterTrainingRuntime | None:
     """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
     job = observed.job
@@ -128,7 +184,7 @@ def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | Clus
         planned.problem = _missing_runtime(job)
         return None
     text = encode_runtime(observed.runtime)
-    planned.applies.append(build_snapshot(job, text))
+    planned.applies.append(Apply(build_snapshot(job, text)))
     # Built from the text, not from the live object: the first build and all later ones see the same.
     return parse_snapshot_text(text, job)
 
@@ -163,8 +219,13 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
                 "NameTaken",
                 f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
             )
-    elif existing is None or _should_apply(desired, existing, job):
-        planned.applies.append(desired.object)
+    elif existing is None:
+        planned.applies.append(Apply(desired.object))
+    elif _should_apply(desired, existing, job):
+        # Most of a JobSet is immutable, and what is built may have changed since, but stopping it is always possible.
+        runs = not (existing.get("spec") or {}).get("suspend", False)
+        stop = {"spec": {"suspend": True}} if job.spec.suspend and runs and kind == JOBSET_KIND else None
+        planned.applies.append(Apply(desired.object, existing["metadata"]["uid"], stop))
 
 
 def _should_apply(desired: Desired, existing: JsonObject, job: TrainJob) -> bool:

@@ -13,6 +13,7 @@ It is removed, not set to False, because the Kubeflow SDK takes a job without co
 
 EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
+CONTESTED_REASON: Final = "TrainJobResourceContested"
 
 _EVENT_TEXT_LIMIT: Final = 950  # bytes; the whole note may have 1024
 _CONDITION_MESSAGE_LIMIT: Final = 32_768  # metav1.Condition

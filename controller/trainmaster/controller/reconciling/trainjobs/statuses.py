@@ -1,4 +1,11 @@
-"""Statuses: the status that follows from what was observed and tried. Pure."""
+"""Statuses: the status that follows from what was observed and tried. Pure.
+
+Guarantees:
+- F-4: conditions keep the time of their last flip, and nothing changes that need not.
+- U1: of the conditions that are true the one that matters most comes first, because the State column shows the first;
+  the others keep their order. That a job which has ended is told to be suspended is noted, but not shown.
+- C-11, C-12: `status_patch` concerns the status alone, and is None when there is nothing to change.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ from trainmaster.controller.reconciling.conditions import is_true, remove_condit
 from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED, Problem
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
+    COMPLETE,
     DEADLINE_EXCEEDED_MESSAGE,
     DEADLINE_EXCEEDED_REASON,
     FAILED,
@@ -19,6 +27,10 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2}
+"""What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
+"""
 
 
 def next_status(
@@ -47,17 +59,16 @@ def next_status(
     _note_suspension(job, conditions, now=now)
     if report is not None:
         _note_report(report, following, conditions, now=now)
-    if not _finished(conditions):
+    if not finished(conditions):
         if deadline_exceeded:
             _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
         elif unsupported_runtime:
             _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
-    if problem is not None and not _finished(conditions):
+    if problem is not None and not finished(conditions):
         set_condition(conditions, problem.condition(), now=now)
-        # Last, because the State column shows the last condition.
-        conditions.sort(key=lambda condition: bool(condition.get("type") == BLOCKED))
     else:
         remove_condition(conditions, BLOCKED)
+    _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
     return following
 
@@ -75,6 +86,20 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:
     return {"status": {**changed, **dict.fromkeys(old.keys() - new.keys())}}
 
 
+def only_counters(old: JsonObject, new: JsonObject) -> bool:
+    """Tell whether two statuses differ in nothing but how many pods of each job do what."""
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} == {"jobsStatus"}
+
+
+def without_times(status: JsonObject) -> JsonObject:
+    """Return a status without the times of its conditions: what it says, not since when."""
+    conditions = [
+        {name: value for name, value in condition.items() if name != "lastTransitionTime"}
+        for condition in status.get("conditions") or []
+    ]
+    return {**status, "conditions": conditions}
+
+
 def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
     if job.spec.suspend:
         condition = {"status": "True", "reason": SUSPENDED_REASON, "message": SUSPENDED_MESSAGE}
@@ -88,7 +113,7 @@ def _note_report(report: StatusReport, status: JsonObject, conditions: list[Json
     if report.jobs_status is not None:
         _put(status, "jobsStatus", report.jobs_status)
     # The first end counts: a job that exceeded its deadline does not become complete afterwards, nor the reverse.
-    if not _finished(conditions):
+    if not finished(conditions):
         for condition in report.conditions:
             set_condition(conditions, condition, now=now)
 
@@ -97,8 +122,20 @@ def _fail(conditions: list[JsonObject], reason: str, message: str, *, now: str) 
     set_condition(conditions, {"type": FAILED, "status": "True", "reason": reason, "message": message}, now=now)
 
 
-def _finished(conditions: list[JsonObject]) -> bool:
+def finished(conditions: list[JsonObject]) -> bool:
+    """Tell whether one of these conditions says that the job has ended."""
     return any(is_true(conditions, condition_type) for condition_type in FINAL_CONDITIONS)
+
+
+def _lead_with_what_matters(conditions: list[JsonObject]) -> None:
+    """Move one condition to the front, if another one that matters less would be shown instead of it."""
+    holding = [condition for condition in conditions if condition.get("status") == "True"]
+    if not holding:
+        return
+    leading = min(holding, key=lambda condition: _RANKS.get(condition.get("type", ""), len(_RANKS)))
+    if leading is not holding[0]:
+        conditions.remove(leading)
+        conditions.insert(0, leading)
 
 
 def _put(status: JsonObject, field: str, value: list[JsonObject]) -> None:

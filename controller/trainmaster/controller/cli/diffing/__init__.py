@@ -1,0 +1,1 @@
+"""What `trainmaster diff` consists of: trial writes, facts that are fetched when asked for, and texts."""

@@ -1,0 +1,279 @@
+"""Files that are judged without a cluster: what the API server and the webhooks would say to their objects.
+
+- Trainer's kinds are checked against their definitions by whoever offers `trainmaster.schemas`, then by the rules of
+  admission. All faults are found together, each with its place in the file.
+- The objects of all files are the facts by which a TrainJob is judged and built, whatever their order. Runtimes that
+  come with Trainmaster are known without a file.
+- Objects of other kinds are facts only. Nobody checks them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from trainmaster.controller.manifests import Manifest, ManifestError, scan_manifests
+from trainmaster.runtime.admission import Verdict, described, validate_runtime, validate_trainjob
+from trainmaster.runtime.admission.references import live_runtime
+from trainmaster.runtime.admission.suggesting import did_you_mean
+from trainmaster.runtime.api import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api.constants import (
+    API_VERSION,
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    GROUP,
+    MANAGED_BY_TRAINER,
+    TRAINING_RUNTIME_KIND,
+    TRAINJOB_KIND,
+)
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.yamltext import load_yaml
+
+SCHEMAS_GROUP: Final = "trainmaster.schemas"
+UID: Final = "00000000-0000-0000-0000-000000000000"
+"""The UID of TrainJobs that only exist in files."""
+
+GENERATED: Final = "xxxxx"
+"""In place of what the API server adds to `generateName`."""
+
+_RUNTIMES: Final = (TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND)
+_KINDS: Final = (TRAINJOB_KIND, *_RUNTIMES, "OptimizationJob")
+_VALIDATION_LABEL: Final = "trainer.kubeflow.org/webhook-validation"
+_PACKAGED: Final = Path(__file__).parent / "runtimes"
+_CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "runtimes"
+_PATH: Final = re.compile(r"(?:metadata|spec)(?:\.[^\s:]+)?(?=: )")
+_POSITION: Final = re.compile(r" at line \d+ column \d+$")
+
+
+class Fault(Protocol):
+    """What is wrong with one field, as `trainmaster.schemas` tells it."""
+
+    @property
+    def path(self) -> str:
+        """For instance `spec.trainer.env[0].name`."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+
+    @property
+    def known(self) -> Sequence[str]:
+        """If the field is unknown: which there are in its place."""
+
+
+class SchemaCheck(Protocol):
+    """What an entry point in the group `trainmaster.schemas` is."""
+
+    def __call__(self, obj: JsonObject, /) -> tuple[JsonObject, Sequence[Fault]] | None:
+        """Return an object with its defaults, and what is wrong with it; None for a kind of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One complaint about one field of one object in a file."""
+
+    severity: Literal["error", "warning"]
+    file: str
+    line: int | None
+    column: int | None
+    object: str
+    """What the object is called, if it is known."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return ": ".join(part for part in (place, self.severity, self.object, self.path, self.message) if part)
+
+
+@dataclass(slots=True)
+class Checked:
+    """An object as the API server would store it, and what is wrong with it."""
+
+    manifest: Manifest
+    object: JsonObject
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it would be admitted."""
+        return not any(problem.severity == "error" for problem in self.problems)
+
+    def tell(self, path: str, message: str, severity: Literal["error", "warning"] = "error") -> None:
+        """Note a problem."""
+        line, column = self.manifest.source.locate(path)
+        source = self.manifest.source
+        self.problems.append(Problem(severity, source.file, line, column, self.manifest.title, path, message))
+
+
+class Files:
+    """The objects of some files, judged; also the facts by which that is done.
+
+    Args:
+        files: Files and directories; `-` is standard input.
+        framework: The plugins.
+        namespace: Of objects that name none.
+    """
+
+    def __init__(self, files: Iterable[str], framework: Framework, *, namespace: str) -> None:
+        self._framework = framework
+        self._namespace = namespace
+        self._objects: dict[tuple[str, str, str | None, str], JsonObject] = {}
+        self.checked: list[Checked] = []
+        """Objects of Trainer's kinds, in the order of the files."""
+
+        self.others: list[Manifest] = []
+        """Objects that nobody checks."""
+
+        self.unreadable: list[Problem] = []
+        for found in scan_manifests(files):
+            if isinstance(found, ManifestError):
+                message = _POSITION.sub("", found.problem)
+                self.unreadable.append(Problem("error", found.file, found.line, found.column, "", "", message))
+            else:
+                self._add(found)
+        for checked in self.checked:
+            self._judge(checked)
+
+    @property
+    def trainjobs(self) -> list[Checked]:
+        """The TrainJobs, in the order of the files."""
+        return [checked for checked in self.checked if checked.manifest.kind == TRAINJOB_KIND]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong, in the order of the files."""
+        found = [*self.unreadable, *(problem for checked in self.checked for problem in checked.problems)]
+        files = list(dict.fromkeys(problem.file for problem in found))
+        return sorted(found, key=lambda problem: (files.index(problem.file), problem.line or 0, problem.column or 0))
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
+        """Return an object of the files, or a runtime that comes with Trainmaster."""
+        found = self._objects.get((api_version, kind, namespace, name))
+        if found is None and (api_version, kind) == (API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND):
+            found = _built_in(name)
+        return found
+
+    def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterator[JsonObject]:
+        """Return the objects of the files."""
+        for (other_version, other_kind, other_namespace, _), obj in self._objects.items():
+            if (other_version, other_kind) == (api_version, kind) and namespace in (None, other_namespace):
+                yield obj
+
+    def _add(self, manifest: Manifest) -> None:
+        obj = self._completed(manifest)
+        ours = manifest.api_version.partition("/")[0] == GROUP
+        checked = Checked(manifest, obj)
+        if not ours and manifest.kind in (TRAINJOB_KIND, *_RUNTIMES):
+            checked.tell("apiVersion", f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has")
+            self.checked.append(checked)
+            return
+        if not ours:
+            self.others.append(manifest)
+        elif manifest.kind not in _KINDS:
+            checked.tell("kind", f'{GROUP} has no kind "{manifest.kind}" {did_you_mean(manifest.kind, _KINDS)}')
+            self.checked.append(checked)
+            return
+        else:
+            self.checked.append(checked)
+            checked.object, faults = against_schema(obj)
+            for fault in faults:
+                hint = f" {did_you_mean(fault.path.rpartition('.')[2], fault.known)}" if fault.known else ""
+                checked.tell(fault.path, fault.message + hint)
+        metadata = obj["metadata"]
+        key = manifest.api_version, manifest.kind, metadata.get("namespace"), metadata["name"]
+        if self._objects.get(key, checked.object) != checked.object:
+            checked.tell("metadata.name", "the files have another object of this kind and name")
+        self._objects[key] = checked.object
+
+    def _completed(self, manifest: Manifest) -> JsonObject:
+        """Give an object what a cluster would, as far as others refer to it."""
+        obj: JsonObject = copy_tree(manifest.object)
+        metadata = obj["metadata"]
+        if not metadata.get("name"):
+            metadata["name"] = metadata["generateName"] + GENERATED
+        if manifest.kind not in (CLUSTER_TRAINING_RUNTIME_KIND, "Namespace", "CustomResourceDefinition"):
+            metadata.setdefault("namespace", self._namespace)
+        if manifest.kind == TRAINJOB_KIND:
+            metadata.setdefault("uid", UID)
+        return obj
+
+    def _judge(self, checked: Checked) -> None:
+        """Ask admission about an object that has been checked against its schema."""
+        obj, kind = checked.object, checked.manifest.kind
+        sound = checked.is_valid
+        if kind == TRAINJOB_KIND:
+            if self._lacks_runtime(checked):
+                return
+            verdict = validate_trainjob(obj, None, framework=self._framework, facts=self)
+        elif kind in _RUNTIMES and (obj["metadata"].get("labels") or {}).get(_VALIDATION_LABEL) != "disabled":
+            verdict = validate_runtime(obj, None)
+        else:
+            return
+        _tell_verdict(checked, verdict, sound=sound)
+
+    def _lacks_runtime(self, checked: Checked) -> bool:
+        try:
+            job = parse_trainjob(checked.object)
+        except ApiTypeError:
+            return False
+        reference = job.spec.runtime_ref
+        if job.spec.managed_by != MANAGED_BY_TRAINER or reference.api_group != GROUP or reference.kind not in _RUNTIMES:
+            return False
+        if live_runtime(job, self) is not None:
+            return False
+        known = [name for _, kind, _, name in self._objects if kind == reference.kind]
+        known += built_in_names() if reference.kind == CLUSTER_TRAINING_RUNTIME_KIND else []
+        hint = did_you_mean(reference.name, known)
+        text = f'no file has {reference.kind} "{reference.name}", and it is not built in {hint}; give its file, too'
+        checked.tell("spec.runtimeRef.name", text)
+        return True
+
+
+def _tell_verdict(checked: Checked, verdict: Verdict, *, sound: bool) -> None:
+    if verdict.refusal and sound:  # otherwise the schema has said it already, better
+        checked.tell("spec.runtimeRef" if "runtime" in verdict.refusal else "", verdict.refusal)
+    for finding in verdict.errors:
+        checked.tell(finding.path, described(finding).removeprefix(f"{finding.path}: "))
+    for warning in verdict.warnings:
+        path = _PATH.match(warning)
+        checked.tell(path[0] if path else "", warning[path.end() + 2 :] if path else warning, "warning")
+
+
+def against_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[Fault]]:
+    """Return an object of Trainer's kinds with its defaults, and what its schema says is wrong with it."""
+    for check in _schema_checks():
+        answer = check(obj)
+        if answer is not None:
+            return answer
+    raise RuntimeError(f"nobody offers the schema of {obj['kind']} ({SCHEMAS_GROUP}); install trainmaster again")
+
+
+@functools.cache
+def _schema_checks() -> list[SchemaCheck]:
+    points = sorted(entry_points(group=SCHEMAS_GROUP), key=lambda point: point.name)
+    return [point.load() for point in points]
+
+
+def built_in_names() -> list[str]:
+    """Return the names of the runtimes that come with Trainmaster."""
+    return sorted(path.stem for path in _directory().glob("*.yaml"))
+
+
+@functools.cache
+def _built_in(name: str) -> JsonObject | None:
+    if name not in built_in_names():
+        return None
+    runtime, _ = against_schema(load_yaml((_directory() / f"{name}.yaml").read_bytes()))
+    return runtime
+
+
+def _directory() -> Path:
+    """Return where the runtimes are: in a checkout they are read from where users of real clusters find them."""
+    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT

@@ -1,0 +1,69 @@
+"""Printing objects for people and programs: YAML that Kubernetes reads back as the same objects, or JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from trainmaster.runtime.jsontree import JsonObject
+
+REDACTED: Final = "<redacted>"
+
+_WIDTH: Final = 10**6
+"""No line is ever folded: commands and keys are easier to copy in one piece."""
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes texts of several lines as they are read, shared parts out each time, and quotes what is no text else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML calls it with each node
+        """Write shared parts out: anchors would be an odd thing to find in a manifest."""
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+# What Kubernetes takes for a boolean or a number, and PyYAML does not.
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:0o[0-7_]+|[0-9.]+[eE][-+]?[0-9]+)$"), list("-+.0123456789")
+)
+
+
+def to_yaml(obj: Any, *, sort_keys: bool = False) -> str:
+    """Write one document."""
+    text: str = yaml.dump(obj, Dumper=_Dumper, sort_keys=sort_keys, width=_WIDTH, allow_unicode=True)
+    return text
+
+
+def print_objects(objects: Sequence[JsonObject], *, form: str) -> None:
+    """Print objects: as documents of YAML, or as a List in JSON."""
+    if form == "json":
+        listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+        print(orjson.dumps(listed, option=orjson.OPT_INDENT_2).decode())
+        return
+    print("---\n".join(map(to_yaml, objects)), end="")
+
+
+def redacted(obj: JsonObject) -> JsonObject:
+    """Return an object without what is secret in it."""
+    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Secret"):
+        return obj
+    return obj | {field: dict.fromkeys(obj[field], REDACTED) for field in ("data", "stringData") if obj.get(field)}
+
+
+def counted(number: int, noun: str) -> str:
+    """Write `1 error`, `2 errors`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names one after the other, each once."""
+    return ", ".join(dict.fromkeys(names))

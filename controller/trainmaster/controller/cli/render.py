@@ -1,0 +1,75 @@
+"""`trainmaster render`: the objects that TrainJobs become, from files alone.
+
+What is printed is what the controller would write for a new TrainJob, in the order of writing; what would refuse the
+TrainJob in a cluster is told on standard error instead.
+
+Exit codes: 0 every TrainJob is printed; 1 a file or a TrainJob is wrong, or there is none; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from trainmaster.controller.cli.offline import Files
+from trainmaster.controller.cli.options import add_files, load_framework, told
+from trainmaster.controller.cli.printing import listed, print_objects, redacted
+from trainmaster.runtime.admission.references import live_runtime
+from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.snapshots import build_snapshot, encode_runtime, parse_snapshot_text
+
+FAILURE = 1
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "render",
+        help="print what TrainJobs become, without a cluster",
+        description="Print the objects that the TrainJobs in the files become. Their runtimes come from the files, "
+        "too, or are built in.",
+        allow_abbrev=False,
+    )
+    add_files(parser)
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+    parser.add_argument("--only", action="append", metavar="KIND", help="print these kinds only. May be repeated")
+    parser.add_argument("--show-secrets", action="store_true", help="print what is in Secrets; it is new each time")
+    parser.set_defaults(run=told(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    framework = load_framework(arguments.config)
+    files = Files(arguments.files, framework, namespace=arguments.namespace or "default")
+    for problem in files.problems:
+        print(f"trainmaster: {problem}", file=sys.stderr)
+    objects = [
+        obj for checked in files.trainjobs if checked.is_valid for obj in _built(checked.object, files, framework)
+    ]
+    wanted = {kind.casefold() for kind in arguments.only or ()}
+    chosen = [obj for obj in objects if not wanted or obj["kind"].casefold() in wanted]
+    if chosen:
+        print_objects([obj if arguments.show_secrets else redacted(obj) for obj in chosen], form=arguments.output)
+    elif objects:
+        there = listed(obj["kind"] for obj in objects)
+        print(f"trainmaster: nothing is of kind {listed(arguments.only)}; there are: {there}", file=sys.stderr)
+        return FAILURE
+    elif not files.trainjobs and not files.unreadable:
+        print("trainmaster: no TrainJob in the files; there is nothing to render", file=sys.stderr)
+    sound = not files.unreadable and all(checked.is_valid for checked in files.checked)
+    return 0 if objects and sound else FAILURE
+
+
+def _built(obj: JsonObject, files: Files, framework: Framework) -> list[JsonObject]:
+    """Return what an admitted TrainJob becomes: first the snapshot of its runtime, by which the rest is built."""
+    job = parse_trainjob(obj)
+    live = live_runtime(job, files)
+    if live is None:  # another controller manages it, and need not find the runtime here
+        return []
+    text = encode_runtime(live)
+    resolution = resolve(job, parse_snapshot_text(text, job), framework, facts=files)
+    return [build_snapshot(job, text), *(desired.object for desired in resolution.objects)]

@@ -1,0 +1,69 @@
+"""`trainmaster validate`: everything that is wrong with TrainJobs and runtimes in files.
+
+Exit codes: 0 a cluster would admit them all (there may be warnings); 1 it would not; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from trainmaster.controller.cli.offline import Files
+from trainmaster.controller.cli.options import add_files, load_framework, told
+from trainmaster.controller.cli.printing import counted, listed
+
+FAILURE = 1
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "validate",
+        help="check TrainJobs and runtimes in files, without a cluster",
+        description="Check the TrainJobs and runtimes in the files as a cluster with Trainmaster would, and tell "
+        "everything that is wrong, with file, line and field.",
+        allow_abbrev=False,
+    )
+    add_files(parser)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    parser.set_defaults(run=told(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    framework = load_framework(arguments.config)
+    files = Files(arguments.files, framework, namespace=arguments.namespace or "default")
+    problems = files.problems
+    errors = sum(problem.severity == "error" for problem in problems)
+    if not (problems or files.checked or files.others):
+        # Whoever made the files has failed, and would take silence for consent.
+        print("trainmaster: nothing to check: the files hold no object", file=sys.stderr)
+        return FAILURE
+    if arguments.output == "json":
+        report = {
+            "valid": not errors,
+            "checked": [_named(checked.manifest.title, checked.manifest.place) for checked in files.checked],
+            "unchecked": [_named(manifest.title, manifest.place) for manifest in files.others],
+            "problems": [asdict(problem) for problem in problems],
+        }
+        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        return FAILURE if errors else 0
+    for problem in problems:
+        print(problem)
+    summary = [
+        f"{counted(len(files.checked), 'object')} checked",
+        counted(errors, "error"),
+        counted(len(problems) - errors, "warning"),
+    ]
+    if files.others:
+        summary.append(f"not checked: {listed(manifest.kind for manifest in files.others)}")
+    print(f"trainmaster: {', '.join(summary)}", file=sys.stderr)
+    return FAILURE if errors else 0
+
+
+def _named(title: str, place: str) -> dict[str, str]:
+    return {"object": title, "place": place}

@@ -1,0 +1,73 @@
+"""The authority that signs the certificate of the status server: what pods get to trust.
+
+Guarantees:
+- It is read from `ca.crt` beside the serving certificate, where Kubernetes mounts the Secret: the manager needs no
+  right to read Secrets for it, and never holds the key of the authority in memory.
+- Only certificates are taken from the file, whatever else is in it: its text goes to every namespace that trains.
+- trainer S6: the file is looked at again and again. Who distributes the authority hears of a change.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+AUTHORITY: Final = "ca.crt"
+
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----", re.ASCII)
+
+
+class Authority:
+    """The certificates of a file.
+
+    Args:
+        directory: Where `ca.crt` is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / AUTHORITY
+        self._read: bytes | None = None
+        self._current: str | None = None
+        self._trouble: str | None = None
+
+    def current(self) -> str | None:
+        """Return the certificates in PEM; None if there never were any."""
+        return self._current
+
+    def refresh(self) -> bool:
+        """Look at the file again; returns whether the certificates have changed. An unusable file changes nothing."""
+        try:
+            read = self._path.read_bytes()
+        except OSError as error:
+            return self._complain(f"cannot read {self._path}: {error.strerror}")
+        if read == self._read:
+            return False
+        certificates = _CERTIFICATE.findall(read.decode("ascii", "replace"))
+        text = "".join(f"{certificate}\n" for certificate in certificates)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError):
+            return self._complain(f"there is no usable certificate in {self._path}")
+        self._read, self._trouble = read, None
+        changed, self._current = text != self._current, text
+        if changed:
+            log.info("the authority that trainers are to trust is read", file=str(self._path), count=len(certificates))
+        return changed
+
+    def _complain(self, trouble: str) -> bool:
+        if trouble != self._trouble:
+            log.warning(
+                "there is no authority for trainers to trust"
+                if self._current is None
+                else "the new authority for trainers cannot be used; the old one stays",
+                error=trouble,
+                hint="put the certificate that signs tls.crt into ca.crt beside it; it goes on by itself",
+            )
+        self._trouble = trouble
+        return False

@@ -1,0 +1,153 @@
+"""AdmissionReview: reading the question, writing the answer. Pure.
+
+Guarantees:
+- H-2: the answer has the question's uid, API version and kind; a denial is an answer like any other.
+- H-3: a mutation is a JSON Patch; there is none when nothing changed.
+- H-8: warnings are short, and not too many.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.runtime.jsontree import JsonObject
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+_VERSIONS: Final = (API_VERSION, "admission.k8s.io/v1beta1")
+
+LONGEST_WARNING: Final = 256
+LONGEST_WARNINGS: Final = 4096
+
+
+class Unreadable(Exception):
+    """A question cannot be understood; `uid` is that of the question as far as it could be read."""
+
+    def __init__(self, message: str, *, uid: str = "") -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an API server asks."""
+
+    uid: str
+    operation: str
+    object: JsonObject | None
+    old: JsonObject | None
+    """The stored object, when it is an update or a deletion."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it is told."""
+
+    allowed: bool
+    message: str = ""
+    code: int = 403
+    reason: str = "Forbidden"
+    warnings: Sequence[str] = ()
+    patch: Sequence[JsonObject] = ()
+
+
+ALLOWED: Final = Answer(allowed=True)
+
+
+def failed(code: int, message: str) -> Answer:
+    """An answer that says that there is none."""
+    return Answer(allowed=False, message=message, code=code, reason="")
+
+
+def read_question(body: bytes) -> Question:
+    """Read an AdmissionReview.
+
+    Raises:
+        Unreadable: It is none.
+    """
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Unreadable(f"the request body is no JSON: {error}") from error
+    review = review if isinstance(review, dict) else {}
+    request = review.get("request")
+    uid = request.get("uid") if isinstance(request, dict) else None
+    uid = uid if isinstance(uid, str) else ""
+    version, kind = review.get("apiVersion"), review.get("kind")
+    if version not in _VERSIONS or kind != KIND:
+        raise Unreadable(f"the request body is no {KIND} of {' or '.join(_VERSIONS)}", uid=uid)
+    if not isinstance(request, dict):
+        raise Unreadable("the AdmissionReview has no request", uid=uid)
+    if not uid:
+        raise Unreadable("the request of the AdmissionReview has no uid")
+    operation = request.get("operation")
+    if not isinstance(operation, str):
+        raise Unreadable("the request of the AdmissionReview has no operation", uid=uid)
+    objects = {}
+    for field in ("object", "oldObject"):
+        objects[field] = request.get(field)
+        if objects[field] is not None and not isinstance(objects[field], dict):
+            raise Unreadable(f"the {field} of the AdmissionReview is no object", uid=uid)
+    return Question(uid, operation, objects["object"], objects["oldObject"], version, kind)
+
+
+def write_answer(answer: Answer, *, uid: str, api_version: str = API_VERSION, kind: str = KIND) -> bytes:
+    """Write the AdmissionReview that answers a question."""
+    response: JsonObject = {"uid": uid, "allowed": answer.allowed}
+    if answer.allowed:
+        response["status"] = {"code": 200}
+    else:
+        status = {"code": answer.code, "reason": answer.reason, "message": answer.message}
+        response["status"] = {key: value for key, value in status.items() if value}
+    if answer.patch:
+        response["patch"] = base64.b64encode(orjson.dumps(list(answer.patch))).decode()
+        response["patchType"] = "JSONPatch"
+    warnings = bounded(answer.warnings)
+    if warnings:
+        response["warnings"] = warnings
+    return orjson.dumps({"apiVersion": api_version, "kind": kind, "response": response})
+
+
+def bounded(warnings: Sequence[str]) -> list[str]:
+    """Shorten warnings, and leave out those that are too many; the API server would cut them anywhere."""
+    kept: list[str] = []
+    left = LONGEST_WARNINGS
+    for warning in dict.fromkeys(" ".join(warning.split()) for warning in warnings):
+        text = warning if len(warning) <= LONGEST_WARNING else f"{warning[: LONGEST_WARNING - 3]}..."
+        left -= len(text.encode())
+        if left < 0:
+            break
+        kept.append(text)
+    return kept
+
+
+def difference(old: Any, new: Any, path: str = "") -> Iterator[JsonObject]:
+    """Write the JSON Patch that turns one JSON tree into another; lists that differ in length are replaced."""
+    if old == new and type(old) is type(new):
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() - new.keys():
+            yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
+        for key, value in new.items():
+            below = f"{path}/{_escaped(key)}"
+            if key in old:
+                yield from difference(old[key], value, below)
+            else:
+                yield {"op": "add", "path": below, "value": value}
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for position, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from difference(before, after, f"{path}/{position}")
+    else:
+        yield {"op": "replace", "path": path, "value": new}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
