@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import generating
 import kubernetes_schemas
 
 TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "schema" / "definitions.json"
@@ -13,7 +14,7 @@ TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "schema" / "defi
 def main() -> int:
     """Generate definitions.json: definition name -> definition, one a line."""
     content = kubernetes_schemas.one_per_line(kubernetes_schemas.load()) + "\n"
-    return kubernetes_schemas.main(path=TARGET, content=content, description=__doc__ or "")
+    return generating.write({TARGET: content}, check=generating.parser(__doc__).parse_args().check)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ A ConfigMap works the same on a real cluster, where pods see nothing of the chec
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+import generating
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -41,19 +42,8 @@ def render(script: Path) -> str:
 
 def main() -> int:
     """Run the command; the exit status is 1 if --check finds a difference."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is not up to date")
-    check = parser.parse_args().check
-    stale = 0
-    for script in sorted(EXAMPLES.glob("*/train.py")):
-        target, content = script.with_name("script.yaml"), render(script)
-        if target.is_file() and target.read_text(encoding="utf-8") == content:
-            continue
-        stale += 1
-        print(f"{target.relative_to(ROOT)}: {'not up to date; run `make generate`' if check else 'written'}")
-        if not check:
-            target.write_text(content, encoding="utf-8")
-    return 1 if check and stale else 0
+    files = {script.with_name("script.yaml"): render(script) for script in sorted(EXAMPLES.glob("*/train.py"))}
+    return generating.write(files, check=generating.parser(__doc__).parse_args().check)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ That form differs from OpenAPI in a few ways; `load` undoes them, so that nothin
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable
@@ -89,19 +88,6 @@ def load(*more: str) -> dict[str, Node]:
     for (name, field), default in _DEFAULTS.items():
         definitions[name]["properties"][field]["default"] = default
     return definitions
-
-
-def main(*, path: Path, content: str, description: str) -> int:
-    """Be the command line of a generator: write the file, or with --check tell whether it is up to date."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
-    if not parser.parse_args().check:
-        path.write_text(content, encoding="utf-8")
-        return 0
-    if path.exists() and path.read_text(encoding="utf-8") == content:
-        return 0
-    print(f"{path} is out of date: run {Path(sys.argv[0]).name} and commit what it writes", file=sys.stderr)
-    return 1
 
 
 def one_per_line(entries: dict[str, Any], *, indent: str = "") -> str:

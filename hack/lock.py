@@ -3,7 +3,8 @@
     runtime.txt    what `trainmaster` needs, and hatchling, which builds it
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
-    examples.txt   what the scripts in examples/ import, apart from PyTorch
+    examples.txt   what every script in examples/ imports
+    frameworks.txt JAX and XGBoost, which `make test` trains with
     torch.txt      PyTorch, and what it needs
 
 Each file pins versions and the hashes of all their files, so that it serves every platform, and agrees with the ones
@@ -36,6 +37,7 @@ GROUPS = {
     "dev": ("test", "check", "generate", "lock"),
     "sdk": ("sdk",),
     "examples": ("examples",),
+    "frameworks": ("frameworks",),
     "torch": ("torch",),
 }
 """Dependency groups of pyproject.toml by lock file; runtime.txt comes from the project's dependencies."""

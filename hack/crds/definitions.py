@@ -26,6 +26,7 @@ def custom_resource(
     properties: Mapping[str, Schema],
     namespaced: bool = True,
     columns: Sequence[dict[str, Any]] = (),
+    required: Sequence[str] = (),
     rules: Sequence[Schema] = (),
 ) -> dict[str, Any]:
     """Return a definition with one version; a `status` among the properties makes it a subresource."""
@@ -40,7 +41,7 @@ def custom_resource(
         "name": version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": schema.obj(root, description, rules=rules)},
+        "schema": {"openAPIV3Schema": schema.obj(root, description, required=required, rules=rules)},
     }
     if columns:
         served["additionalPrinterColumns"] = list(columns)

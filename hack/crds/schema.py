@@ -72,6 +72,16 @@ def integer(
     return _node("integer", description, rules, default=default, minimum=minimum, maximum=maximum, format=format)
 
 
+def integer_or_string(description: str | None = None, *, rules: Sequence[Schema] = ()) -> Schema:
+    """Return a value that is either; what it may be beyond that is for rules to say."""
+    return {
+        **({} if description is None else {"description": description}),
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        **({"x-kubernetes-validations": list(rules)} if rules else {}),
+    }
+
+
 def boolean(description: str | None = None, *, default: bool | None = None) -> Schema:
     """Return a boolean."""
     return _node("boolean", description, default=default)
@@ -105,11 +115,12 @@ def map_list(
     description: str | None = None,
     *,
     key: str,
+    min_items: int | None = None,
     max_items: int | None = None,
     rules: Sequence[Schema] = (),
 ) -> Schema:
     """Return a list of objects that are told apart by one of their fields."""
-    return _list(items, description, rules, "map", keys=[key], max_items=max_items)
+    return _list(items, description, rules, "map", keys=[key], min_items=min_items, max_items=max_items)
 
 
 def plain_list(items: Schema, description: str | None = None) -> Schema:

@@ -44,7 +44,23 @@ _ENV_INJECTION: Final = schema.obj(
 _ML_POLICY: Final = schema.obj(
     {
         "numNodes": schema.integer("How many nodes train unless the TrainJob says otherwise; 1 if absent."),
-        "torch": schema.obj({"envInjection": _ENV_INJECTION}, "Training with PyTorch's torchrun."),
+        "torch": schema.obj(
+            {
+                "numProcPerNode": schema.integer_or_string(
+                    "Processes on each node unless the TrainJob says otherwise: a number, gpu (one for each GPU that"
+                    " torchrun finds), cpu (one for each CPU of the container), or auto, the default (gpu where the"
+                    " container has GPUs, one for each other accelerator, else cpu).",
+                    rules=[
+                        rule(
+                            "type(self) == int ? self >= 1 : self in ['auto', 'cpu', 'gpu']",
+                            "NumProcPerNode in torchPolicy must be auto, cpu, gpu or an integer >= 1",
+                        )
+                    ],
+                ),
+                "envInjection": _ENV_INJECTION,
+            },
+            "Training with PyTorch's torchrun.",
+        ),
         "mpi": schema.obj(
             {
                 "numProcPerNode": schema.integer(
@@ -53,7 +69,9 @@ _ML_POLICY: Final = schema.obj(
                     rules=[rule("self >= 1", "NumProcPerNode in mpiPolicy must be >= 1")],
                 ),
                 "mpiImplementation": schema.string(
-                    "The MPI that the image contains.", default="OpenMPI", enum=("OpenMPI", "")
+                    "The MPI that the image contains.",
+                    default=constants.OPEN_MPI,
+                    enum=(*constants.MPI_IMPLEMENTATIONS, ""),
                 ),
                 "sshAuthMountPath": schema.string(
                     "Directory in which the nodes find their SSH keys.", default="/root/.ssh", length=(0, 4096)
@@ -117,10 +135,20 @@ _POD_GROUP_POLICY: Final = schema.obj(
     "How the pods of a TrainJob are scheduled together.",
 )
 
+_RUN_POLICY: Final = schema.obj(
+    {
+        "ttlSecondsAfterFinished": schema.integer(
+            "How long TrainJobs are kept after their end unless they say otherwise; for ever if absent.", minimum=0
+        )
+    },
+    "The life of TrainJobs.",
+)
+
 _SPEC: Final = schema.obj(
     {
         "mlPolicy": _ML_POLICY,
         "podGroupPolicy": _POD_GROUP_POLICY,
+        "runPolicy": _RUN_POLICY,
         "template": schema.obj(
             {
                 "metadata": definition(f"{META}.ObjectMeta"),

@@ -42,6 +42,23 @@ def _initializer_source(what: str) -> Schema:
     )
 
 
+_HAS_CLAIM: Final = "(has(self.resourceClaimName) && self.resourceClaimName != '')"
+_HAS_TEMPLATE: Final = "(has(self.resourceClaimTemplateName) && self.resourceClaimTemplateName != '')"
+_ONE_SOURCE: Final = [
+    # The empty text is as good as nothing, although the field is there.
+    rule(f"{_HAS_CLAIM} || {_HAS_TEMPLATE}", "one of resourceClaimName and resourceClaimTemplateName must be set"),
+    rule(
+        f"!({_HAS_CLAIM} && {_HAS_TEMPLATE})", "only one of resourceClaimName and resourceClaimTemplateName can be set"
+    ),
+]
+_CLAIM: Final = {
+    "resourceClaimName": schema.string("A ResourceClaim, which all nodes share.", length=(0, SUBDOMAIN_LENGTH)),
+    "resourceClaimTemplateName": schema.string(
+        "A ResourceClaimTemplate, from which each node gets a claim of its own.", length=(0, SUBDOMAIN_LENGTH)
+    ),
+}
+_CLAIM_NAME: Final = schema.string("Name by which containers use the claim.", length=(1, 63))
+
 _TRAINER: Final = schema.obj(
     {
         "image": schema.string("Image of the training container.", length=(0, 500)),
@@ -53,6 +70,24 @@ _TRAINER: Final = schema.obj(
             **definition(f"{CORE}.ResourceRequirements"),
             "description": "Resources of the training container on each node.",
         },
+        "resourceClaimsPerNode": schema.map_list(
+            schema.obj(
+                {
+                    "name": _CLAIM_NAME,
+                    **_CLAIM,
+                    "containerNames": schema.set_list(
+                        schema.string(length=(1, 63)),
+                        "Containers that use the claim; if there are none, the training container.",
+                        max_items=8,
+                    ),
+                },
+                required=("name",),
+                rules=_ONE_SOURCE,
+            ),
+            "Devices that each node claims (dynamic resource allocation).",
+            key="name",
+            max_items=32,
+        ),
         "numProcPerNode": schema.integer(
             "How many processes train on each node.",
             rules=[rule("self >= 1", "numProcPerNode must be greater than or equal to 1")],
@@ -99,6 +134,12 @@ _POD_SPEC_PATCH: Final = schema.obj(
         "containers": _containers_patch("Containers to patch."),
         "imagePullSecrets": _fixed_pod_field("imagePullSecrets", maxItems=64),
         "securityContext": _fixed_pod_field("securityContext"),
+        "resourceClaims": schema.map_list(
+            schema.obj({"name": _CLAIM_NAME, **_CLAIM}, required=("name",), rules=_ONE_SOURCE),
+            "Claims to set or add; one replaces that of the same name. What containers use is up to the runtime.",
+            key="name",
+            max_items=32,
+        ),
         "schedulingGates": _pod_field("schedulingGates", maxItems=16),
         "terminationGracePeriodSeconds": _fixed_pod_field("terminationGracePeriodSeconds", minimum=0),
     },
@@ -154,7 +195,7 @@ _RUNTIME_PATCH: Final = schema.obj(
     required=("manager",),
 )
 
-_SPEC: Final = schema.obj(
+TRAINJOB_SPEC: Final = schema.obj(
     {
         "runtimeRef": schema.obj(
             {
@@ -190,6 +231,9 @@ _SPEC: Final = schema.obj(
             minimum=1,
             format="int64",
             rules=[immutable()],
+        ),
+        "ttlSecondsAfterFinished": schema.integer(
+            "How long the job is kept after its end; if absent, as long as its runtime says, or for ever.", minimum=0
         ),
         "managedBy": schema.string(
             "The controller that is in charge of the job.",
@@ -256,8 +300,13 @@ def train_job() -> dict[str, Any]:
         version=constants.VERSION,
         kind=constants.TRAINJOB_KIND,
         description="A training job: what to train, and on which runtime.",
-        properties={"spec": _SPEC, "status": _STATUS},
-        columns=[column("State", ".status.conditions[-1:].type"), AGE],
+        properties={"spec": TRAINJOB_SPEC, "status": _STATUS},
+        columns=[
+            # What holds now; a resumed job is not suspended any more, whatever its last condition is about.
+            column("State", '.status.conditions[?(@.status=="True")].type'),
+            column("Active", ".status.jobsStatus[?(@.active>0)].name"),
+            AGE,
+        ],
         rules=[
             rule(
                 "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",

@@ -79,6 +79,12 @@ def _add_up(actions: Any) -> None:
         action="store_true",
         help="for tests: let the administrator make the API server fail, under /trainmaster.dev/faults",
     )
+    up.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON for each request, in the format of kube-apiserver; default: no audit log",
+    )
     up.add_argument("--config", type=Path, metavar="FILE", help="configuration file of the manager")
     up.add_argument(
         "--rbac",
@@ -152,6 +158,7 @@ def _up(arguments: argparse.Namespace) -> int:
         rbac=arguments.rbac,
         kubelet=KubeletSettings(networking=arguments.networking, fake_gpus=arguments.fake_gpus),
         fault_control=arguments.fault_control,
+        audit_log=arguments.audit_log,
     )
     return _guarded(lambda: (detach if arguments.detach else serve)(settings))
 

@@ -44,6 +44,7 @@ from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountCon
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.exporting import CLUSTER_NAME, check_replaceable
 from trainmaster.devcluster.faults import Faults
+from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.server import HttpServer
 from trainmaster.devcluster.kinds import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
@@ -59,6 +60,7 @@ from trainmaster.devcluster.parts.definitions import (
     install_definitions,
 )
 from trainmaster.devcluster.parts.manager import Manager
+from trainmaster.devcluster.parts.webhooks import ManagerWebhooks, forget_webhooks
 from trainmaster.devcluster.ports import HOST, candidate_ports
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
 from trainmaster.devcluster.store import Journal, JournalError, Store
@@ -78,6 +80,10 @@ class PortInUse(ClusterError):
 
 class NetworkingUnavailable(ClusterError):
     """Pods cannot run in the mode that was asked for."""
+
+
+class AuditLogUnusable(ClusterError):
+    """The audit log cannot be written where it was wanted."""
 
 
 class PartFailed(ClusterError):
@@ -100,6 +106,9 @@ class ClusterSettings:
     manager_config: Path | None = None
     fault_control: bool = False
     """Whether clients may make the server fail, see `http.faulting`."""
+
+    audit_log: Path | None = None
+    """Where to write a line for each request, see `http.auditing`; None: nowhere."""
 
     rbac: bool = False
     """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
@@ -157,6 +166,7 @@ class Cluster:
             PortInUse: The wanted port is taken.
             NetworkingUnavailable: Pods cannot run in the mode that was asked for.
             KubeconfigUnusable: The kubeconfig cannot be written where it was wanted.
+            AuditLogUnusable: The audit log cannot be written where it was wanted.
         """
         settings, state = self._settings, self._state
         self._stack.enter_context(state.hold())
@@ -183,7 +193,8 @@ class Cluster:
         await install_definitions(api, self._definitions())
         if MANAGER in settings.parts:
             await announce(api)
-        # Webhooks of an earlier run, which may be gone, must not keep the cluster from starting.
+        await forget_webhooks(api)
+        # Those of others may be gone as well, and must not keep the cluster from starting.
         self._webhooks = Webhooks(api, self.services)
         api.admit_by(self._webhooks)
         for name, controller in controllers.items():
@@ -191,7 +202,9 @@ class Cluster:
         if KUBELET in settings.parts:
             self._run(KUBELET, kubelet.run())
         if MANAGER in settings.parts:
-            self._run(MANAGER, self._manager().run())
+            webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
+            self._run("webhooks", webhooks.run(api))
+            self._run(MANAGER, self._manager(webhooks).run())
         self._api = api
         self._record = ClusterRecord(
             version=__version__,
@@ -247,6 +260,19 @@ class Cluster:
         install_plugins(api)
         return api
 
+    def _open_audit_log(self) -> AuditLog | None:
+        path = self._settings.audit_log
+        if path is None:
+            return None
+        try:
+            audit = AuditLog(path)
+        except OSError as error:
+            raise AuditLogUnusable(
+                f"cannot write the audit log {path}: {error.strerror or error}; choose another file with --audit-log"
+            ) from error
+        self._stack.callback(audit.close)
+        return audit
+
     async def _networking(self) -> Networking:
         """Choose how pods find each other; nobody has to know where there are none."""
         if KUBELET not in self._settings.parts:
@@ -266,6 +292,7 @@ class Cluster:
     ) -> tuple[Kubelet, int]:
         """Start the server on the first port that can be had."""
         tokens = AccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
+        audit = self._open_audit_log()
         reason = "no port is left"
         for port in ports:
             kubelet = Kubelet(
@@ -287,6 +314,7 @@ class Cluster:
                 tokens=tokens,
                 authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
                 fault_control=self._settings.fault_control,
+                audit=audit,
             )
             try:
                 return kubelet, await self._http.start(HOST, port)
@@ -324,12 +352,13 @@ class Cluster:
         controlled = (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS) if CONTROLLERS in parts else ()
         return controlled + (TRAINER_DEFINITIONS if MANAGER in parts else ())
 
-    def _manager(self) -> Manager:
+    def _manager(self, webhooks: ManagerWebhooks) -> Manager:
         return Manager(
             kubeconfig=self._state.kubeconfig,
             log=self._state.manager_log,
             configuration=self._settings.manager_config,
-            default_configuration=self._state.manager_config,
+            merged_configuration=self._state.manager_config,
+            webhooks=webhooks,
         )
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -19,10 +19,10 @@ def candidate_ports(wanted: int | None, *, before: int | None) -> Iterator[int]:
     if before is not None:
         yield before
     yield from range(_FIRST_PORT, _FIRST_PORT + _NEIGHBOURS)
-    yield from (_free_port() for _ in range(_NEIGHBOURS))
+    yield from (free_port() for _ in range(_NEIGHBOURS))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Let the operating system choose; somebody else may be faster to use it, which is why there are several tries."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((HOST, 0))

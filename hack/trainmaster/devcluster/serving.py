@@ -114,6 +114,8 @@ def _command(settings: ClusterSettings) -> list[str]:
         command += ["--config", str(settings.manager_config.absolute())]
     if settings.rbac:
         command.append("--rbac")
+    if settings.audit_log is not None:
+        command += ["--audit-log", str(settings.audit_log.absolute())]
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
     if settings.fault_control:
         command.append("--fault-control")

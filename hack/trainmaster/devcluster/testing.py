@@ -23,6 +23,7 @@ from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.controllers.admission.plugins import install_plugins
 from trainmaster.devcluster.controllers.admission.priorities import seed_priority_classes
+from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.server import HttpServer, ServerTiming
 from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
@@ -60,6 +61,7 @@ async def serve_api(
     history: int = HISTORY,
     rbac: bool = False,
     fault_control: bool = False,
+    audit: AuditLog | None = None,
 ) -> AsyncIterator[ServedApi]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
     registry = builtin_registry()
@@ -82,6 +84,7 @@ async def serve_api(
         authorizer=RbacAuthorizer(api) if rbac else None,
         timing=timing,
         fault_control=fault_control,
+        audit=audit,
     )
     services = LocalServices()
     webhooks = Webhooks(api, services)

@@ -20,13 +20,13 @@ from trainmaster.devcluster.api.decoding import check_types, decode, prune
 from trainmaster.devcluster.api.metadata import (
     carry_over,
     stamp_created,
-    validate_metadata,
     validate_metadata_update,
 )
 from trainmaster.devcluster.api.options import WriteOptions
 from trainmaster.devcluster.errors import FieldError, StatusError
 from trainmaster.devcluster.fields import track_update
 from trainmaster.devcluster.kinds import Kind
+from trainmaster.devcluster.kinds.metadata import validate_metadata
 from trainmaster.devcluster.kinds.strategies.base import immutable, restore
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.schema import Schema

@@ -63,6 +63,11 @@ async def start_stream(request: web.Request, *, content_type: str) -> web.Stream
     return response
 
 
+def answer_started(request: web.Request) -> bool:
+    """Whether the headers of an answer in pieces have left."""
+    return _STARTED in request
+
+
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn exceptions into Status responses."""

@@ -20,7 +20,10 @@ PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version
 """What everyone may ask, with and without credentials."""
 
 USER = web.RequestKey("user", User)
-"""Where a request that got in holds its user."""
+"""Where a request that got in holds its user: the one whose rights count."""
+
+IMPERSONATOR = web.RequestKey("impersonator", User)
+"""Where a request in the name of another user holds the one who made it."""
 
 
 class Authenticator:

@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster.access.authorizing import Attributes, Authorizer, require
 from trainmaster.devcluster.api import Api, PatchType
-from trainmaster.devcluster.http.authentication import PUBLIC_PATHS, USER, Authenticator
+from trainmaster.devcluster.http.authentication import IMPERSONATOR, PUBLIC_PATHS, USER, Authenticator
 from trainmaster.devcluster.http.impersonating import impersonated
 from trainmaster.devcluster.http.parameters import read_boolean
 from trainmaster.devcluster.http.routing import parse_target
@@ -36,8 +36,10 @@ class Guard:
         path = request.path
         user = self._authenticator.authenticate(path=path, authorization=request.headers.get("Authorization", ""))
         if user is not None:
-            user = impersonated(user, request.headers, self._authorizer)
-            request[USER] = user
+            request[USER] = known = user
+            user = impersonated(known, request.headers, self._authorizer)
+            if user is not known:
+                request[USER], request[IMPERSONATOR] = user, known
             if path not in PUBLIC_PATHS:
                 wanted = attributes_of(request)
                 require(self._authorizer, user, wanted)

@@ -20,6 +20,7 @@ from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.faults import Faults
 from trainmaster.devcluster.http.answering import answer_errors, page_not_found
+from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.authentication import Authenticator
 from trainmaster.devcluster.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.http.discovery import Discovery
@@ -55,7 +56,7 @@ class HttpServer:
     """Serves one `Api` over HTTP, or HTTPS with an SSL context, to holders of `token` and of service-account tokens.
 
     Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
-    everyone who is known may do everything.
+    everyone who is known may do everything. Every request goes to the `audit` log, which stays the caller's to close.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class HttpServer:
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
         fault_control: bool = False,
+        audit: AuditLog | None = None,
     ) -> None:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
@@ -96,6 +98,7 @@ class HttpServer:
         )
         self._app = web.Application(
             middlewares=[
+                *(() if audit is None else (audit.record,)),
                 answer_errors,
                 Guard(api, authenticator, authorizer).admit,
                 FaultInjector(self.faults, registry).inject,

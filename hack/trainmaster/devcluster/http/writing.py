@@ -16,6 +16,7 @@ from trainmaster.devcluster.api import Api, DeleteOptions, FieldValidation, Patc
 from trainmaster.devcluster.api.scaling import Scaler
 from trainmaster.devcluster.errors import FieldError
 from trainmaster.devcluster.http.answering import json_response
+from trainmaster.devcluster.http.auditing import note_name
 from trainmaster.devcluster.http.authentication import USER
 from trainmaster.devcluster.http.bodies import content_type_of, decode_json, decode_yaml, read_body, read_object
 from trainmaster.devcluster.http.parameters import (
@@ -44,6 +45,7 @@ class Writer:
         """Answer a POST."""
         options = _write_options(request, "CreateOptions")
         body = await _read_strictly(request, options)
+        note_name(request, body)
         resource = presenter.kind.resource
         created = await self._api.create(resource, body, namespace=target.namespace, options=options)
         return json_response(presenter.one(created), status=201, warnings=options.warnings)

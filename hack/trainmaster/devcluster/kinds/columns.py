@@ -59,6 +59,7 @@ def _custom_column(declared: JsonObject) -> Column:
 
 
 def _typed(kind: str, found: list[Any], now: datetime) -> Any:
+    # Of several results the API server shows the first.
     value = found[0]
     match kind:
         case "date":
@@ -67,7 +68,7 @@ def _typed(kind: str, found: list[Any], now: datetime) -> Any:
             except (TypeError, ValueError):
                 return "<invalid>"
         case "string":
-            return ",".join(map(_text, found))
+            return _text(value)
         case "integer" if isinstance(value, int | float) and not isinstance(value, bool):
             return int(value)
         case "number" if isinstance(value, int | float) and not isinstance(value, bool):

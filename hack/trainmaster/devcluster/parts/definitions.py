@@ -1,16 +1,11 @@
-"""Custom resource definitions: where their files are, and how a cluster gets them.
-
-The definitions of TrainJobs and runtimes belong to `deploy/crds`, where users of real clusters find them. A built wheel
-carries them beside those of JobSet and of the gang schedulers; in a checkout they are read from where they are.
-"""
+"""Custom resource definitions: which there are, and how a cluster gets them."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from trainmaster.devcluster import kinds
 from trainmaster.devcluster.api import Api, PatchType, WriteOptions
+from trainmaster.devcluster.kinds.files import definition_file
 from trainmaster.devcluster.resources import CRDS
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -22,22 +17,12 @@ GANG_DEFINITIONS: Final = (
 )
 TRAINER_DEFINITIONS: Final = (
     "trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    "trainer.kubeflow.org_optimizationjobs.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",
     "trainer.kubeflow.org_trainjobs.yaml",
 )
 
-_PACKAGED = Path(kinds.__file__).parent / "crds"
-_CHECKOUT = Path(kinds.__file__).parents[4] / "deploy" / "crds"
-
 _OPTIONS = WriteOptions(field_manager="trainmaster-cluster", force=True)
-
-
-def definition_file(name: str) -> Path:
-    """Find the file of a definition."""
-    for directory in (_PACKAGED, _CHECKOUT):
-        if (directory / name).is_file():
-            return directory / name
-    raise FileNotFoundError(f"{name} is neither in {_PACKAGED} nor in {_CHECKOUT}; install trainmaster again")
 
 
 async def install_definitions(api: Api, names: tuple[str, ...]) -> None:

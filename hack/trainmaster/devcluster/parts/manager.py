@@ -4,6 +4,7 @@
 - A manager that dies is started again after a pause that doubles up to half a minute; one that ran for a minute has its
   past forgiven.
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
+- A configuration of the user's is laid over that of the cluster, which knows where its webhooks are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ import time
 from pathlib import Path
 
 import structlog
+import yaml
+
+from trainmaster.devcluster.parts.webhooks import ManagerWebhooks
+from trainmaster.devcluster.ports import HOST
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _log = structlog.get_logger(__name__)
 
@@ -24,30 +31,31 @@ _FORGIVEN_AFTER = 60.0
 _STOP_TIMEOUT = 10.0
 _LOG_LIMIT = 10 * 2**20
 
-# Several clusters on one machine would fight for the usual ports of metrics and probes; nobody needs them here.
-_CONFIGURATION = """\
-apiVersion: config.trainer.kubeflow.org/v1alpha1
-kind: Configuration
-metrics:
-  bindAddress: "0"
-health:
-  healthProbeBindAddress: "0"
-"""
-
 
 class Manager:
     """Keeps a manager running."""
 
-    def __init__(self, *, kubeconfig: Path, log: Path, configuration: Path | None, default_configuration: Path) -> None:
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path,
+        log: Path,
+        configuration: Path | None,
+        merged_configuration: Path,
+        webhooks: ManagerWebhooks,
+    ) -> None:
         self._kubeconfig = kubeconfig
         self._log_path = log
         self._configuration = configuration
-        self._default_configuration = default_configuration
+        self._merged_configuration = merged_configuration
+        self._webhooks = webhooks
 
     async def run(self) -> None:
         """Run until cancelled; then let the manager end in its own way, within a limited time."""
-        if self._configuration is None:
-            self._default_configuration.write_text(_CONFIGURATION, encoding="utf-8")
+        configuration = configure(self._configuration, self._webhooks)
+        if configuration is not None:
+            self._merged_configuration.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+            self._configuration = self._merged_configuration
         pause = _FIRST_PAUSE
         while True:
             started = time.monotonic()
@@ -78,12 +86,35 @@ class Manager:
                 await _stop(process)
 
     def _command(self) -> list[str]:
-        configuration = self._configuration or self._default_configuration
         return [
             *(sys.executable, "-P", "-m", "trainmaster.devcluster.lifeline"),
             *("trainmaster.controller.cli", "manager", "--kubeconfig", str(self._kubeconfig)),
-            *("--config", str(configuration), "--zap-encoder", "console"),
+            *("--config", str(self._configuration), "--zap-encoder", "console"),
         ]
+
+
+def configure(path: Path | None, webhooks: ManagerWebhooks) -> JsonObject | None:
+    """Lay a user's configuration over what the cluster needs; None if it cannot be read, which the manager will tell.
+
+    Several clusters on one machine would fight for the usual ports, so metrics and probes are off unless the user asks
+    for them. Webhooks that the user has served elsewhere, or with other certificates, are not registered.
+    """
+    configuration: JsonObject = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": "0"},
+    }
+    served = {"host": HOST, "port": webhooks.port, "certDir": str(webhooks.certificates)}
+    if path is None:
+        return {**configuration, "webhook": served}
+    try:
+        asked = load_yaml(path.read_bytes())
+    except (OSError, YamlError):
+        return None
+    if not isinstance(asked, dict) or not isinstance(asked.get("webhook") or {}, dict):
+        return None
+    return {**configuration, **asked, "webhook": {**served, **(asked.get("webhook") or {})}}
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -1,0 +1,111 @@
+"""`python -m bench`: run the benchmark.
+
+Exit codes: 0 measured, 1 a figure is worse than the reference allows (it is named), 2 it could not be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import structlog
+
+from bench.api import BenchmarkFailed
+from bench.burst import OUR_USER_AGENT, Load, Measured, measure
+from bench.micro import measure_pieces
+from bench.reporting import Report, machine, read_document, write_document
+from trainmaster.controller.kube.configuration import ConfigurationError
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def main() -> int:
+    """Run the command."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    reference: JsonObject | None = None
+    if arguments.compare is not None:
+        try:
+            reference = read_document(arguments.compare)
+        except (OSError, ValueError) as error:
+            parser.error(f"cannot compare with {arguments.compare}: {error}")
+    load = Load(
+        jobs=arguments.jobs,
+        churn=arguments.churn,
+        kubeconfig=arguments.kubeconfig,
+        audit_log=arguments.audit_log,
+        manager_pid=arguments.manager_pid,
+        user_agent=arguments.user_agent,
+    )
+    if load.kubeconfig is None and (load.manager_pid is not None or load.audit_log is not None):
+        parser.error("--manager-pid and --audit-log need the cluster that they belong to: add --kubeconfig FILE")
+    # The informers that run in this process would tell the terminal about themselves.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    try:
+        measured = asyncio.run(_measure(load))
+    except (BenchmarkFailed, ConfigurationError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    report = Report(load.jobs, measured)
+    here = machine()
+    print(f"{load.jobs} TrainJobs; Python {here['python']}, {here['cpus']} CPUs ({here['cpu']}), {here['system']}")
+    print(*report.table(), sep="\n")
+    if arguments.json is not None:
+        write_document(arguments.json, report.document())
+    regressions = report.compare(reference) if reference is not None else []
+    print(*regressions, sep="\n", end="\n" if regressions else "", file=sys.stderr)
+    return 1 if regressions else 0
+
+
+async def _measure(load: Load) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as directory:
+        measured = await measure(load, Path(directory), say=lambda text: print(f"{text} ...", file=sys.stderr))
+    # Last, so that this process is small while the others are measured.
+    print("measuring pieces of code ...", file=sys.stderr)
+    measured.values |= await asyncio.to_thread(measure_pieces)
+    return measured
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench",
+        description="Measure a manager that faces many TrainJobs, by default on an API server of its own.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--jobs", type=_positive, default=1000, metavar="N", help="TrainJobs (default: 1000)")
+    parser.add_argument(
+        "--churn",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the JobSets run and complete afterwards; not on a cluster with a JobSet controller (default: yes)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="fail if a figure is clearly worse than in this file of --json"
+    )
+    other = parser.add_argument_group("another cluster")
+    other.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use this cluster; it needs the definitions")
+    other.add_argument(
+        "--audit-log", type=Path, metavar="FILE", help="where its API server logs requests; default: ask the manager"
+    )
+    other.add_argument("--manager-pid", type=int, metavar="PID", help="measure this process instead of own managers")
+    other.add_argument(
+        "--user-agent",
+        default=OUR_USER_AGENT,
+        metavar="TEXT",
+        help=f"count requests whose User-Agent contains this (default: {OUR_USER_AGENT})",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of TrainJobs; use one from 1 up")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

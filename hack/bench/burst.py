@@ -1,0 +1,323 @@
+"""What a manager does with many TrainJobs at once, and what that costs.
+
+The phases, on one API server:
+
+1. a manager starts in an empty cluster (`start.*`);
+2. all TrainJobs are created as fast as the server takes them; each gets its JobSet (`create.*`);
+3. up to a thousand of them are touched, so that they are looked at again although nothing is to do (`settled.*`);
+4. a new manager takes over from the first one (`restart.*`);
+5. this program, in place of a JobSet controller, reports that every JobSet runs and then that it has completed, until
+   every TrainJob is complete; together with phase 2 that is its whole life (`life.*`).
+
+CPU is counted until the manager rests, so that nothing which a phase causes is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bench import samples
+from bench.api import MERGE_PATCH, Api, BenchmarkFailed, for_all
+from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
+from bench.processes import Manager, Process, Server, api_server, manager
+from trainmaster.controller.kube.configuration import load_cluster_access
+from trainmaster.controller.kube.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    TRAINJOBS,
+    Resource,
+)
+from trainmaster.devcluster.kinds.files import definition_file
+from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
+
+TOUCHED_AT_MOST: Final = 1000
+OUR_USER_AGENT: Final = "trainmaster/"
+
+_TRAINJOBS = TRAINJOBS.path(samples.NAMESPACE)
+_JOBSETS = JOBSETS.path(samples.NAMESPACE)
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_POLL = 0.05
+_SERVED_WITHIN = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to measure with."""
+
+    jobs: int
+    churn: bool = True
+    """Whether to play the JobSet controller; there must be no other one then."""
+
+    kubeconfig: Path | None = None
+    """The cluster; None: a bare API server of our own."""
+
+    audit_log: Path | None = None
+    """Where the server of `kubeconfig` logs requests, if it does."""
+
+    manager_pid: int | None = None
+    """A manager that runs already; None: managers of our own."""
+
+    user_agent: str = OUR_USER_AGENT
+    """What the manager's User-Agent contains."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What came out: figures by name, and the requests of each phase."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    requests: dict[str, Requests] = field(default_factory=dict)
+
+    def at_most(self, name: str, value: float) -> None:
+        """Keep the highest value of a figure that several processes have."""
+        self.values[name] = max(value, self.values.get(name, value))
+
+
+@dataclass(slots=True)
+class _Phase:
+    """What one phase took; complete when its block has ended."""
+
+    cpu: float = 0.0
+    requests: Requests | None = None
+
+
+@dataclass(slots=True)
+class _Appearances:
+    """When the objects of all jobs were seen first."""
+
+    expected: int
+    moments: dict[str, float] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def see(self, name: str) -> None:
+        self.moments.setdefault(name, time.monotonic())
+        if len(self.moments) >= self.expected:
+            self.complete.set()
+
+
+async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) -> Measured:
+    """Run all phases."""
+    async with AsyncExitStack() as stack:
+        if load.kubeconfig is None:
+            server = await stack.enter_async_context(api_server(directory))
+        else:
+            server = Server(load.kubeconfig, load.audit_log)
+        access = await load_cluster_access(kubeconfig=str(server.kubeconfig))
+        api = await stack.enter_async_context(Api(access))
+        if load.kubeconfig is None:
+            await _install_definitions(api)
+        await _prepare(api)
+        if load.kubeconfig is not None:
+            stack.push_async_callback(_clean_up, api)
+        audit = AuditReader(server.audit_log, user_agent=load.user_agent) if server.audit_log is not None else None
+        run = _Run(load, api, audit, Measured(), say)
+        if load.manager_pid is not None:
+            await run.with_process(Process(load.manager_pid))
+        else:
+            await run.with_own_managers(server.kubeconfig, directory)
+        return run.measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    load: Load
+    api: Api
+    audit: AuditReader | None
+    measured: Measured
+    say: Callable[[str], None]
+
+    async def with_process(self, process: Process) -> None:
+        """Run the phases that need no start of a manager."""
+        await self._create(process)
+        await self._settled(process)
+        await self._live(process)
+        self._finish(process)
+
+    async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
+        """Run all phases."""
+        values, jobs = self.measured.values, self.load.jobs
+        self.say("starting a manager in an empty cluster")
+        async with manager(kubeconfig, directory) as first:
+            started_with = first.cpu()
+            values["start.ready"], values["start.memory"] = first.ready_after, first.memory()
+            await self._create(first)
+            await self._settled(first)
+            await self._finish_own(first)
+        self.say(f"starting another manager, which finds {jobs} TrainJobs")
+        before = await self.audit.count() if self.audit is not None else Requests()
+        async with manager(kubeconfig, directory) as second:
+            await second.rest(patience=self._patience)
+            values["restart.ready"] = second.ready_after
+            values["restart.cpu"] = max(second.cpu() - started_with, 0.0) * 1000 / jobs
+            restart = await (self.audit or _MetricsReader(second)).count() - before
+            self.measured.requests["restart"] = restart
+            values["restart.writes"] = restart.writes
+            await self._live(second)
+            await self._finish_own(second)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds after which something must have gone wrong."""
+        return 60 + 0.2 * self.load.jobs
+
+    async def _create(self, process: Process) -> None:
+        values, jobs = self.measured.values, self.load.jobs
+        self.say(f"creating {jobs} TrainJobs")
+        born: dict[str, float] = {}
+        jobsets = _Appearances(jobs)
+
+        def see(_: str, obj: JsonObject) -> None:
+            jobsets.see(obj["metadata"]["name"])
+
+        async def create(number: int) -> None:
+            await self.api.send("POST", _TRAINJOBS, samples.trainjob(number))
+            born[samples.job_name(number)] = time.monotonic()
+
+        async with self._phase("create", process) as phase, self.api.watching(_JOBSETS, see) as reading:
+            started = time.monotonic()
+            await for_all(range(jobs), create)
+            await self._wait(jobsets, reading, "JobSets appeared", process)
+        latencies = sorted(moment - born[name] for name, moment in jobsets.moments.items())
+        values["create.rate"] = jobs / (max(jobsets.moments.values()) - started)
+        values["create.latency_p50"] = statistics.median(latencies)
+        values["create.latency_p99"] = latencies[math.ceil(len(latencies) * 0.99) - 1]
+        values["create.cpu"] = phase.cpu * 1000 / jobs
+        if phase.requests is not None:
+            values["create.requests"] = phase.requests.single / jobs
+            values["manager.lists"] = phase.requests.lists
+
+    async def _settled(self, process: Process) -> None:
+        touched = min(self.load.jobs, TOUCHED_AT_MOST)
+        self.say(f"touching {touched} TrainJobs")
+        patch: JsonObject = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
+
+        async def touch(number: int) -> None:
+            await self._patch(f"{_TRAINJOBS}/{samples.job_name(number)}", patch)
+
+        async with self._phase("settled", process) as phase:
+            await for_all(range(touched), touch)
+        self.measured.values["settled.cpu"] = phase.cpu * 1000 / touched
+        if phase.requests is not None:
+            self.measured.values["settled.writes"] = phase.requests.writes
+            self.measured.values["manager.lists"] += phase.requests.lists
+
+    async def _live(self, process: Process) -> None:
+        if not self.load.churn:
+            return
+        values, jobs = self.measured.values, self.load.jobs
+        self.say(f"running and completing {jobs} JobSets")
+        complete = _Appearances(jobs)
+
+        def see(_: str, obj: JsonObject) -> None:
+            conditions: Iterable[JsonObject] = obj.get("status", {}).get("conditions", ())
+            if any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
+                complete.see(obj["metadata"]["name"])
+
+        async def live(number: int) -> None:
+            status = f"{_JOBSETS}/{samples.job_name(number)}/status"
+            await self._patch(status, samples.running())
+            await self._patch(status, samples.completed())
+
+        async with self._phase("live", process) as phase, self.api.watching(_TRAINJOBS, see) as reading:
+            await for_all(range(jobs), live)
+            await self._wait(complete, reading, "TrainJobs completed", process)
+        values["life.cpu"] = values["create.cpu"] + phase.cpu * 1000 / jobs
+        if phase.requests is not None:
+            values["life.requests"] = values["create.requests"] + phase.requests.single / jobs
+            values["manager.lists"] += phase.requests.lists
+
+    async def _patch(self, path: str, patch: JsonObject) -> None:
+        await self.api.send("PATCH", path, patch, content_type=MERGE_PATCH)
+
+    async def _wait(self, appearances: _Appearances, reading: asyncio.Task[None], what: str, process: Process) -> None:
+        waiting = [asyncio.create_task(appearances.complete.wait()), asyncio.create_task(process.ended())]
+        await asyncio.wait([*waiting, reading], timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if reading.done():
+            reading.result()
+        if not appearances.complete.is_set():
+            details = f"; the manager's last lines:\n{process.last_lines()}" if isinstance(process, Manager) else ""
+            raise BenchmarkFailed(
+                f"only {len(appearances.moments)} of {appearances.expected} {what}, and nothing more comes{details}"
+            )
+
+    @asynccontextmanager
+    async def _phase(self, name: str, process: Process) -> AsyncIterator[_Phase]:
+        """Measure CPU and requests of the block, and of what follows from it until the manager rests."""
+        counter = self._counter(process)
+        before = await counter.count() if counter is not None else None
+        cpu = process.cpu()
+        phase = _Phase()
+        yield phase
+        await process.rest(patience=self._patience)
+        phase.cpu = process.cpu() - cpu
+        if counter is not None and before is not None:
+            phase.requests = self.measured.requests[name] = await counter.count() - before
+
+    def _counter(self, process: Process) -> RequestCounter | None:
+        if self.audit is not None:
+            return self.audit
+        return _MetricsReader(process) if isinstance(process, Manager) else None
+
+    async def _finish_own(self, process: Manager) -> None:
+        self._finish(process)
+        stall = await process.worst_stall()
+        if stall is not None:
+            self.measured.at_most("manager.worst_stall", stall * 1000)
+
+    def _finish(self, process: Process) -> None:
+        self.measured.at_most("manager.peak_memory", process.peak_memory())
+
+
+@dataclass(frozen=True, slots=True)
+class _MetricsReader:
+    manager: Manager
+
+    async def count(self) -> Requests:
+        return requests_in_metrics(await self.manager.metrics())
+
+
+async def _install_definitions(api: Api) -> None:
+    for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS):
+        definition = load_yaml(definition_file(name).read_bytes())
+        await api.send("POST", _CRDS, definition)
+    for resource in (JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES):
+        await _wait_served(api, resource)
+
+
+async def _wait_served(api: Api, resource: Resource) -> None:
+    deadline = time.monotonic() + _SERVED_WITHIN
+    while not await api.send("GET", f"{resource.path()}?limit=1", accept=(200, 404)):
+        if time.monotonic() > deadline:
+            raise BenchmarkFailed(f"the server does not serve {resource.name}, although its definition was accepted")
+        await asyncio.sleep(_POLL)
+
+
+async def _prepare(api: Api) -> None:
+    for resource in (JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES):
+        if not await api.send("GET", f"{resource.path()}?limit=1", accept=(200, 404)):
+            raise BenchmarkFailed(
+                f"the cluster does not serve {resource.name}; install its definition first (deploy/crds has those of "
+                "Trainmaster)"
+            )
+    await api.send("POST", NAMESPACES.path(), samples.namespace())
+    await api.send("POST", CLUSTER_TRAINING_RUNTIMES.path(), samples.runtime())
+
+
+async def _clean_up(api: Api) -> None:
+    """Leave somebody else's cluster as it was."""
+    await api.send("DELETE", NAMESPACES.path(None, samples.NAMESPACE), accept=(200, 202, 404))
+    runtime = CLUSTER_TRAINING_RUNTIMES.path(None, samples.RUNTIME)
+    await api.send("DELETE", runtime, accept=(200, 202, 404))

@@ -1,0 +1,99 @@
+"""How many requests the manager has sent: from the server's audit log, or else from the manager's own metrics.
+
+The audit log tells everything. The metrics know methods only: lists and watches are GET requests like others there, so
+no GET is counted, and snapshots that were taken with lists stand for the list requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+
+_NOT_WRITING: Final = frozenset({"get", "list", "watch"})
+_STREAMED: Final = frozenset({"list", "watch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests by what they are: `create jobsets`, `patch trainjobs/status`."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __sub__(self, earlier: Requests) -> Requests:
+        return Requests(self.counts - earlier.counts)
+
+    def __add__(self, other: Requests) -> Requests:
+        return Requests(self.counts + other.counts)
+
+    @property
+    def single(self) -> int:
+        """All but lists and watches."""
+        return sum(count for name, count in self.counts.items() if _verb(name) not in _STREAMED)
+
+    @property
+    def writes(self) -> int:
+        """Those that write."""
+        return sum(count for name, count in self.counts.items() if _verb(name) not in _NOT_WRITING)
+
+    @property
+    def lists(self) -> int:
+        """Those that list."""
+        return sum(count for name, count in self.counts.items() if _verb(name) == "list")
+
+
+class RequestCounter(Protocol):
+    """Knows what was sent until now."""
+
+    async def count(self) -> Requests:
+        """Return all requests since the start of the run."""
+
+
+class AuditReader:
+    """Counts in an audit log the requests of one program, from now on."""
+
+    def __init__(self, path: Path, *, user_agent: str) -> None:
+        self._path = path
+        self._user_agent = user_agent
+        self._position = path.stat().st_size
+        self._counts: Counter[str] = Counter()
+
+    async def count(self) -> Requests:
+        """Read what was appended since the last time."""
+        with self._path.open("rb") as log:
+            log.seek(self._position)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break  # the rest is being written
+                self._position += len(line)
+                self._see(orjson.loads(line))
+        return Requests(self._counts.copy())
+
+    def _see(self, event: dict[str, object]) -> None:
+        reference = event.get("objectRef")
+        if event.get("stage") != "ResponseComplete" or not isinstance(reference, dict):
+            return
+        if self._user_agent not in str(event.get("userAgent")) or reference["resource"] == "leases":
+            return
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+        self._counts[f"{event['verb']} {resource}"] += 1
+
+
+def requests_in_metrics(text: str) -> Requests:
+    """Count in the metrics of a manager what it has sent so far."""
+    counts: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "rest_client_requests_total" and sample.labels["method"] != "GET":
+                counts[sample.labels["method"]] += int(sample.value)
+            elif sample.name == "trainmaster_informer_snapshots_total" and sample.labels["method"] == "list":
+                counts["list snapshots"] += int(sample.value)
+    return Requests(counts)
+
+
+def _verb(name: str) -> str:
+    return name.partition(" ")[0]

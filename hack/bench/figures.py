@@ -1,0 +1,98 @@
+"""What is measured: each figure with its unit, how it may vary, and its budget.
+
+A figure that could not be measured, for instance because the manager belongs to somebody else, is left out; it is never
+reported as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+FULL_SCALE: Final = 10_000
+"""TrainJobs for which the budgets of memory, stalls and starts are meant."""
+
+
+class Kind(Enum):
+    """How a figure varies between runs and machines; the value is the factor that a comparison allows."""
+
+    DURATION = 2.0
+    RATE = 0.5
+    MEMORY = 1.25
+    COUNT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that a figure may be."""
+
+    at_most: float
+    at_jobs: int = 0
+    """It says nothing about runs with fewer TrainJobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure that can be measured."""
+
+    unit: str
+    kind: Kind
+    text: str
+    budget: Budget | None = None
+
+
+FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
+    {
+        "micro.resolve": Figure("us", Kind.DURATION, "one TrainJob of examples/torch-digits to its JobSet"),
+        "micro.informer": Figure("events/s", Kind.RATE, "from the bytes of a watch to a handler"),
+        "micro.cached_object": Figure("KiB", Kind.MEMORY, "one TrainJob in the cache of an informer"),
+        "start.ready": Figure("s", Kind.DURATION, "a manager in an empty cluster, from its start to ready"),
+        "start.memory": Figure("MB", Kind.MEMORY, "resident memory of that manager when it is ready"),
+        "create.rate": Figure("JobSets/s", Kind.RATE, "with the server and this program on the same machine"),
+        "create.latency_p50": Figure("s", Kind.DURATION, "TrainJob to JobSet, as a client sees it: median"),
+        "create.latency_p99": Figure("s", Kind.DURATION, "TrainJob to JobSet, 99th percentile"),
+        "create.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, until the status is written", Budget(2.0)),
+        "create.requests": Figure(
+            "per job", Kind.COUNT, "requests of the manager but lists, watches, leases", Budget(2.0)
+        ),
+        "settled.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager to look again at what is as it should be"),
+        "settled.writes": Figure("", Kind.COUNT, "all jobs looked at again", Budget(0.0)),
+        "restart.ready": Figure(
+            "s",
+            Kind.DURATION,
+            "a manager that finds all jobs, from its start to ready",
+            Budget(10.0, at_jobs=FULL_SCALE),
+        ),
+        "restart.cpu": Figure("ms/job", Kind.DURATION, "CPU of that manager until it rests"),
+        "restart.writes": Figure("", Kind.COUNT, "of that manager until it rests", Budget(0.0)),
+        "life.requests": Figure("per job", Kind.COUNT, "from creation to completion", Budget(4.0)),
+        "life.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, from creation to completion"),
+        "manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
+        "manager.peak_memory": Figure(
+            "MB", Kind.MEMORY, "highest resident memory (VmHWM)", Budget(390.0, at_jobs=FULL_SCALE)
+        ),
+        "manager.worst_stall": Figure(
+            "ms", Kind.DURATION, "longest time without a turn of the event loop", Budget(100.0, at_jobs=FULL_SCALE)
+        ),
+    }
+)
+"""All figures in the order of the report."""
+
+
+def verdict(name: str, value: float, *, jobs: int) -> bool | None:
+    """Tell whether a figure keeps its budget; None if it has none, or none at this scale."""
+    budget = FIGURES[name].budget
+    if budget is None or jobs < budget.at_jobs:
+        return None
+    return value <= budget.at_most
+
+
+def regressed(name: str, value: float, reference: float) -> float | None:
+    """Return the bound that a figure breaks towards that of a reference run, or None if it is within its range."""
+    kind = FIGURES[name].kind
+    bound = reference * kind.value
+    holds = value >= bound if kind is Kind.RATE else value <= bound
+    return None if holds else bound

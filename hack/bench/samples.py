@@ -1,0 +1,88 @@
+"""The objects of the benchmark: TrainJobs as people submit them, the runtime that they name, what JobSets report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from trainmaster.runtime.jsontree import JsonObject
+
+NAMESPACE: Final = "trainmaster-bench"
+RUNTIME: Final = "trainmaster-bench"
+
+_TRAINER = "trainer.kubeflow.org/v1alpha1"
+
+
+def job_name(number: int) -> str:
+    """Return the name of the TrainJob with a number."""
+    return f"job-{number:06}"
+
+
+def namespace() -> JsonObject:
+    """Build the namespace in which all happens."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def runtime() -> JsonObject:
+    """Build a runtime for torchrun with one replicated job and a volume."""
+    container = {
+        "name": "node",
+        "image": "example.com/torch:latest",
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "scratch", "emptyDir": {}}]}
+    job = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+    }
+    return {
+        "apiVersion": _TRAINER,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {
+            "mlPolicy": {"numNodes": 1, "torch": {}},
+            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": job}]}},
+        },
+    }
+
+
+def trainjob(number: int) -> JsonObject:
+    """Build a TrainJob of two nodes with two GPUs each."""
+    resources = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": 2}}
+    trainer = {
+        "numNodes": 2,
+        "image": "example.com/team/train:1.4",
+        "command": ["torchrun", "train.py"],
+        "args": ["--epochs", "10", "--seed", str(number)],
+        "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
+        "resourcesPerNode": resources,
+    }
+    return {
+        "apiVersion": _TRAINER,
+        "kind": "TrainJob",
+        "metadata": {"name": job_name(number), "namespace": NAMESPACE, "labels": {"team": f"team-{number % 7}"}},
+        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": trainer},
+    }
+
+
+def running() -> JsonObject:
+    """Build the patch with which a JobSet controller reports that all runs."""
+    return {"status": {"replicatedJobsStatus": [_counts(active=1, ready=1)]}}
+
+
+def completed() -> JsonObject:
+    """Build the patch with which a JobSet controller reports success."""
+    condition = {
+        "type": "Completed",
+        "status": "True",
+        "reason": "AllJobsCompleted",
+        "message": "all jobs completed",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    counts = _counts(succeeded=1)
+    return {"status": {"replicatedJobsStatus": [counts], "conditions": [condition], "terminalState": "Completed"}}
+
+
+def _counts(**counts: int) -> JsonObject:
+    zero = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
+    return {"name": "node", **zero, **counts}

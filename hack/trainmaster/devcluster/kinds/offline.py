@@ -1,0 +1,88 @@
+"""Checking Trainer's objects without a cluster: what the API server would say to them, from the same rules.
+
+The command line finds `check` by the entry-point group `trainmaster.schemas`.
+
+- The definition is that of `deploy/crds`: unknown fields, types and limits, and its rules in CEL.
+- All faults of an object are found together, except that the rules are evaluated only on what has the right shape.
+- The object that is given is not changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final, NamedTuple
+
+import yaml
+
+from trainmaster.devcluster.kinds.crds import kind_of
+from trainmaster.devcluster.kinds.files import definition_file
+from trainmaster.devcluster.kinds.kind import Kind
+from trainmaster.devcluster.kinds.metadata import validate_metadata
+from trainmaster.devcluster.schema import Schema, builtin_schema
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_GROUP: Final = "trainer.kubeflow.org"
+_PLURALS: Final = {
+    "ClusterTrainingRuntime": "clustertrainingruntimes",
+    "OptimizationJob": "optimizationjobs",
+    "TrainJob": "trainjobs",
+    "TrainingRuntime": "trainingruntimes",
+}
+_OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_SHAPELESS: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
+_STEP: Final = re.compile(r"[^.\[\]]+")
+
+
+class Fault(NamedTuple):
+    """What is wrong with one field."""
+
+    path: str
+    message: str
+    known: tuple[str, ...] = ()
+    """If the field is unknown: which there are in its place."""
+
+
+def check(obj: JsonObject) -> tuple[JsonObject, list[Fault]] | None:
+    """Return an object as the API server would store it, and what is wrong with it; None for a kind of others."""
+    group, _, version = str(obj.get("apiVersion")).rpartition("/")
+    if group != _GROUP or obj.get("kind") not in _PLURALS:
+        return None
+    kind = _kind(obj["kind"])
+    if version != kind.version:
+        return obj, [Fault("apiVersion", f"there is no version {version} of {kind.kind}, but {kind.version}")]
+    return _checked(kind, copy_tree(obj))
+
+
+def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
+    schema, metadata_schema = kind.schema, builtin_schema(_OBJECT_META)
+    assert schema is not None  # noqa: S101 - our own definitions have one
+    faults = []
+    metadata = obj.get("metadata")
+    if isinstance(metadata, dict):
+        faults += [_unknown(metadata_schema, path, "metadata.") for path in metadata_schema.prune(metadata)]
+    faults += [_unknown(schema, path) for path in schema.prune(obj)]
+    schema.default(obj)
+    problems = schema.validate(obj)
+    if not problems:  # the rules of metadata rely on its types
+        problems += validate_metadata(obj["metadata"], kind)
+    if not any(problem.kind in _SHAPELESS for problem in problems):
+        problems += kind.rules.check(obj).errors
+    faults += [Fault(problem.field, problem.body) for problem in problems]
+    return obj, faults
+
+
+@functools.cache
+def _kind(name: str) -> Kind:
+    text = definition_file(f"{_GROUP}_{_PLURALS[name]}.yaml").read_bytes()
+    # Our own files need none of the care that those of others do, and reading them takes most of the time here.
+    return kind_of(yaml.load(text, Loader=_Loader))  # noqa: S506 - _Loader is the safe loader
+
+
+def _unknown(schema: Schema, path: str, prefix: str = "") -> Fault:
+    node = schema
+    for step in _STEP.findall(path)[:-1]:
+        node = node.items() if step.isdecimal() and "array" in node.types else node.child(step)
+    return Fault(prefix + path, "unknown field", tuple(node.properties))
