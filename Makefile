@@ -8,6 +8,8 @@ LIGHT ?=
 TORCH_INDEX_URL ?=
 # More arguments for pytest or the benchmark: make test ARGS="-k quantities"
 ARGS ?=
+# How long `make soak` makes trouble.
+MINUTES ?= 20
 # UPGRADE=1: `make lock` moves every pin to the newest version.
 UPGRADE ?=
 
@@ -20,12 +22,12 @@ GENERATORS := $(sort $(wildcard hack/generate_*.py))
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test check bench generate lock build clean help FORCE
+.PHONY: run test check bench matrix soak fuzz generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
-test: $(VENV)/.dev $(VENV)/.sdk $(VENV)/.examples ## Run the tests, in parallel
+test: $(VENV)/.dev $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, generated files
@@ -36,8 +38,17 @@ check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, ge
 	$(BIN)/python hack/lock.py --check
 	@for each in $(GENERATORS); do echo "$$each --check"; $(BIN)/python $$each --check || exit 1; done
 
-bench: $(VENV)/.runtime ## Measure the resolver, the informer and a cluster full of TrainJobs
-	$(BIN)/python hack/bench.py $(ARGS)
+bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
+	$(BIN)/python -m bench $(ARGS)
+
+matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in eight
+	TRAINMASTER_MATRIX=whole $(BIN)/python -m pytest -n auto tests/sim $(ARGS)
+
+soak: $(VENV)/.dev ## Run a manager behind a network that breaks, for MINUTES=20; fail over between two
+	TRAINMASTER_SOAK_MINUTES='$(MINUTES)' $(BIN)/python -m pytest tests/soak tests/e2e/test_failover.py $(ARGS)
+
+fuzz: $(VENV)/.dev ## Ask the admission webhooks 100,000 odd questions
+	TRAINMASTER_FUZZ_REVIEWS=100000 $(BIN)/python -m pytest -n auto tests/webhooks/test_fuzz.py $(ARGS)
 
 generate: $(VENV)/.dev ## Write the generated files again
 	@for each in $(GENERATORS); do echo "$$each"; $(BIN)/python $$each || exit 1; done

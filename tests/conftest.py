@@ -19,3 +19,12 @@ def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run([*CLUSTER, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
     yield home
     subprocess.run([*CLUSTER, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how many perturbation plans the simulations ran, on all workers together."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    calls = [report for report in reports if getattr(report, "when", "") == "call"]
+    counts = [dict(report.user_properties).get("plans", 0) for report in calls]
+    if any(counts):
+        terminalreporter.write_line(f"simulated clusters: {sum(counts)} perturbation plans")

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration, seconds
+from trainmaster.controller.configuration import (
+    Configuration,
+    ConfigurationInvalid,
+    load_configuration,
+    parse_configuration,
+    seconds,
+)
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
@@ -115,6 +121,39 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_configuration(tmp_path / "none.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("", (None, None)),
+        ("clientConnection: {}\n", (None, None)),
+        ("clientConnection: {qps: 5, burst: 10}\n", (5, 10)),
+        ("clientConnection: {qps: 5}\n", (5, 100)),
+        ("clientConnection: {burst: 10}\n", (50, 10)),
+        ("clientConnection: {qps: 0}\n", (0, 100)),
+    ],
+)
+def test_t1_the_client_is_limited_only_on_demand(
+    tmp_path: Path, text: str, limit: tuple[float | None, int | None]
+) -> None:
+    connection = load_configuration(write(tmp_path, HEAD + text)).client_connection
+    assert (connection.qps, connection.burst) == limit
+
+
+@pytest.mark.parametrize("text", ["clientConnection: {qps: -1}\n", "clientConnection: {burst: -1}\n"])
+def test_negative_limits_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="greater than or equal to 0"):
+        load_configuration(write(tmp_path, HEAD + text))
+
+
 @pytest.mark.parametrize(("text", "expected"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400)])
 def test_go_durations(text: str, expected: float) -> None:
     assert seconds(text) == expected
+
+
+def test_the_webhooks_have_the_originals_port_and_directory_and_can_be_switched_off() -> None:
+    default = Configuration().webhook
+    assert (default.enabled, default.port, default.host) == (True, 9443, None)
+    assert default.cert_dir == "/tmp/k8s-webhook-server/serving-certs"
+    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+    given = parse_configuration({**head, "webhook": {"enabled": False, "certDir": "/certs", "host": "::1"}}).webhook
+    assert (given.enabled, given.cert_dir, given.host) == (False, "/certs", "::1")

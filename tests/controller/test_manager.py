@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
+import socket
 from collections.abc import AsyncIterator, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import aiohttp
 import pytest
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 from support.stack import QUIET, Stack, api_server
 
 from trainmaster.controller import manager as managing
-from trainmaster.controller.configuration import LeaderElection
+from trainmaster.controller import serving as serving_module
+from trainmaster.controller.caches import Caches
+from trainmaster.controller.cli.manager import STOP_AT_MOST
+from trainmaster.controller.configuration import Configuration, Health, LeaderElection, Metrics
+from trainmaster.controller.kube.clock import SystemClock, VirtualClock
+from trainmaster.controller.kube.electing import LeaderElector
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.events import EventRecorder
 from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.resources import LEASES
+from trainmaster.controller.kube.resources import LEASES, TRAINJOBS
 from trainmaster.controller.manager import Manager
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
+from trainmaster.controller.tasks import PartFailed
+from trainmaster.controller.working import CONTROLLERS_GRACE, EVENTS_GRACE, STOP_TIMEOUT, Work
+from trainmaster.metrics.workqueue import DEPTH
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.usefixtures("debugged")
 
 ELECTION = QUIET.model_copy(update={"leader_election": LeaderElection(leader_elect=True, resource_namespace="default")})
 
@@ -30,6 +47,50 @@ ELECTION = QUIET.model_copy(update={"leader_election": LeaderElection(leader_ele
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
     async with api_server(tmp_path) as stack:
         yield stack
+
+
+def served() -> Configuration:
+    """A configuration with election, and with servers on free ports."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    return ELECTION.model_copy(
+        update={
+            "metrics": Metrics(bind_address=f"127.0.0.1:{ports[0]}"),
+            "health": Health(health_probe_bind_address=f"127.0.0.1:{ports[1]}"),
+        }
+    )
+
+
+def lonely(controllers: Sequence[Controller], clock: VirtualClock | None = None) -> Work:
+    """Work without a cluster, whose caches are never filled."""
+    return Work(
+        caches=cast("Caches", EmptyCaches()),
+        controllers=controllers,
+        recorder=cast("EventRecorder", NoRecorder()),
+        election=None,
+        clock=clock or SystemClock(),
+        on_filled=lambda: None,
+    )
+
+
+def training(name: str) -> JsonObject:
+    return {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"runtimeRef": {"name": "none"}},
+    }
+
+
+async def held_by_another(stack: Stack) -> None:
+    theirs = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
+    metadata = {"name": "trainer.kubeflow.org", "namespace": "default"}
+    await stack.client.create(
+        LEASES, {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": theirs}
+    )
 
 
 async def said(logged: Sequence[MutableMapping[str, Any]], event: str) -> None:
@@ -48,8 +109,21 @@ async def lease(stack: Stack) -> JsonObject:
                 await asyncio.sleep(0.02)
 
 
-async def test_losing_the_lease_ends_every_reconcile() -> None:
-    """L-9: another replica may act now, so the work is over when its cancellation is, and not some time later."""
+def depth() -> float:
+    """How many TrainJobs wait in queues of this process."""
+    (family,) = DEPTH.collect()
+    return sum(sample.value for sample in family.samples if sample.labels["controller"] == "trainjob_controller")
+
+
+class NoRecorder:
+    """Events that nobody writes."""
+
+    async def flush(self, seconds: float) -> None:
+        pass
+
+
+async def test_l9_l10_losing_the_lease_ends_every_reconcile() -> None:
+    """Another replica may act now, so the work is over when its cancellation is, and not some time later."""
     started, ended = asyncio.Event(), asyncio.Event()
 
     async def reconcile(key: str) -> Outcome:
@@ -64,7 +138,7 @@ async def test_losing_the_lease_ends_every_reconcile() -> None:
     queue.add("a/b")
     stopped = asyncio.create_task(asyncio.Event().wait())
     controllers = [Controller("losing", reconcile, queue, workers=1)]
-    working = asyncio.create_task(managing._run_controllers(controllers, stopped))
+    working = asyncio.create_task(lonely(controllers)._run_controllers(stopped))
     await asyncio.wait_for(started.wait(), 5)
     working.cancel()
     await asyncio.wait([working])
@@ -73,7 +147,198 @@ async def test_losing_the_lease_ends_every_reconcile() -> None:
     assert ended.is_set()
 
 
-async def test_a_failure_in_the_background_ends_the_manager_and_releases_the_lease(
+async def test_k6_reconciles_finish_before_the_controllers_stop() -> None:
+    started, finish, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def reconcile(key: str) -> Outcome:
+        started.set()
+        await finish.wait()
+        finished.set()
+        return DONE
+
+    queue = WorkQueue()
+    queue.add("a/b")
+    stop = asyncio.Event()
+    stopped = asyncio.create_task(stop.wait())
+    controllers = [Controller("finishing", reconcile, queue, workers=1)]
+    working = asyncio.create_task(lonely(controllers)._run_controllers(stopped))
+    await asyncio.wait_for(started.wait(), 5)
+    queue.add("a/c")
+    stop.set()
+    await asyncio.sleep(0.01)
+    assert not working.done()
+    finish.set()
+    await asyncio.wait_for(working, 5)
+    assert finished.is_set()
+
+
+async def test_k6_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace() -> None:
+    clock = VirtualClock()
+
+    async def reconcile(key: str) -> Outcome:
+        await asyncio.Event().wait()
+        return DONE
+
+    queue = WorkQueue(clock=clock)
+    queue.add("a/b")
+    stop = asyncio.Event()
+    stopped = asyncio.create_task(stop.wait())
+    controllers = [Controller("hanging", reconcile, queue, workers=1, timeout=1000, clock=clock)]
+    working = asyncio.create_task(lonely(controllers, clock)._run_controllers(stopped))
+    await clock.advance(0)
+    stop.set()
+    with capture_logs() as logged:
+        await clock.advance(CONTROLLERS_GRACE - 0.1)
+        assert not working.done()
+        await clock.advance(0.2)
+    assert working.done()
+    working.result()
+    assert any("did not finish in time" in entry["event"] for entry in logged)
+
+
+def test_a_stop_takes_less_than_kubernetes_grants() -> None:
+    assert CONTROLLERS_GRACE + EVENTS_GRACE < STOP_TIMEOUT < 28 < STOP_AT_MOST < 30
+
+
+class EmptyCaches:
+    """Caches that are never filled."""
+
+    async def wait_synced(self) -> None:
+        await asyncio.Event().wait()
+
+    def missing(self) -> list[str]:
+        return ["jobsets.jobset.x-k8s.io"]
+
+
+async def test_k2_caches_that_are_not_filled_are_complained_about_until_they_are() -> None:
+    clock = VirtualClock()
+    stop = asyncio.Event()
+    stopped = asyncio.create_task(stop.wait())
+    with capture_logs() as logged:
+        filling = asyncio.create_task(lonely([], clock)._fill(stopped))
+        await clock.advance(200)
+        assert not filling.done()
+    assert [entry["seconds"] for entry in logged] == [10, 30, 60, 90, 120, 150, 180]
+    assert [entry["log_level"] for entry in logged] == ["warning"] * 4 + ["error"] * 3
+    assert logged[0]["missing"] == ["jobsets.jobset.x-k8s.io"]
+    assert "CustomResourceDefinitions" in logged[0]["hint"]
+    stop.set()
+    assert await filling is False
+
+
+async def test_m5_a_manager_runs_once(stack: Stack) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    running = Manager(stack.access, QUIET, Framework(load_plugins()))
+    await running.run(stop)
+    with pytest.raises(RuntimeError, match="runs once"):
+        await running.run(stop)
+
+
+async def test_m1_m2_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def noted(owner: type, method: str, begin: str, end: str) -> None:
+        original = getattr(owner, method)
+
+        async def wrapped(*arguments: Any) -> Any:
+            order.append(begin)
+            try:
+                return await original(*arguments)
+            finally:
+                order.append(end)
+
+        monkeypatch.setattr(owner, method, wrapped)
+
+    noted(Caches, "run", "caches", "caches end")
+    noted(EventRecorder, "flush", "events are flushed", "events end")
+    noted(LeaderElector, "_release", "lease is released", "lease free")
+    noted(Work, "_run_controllers", "controllers", "controllers end")
+    original = serving_module.serving
+
+    @asynccontextmanager
+    async def serving(app: web.Application, address: str, *, purpose: str) -> AsyncIterator[int]:
+        async with original(app, address, purpose=purpose) as port:
+            order.append(purpose)
+            yield port
+            order.append(f"{purpose} end")
+
+    monkeypatch.setattr(managing, "serving", serving)
+    stop = asyncio.Event()
+    running = asyncio.create_task(Manager(stack.access, served(), Framework(load_plugins())).run(stop))
+    async with asyncio.timeout(15):
+        while "controllers" not in order:
+            await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.wait_for(running, 15)
+    assert order == [
+        *("probes", "metrics", "caches", "controllers"),
+        *("events are flushed", "events end", "controllers end", "lease is released", "lease free"),
+        *("caches end", "metrics end", "probes end"),
+    ]
+    assert (await lease(stack))["holderIdentity"] == ""
+
+
+FAMILIES = (
+    *(f"workqueue_{name}" for name in ("depth", "adds_total", "retries_total", "unfinished_work_seconds")),
+    *(f"workqueue_{name}" for name in ("longest_running_processor_seconds", "queue_duration_seconds_count")),
+    "workqueue_work_duration_seconds_count",
+    *(f"controller_runtime_reconcile_{name}_total" for name in ("errors", "panics", "timeouts")),
+    "controller_runtime_reconcile_total",
+    "controller_runtime_terminal_reconcile_errors_total",
+    "controller_runtime_reconcile_time_seconds_count",
+    "controller_runtime_max_concurrent_reconciles",
+    "controller_runtime_active_workers",
+    "rest_client_requests_total",
+    "rest_client_request_duration_seconds_count",
+    "leader_election_master_status",
+    "leader_election_slowpath_total",
+    *(f"trainmaster_informer_{name}" for name in ("objects", "synced", "resource_version", "snapshots_total")),
+    *(f"trainmaster_informer_{name}_total" for name in ("watches", "events", "failures")),
+    "trainmaster_event_loop_lag_seconds_count",
+    "trainmaster_event_loop_lag_worst_seconds",
+    "trainmaster_gc_pause_seconds_count",
+    "trainmaster_asyncio_tasks",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "python_info",
+)
+
+
+async def test_m3_m4_k7_k11_k12_a_follower_is_ready_serves_every_metric_and_fills_its_queues(stack: Stack) -> None:
+    await held_by_another(stack)
+    for name in ("one", "two"):
+        await stack.client.create(TRAINJOBS, training(name))
+    configuration = served()
+    stop = asyncio.Event()
+    with capture_logs() as logged:
+        running = asyncio.create_task(Manager(stack.access, configuration, Framework(load_plugins())).run(stop))
+        await said(logged, "waiting for the lease")
+    for _ in range(3):
+        job = await stack.client.get(TRAINJOBS, "default", "one")
+        await stack.client.update(
+            TRAINJOBS, job | {"metadata": job["metadata"] | {"labels": {"x": secrets.token_hex(4)}}}
+        )
+    probes = f"http://{configuration.health.health_probe_bind_address}"
+    async with aiohttp.ClientSession() as session:
+        for probe in ("healthz", "readyz"):
+            async with session.get(f"{probes}/{probe}") as answer:
+                assert (answer.status, await answer.text()) == (200, "ok")
+        async with session.get(f"http://{configuration.metrics.bind_address}/metrics") as answer:
+            text = await answer.text()
+    stop.set()
+    await asyncio.wait_for(running, 15)
+    samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert set(FAMILIES) - samples == set()
+    helps = {family.name for family in text_string_to_metric_families(text) if not family.documentation}
+    assert helps == set(), "a metric without a help text"
+    assert 'leader_election_master_status{name="trainer.kubeflow.org"} 0.0' in text
+    depths = re.findall(r'workqueue_depth\{controller="trainjob_controller".*\} (.*)', text)
+    assert sum(map(float, depths)) == 2, "each key once, however often it changed"
+    assert (await lease(stack))["holderIdentity"] == "other"
+
+
+async def test_m5_l11_a_failure_in_the_background_ends_the_manager_and_releases_the_lease(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M-5: the next replica need not wait for the lease to expire, and nobody acts on caches that stand still."""
@@ -87,29 +352,29 @@ async def test_a_failure_in_the_background_ends_the_manager_and_releases_the_lea
     running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(asyncio.Event()))
     assert (await lease(stack))["holderIdentity"]
     fail.set()
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(PartFailed, match="broken"):
         await asyncio.wait_for(running, 15)
     assert (await lease(stack))["holderIdentity"] == ""
     left = {task.get_name() for task in asyncio.all_tasks()}
     assert not any(name.startswith(("trainjob_controller", "informer")) for name in left)
 
 
-async def test_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
-    theirs = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
-    metadata = {"name": "trainer.kubeflow.org", "namespace": "default"}
-    await stack.client.create(
-        LEASES, {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": theirs}
-    )
+async def test_l12_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
+    """It leaves nothing in its queues, which the metrics of the process would count for ever."""
+    await held_by_another(stack)
+    await stack.client.create(TRAINJOBS, training("one"))
     stop = asyncio.Event()
     with capture_logs() as logged:
         running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(stop))
         await said(logged, "waiting for the lease")
+    assert depth() == 1
     stop.set()
     await asyncio.wait_for(running, 5)
+    assert depth() == 0
     assert (await lease(stack))["holderIdentity"] == "other"
 
 
-async def test_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) -> None:
+async def test_l12_k2_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) -> None:
     async with api_server(tmp_path, definitions=False) as stack:
         stop = asyncio.Event()
         with capture_logs() as logged:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from trainmaster.controller.manifests import ManifestError, load_manifests, parse_manifests
+from trainmaster.controller.manifests import ManifestError, load_manifests
 from trainmaster.runtime.jsontree import JsonObject
 
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"
 
 
 def read(text: str) -> list[tuple[str, JsonObject]]:
-    return [(manifest.place, manifest.object) for manifest in parse_manifests(text, file="f")]
+    with TemporaryDirectory() as directory, chdir(directory):
+        Path("f").write_text(text, encoding="utf-8")
+        return [(manifest.place, manifest.object) for manifest in load_manifests(["f"])]
 
 
 def test_every_document_knows_its_line() -> None:
@@ -45,7 +49,7 @@ def test_json_may_be_indented_with_tabs_and_lists_are_taken_apart() -> None:
         ("kind: Pod\n", r"^f:1: apiVersion is missing"),
         ("apiVersion: 1\nkind: Pod\n", r"^f:1: apiVersion is missing or no text"),
         ("apiVersion: v1\nkind: Pod\n", r"^f:1: metadata is missing"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n", r"^f:1: metadata.name is missing"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n", r"^f:1: metadata.name is no text; quote it"),
         (f"{MAP % 'a'}---\n{MAP % 'b'}data: !!binary aGk=\n", r"^f:8: .*binary has no JSON form"),
         (f"{MAP % 'a'}data: {{n: {10**30}}}\n", r"^f:1: the object cannot be expressed as JSON"),
     ],

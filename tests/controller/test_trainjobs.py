@@ -15,7 +15,7 @@ from support.stack import Stack, api_server, manager
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.resources import CONFIGMAPS, EVENTS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.errors import bad_request
+from trainmaster.devcluster.errors import bad_request, unprocessable
 from trainmaster.devcluster.resources import GroupResource
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -74,17 +74,30 @@ def requests() -> Counter[str]:
     return counted
 
 
+def metric(name: str, **labels: str) -> float:
+    """The sum of all samples of that name that have these labels."""
+    samples = [sample for family in REGISTRY.collect() for sample in family.samples if sample.name == name]
+    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+
 async def settled(stack: Stack) -> None:
-    """Wait until nothing has been written for a while."""
-    assert stack.cluster is not None
-    store = stack.cluster.api.store
-    seen = -1
-    while seen != store.revision:
-        seen = store.revision
-        await asyncio.sleep(0.3)
+    """Wait until the manager has seen everything that there is and has worked on everything that it has seen."""
+
+    async def idle() -> bool:
+        for resource in (TRAINJOBS, TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS):
+            items = (await stack.client.list(resource))["items"]
+            newest = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
+            if metric("trainmaster_informer_resource_version", resource=resource.name) < newest:
+                return False
+        labels = {"controller": "trainjob_controller"}
+        return not (metric("workqueue_depth", **labels) or metric("controller_runtime_active_workers", **labels))
+
+    # Twice, because a write of the manager may have come between the first looks at two kinds.
+    await until(idle)
+    await until(idle)
 
 
-async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> None:
+async def test_c12_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> None:
     """The budget: snapshot and JobSet; then at most two changes of status."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
@@ -96,33 +109,33 @@ async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> 
         await settled(stack)
         created = requests() - before
         assert {method: created[method] for method in WRITES if created[method]} == {"POST": 1, "PATCH": 2}
+        assert await job_status(client) == {}
         entry = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
-        for status in (
-            {"replicatedJobsStatus": [entry]},
-            {
-                "replicatedJobsStatus": [entry | {"ready": 0, "active": 0, "succeeded": 1}],
-                "conditions": [
-                    {
-                        "type": "Completed",
-                        "status": "True",
-                        "reason": "AllJobsCompleted",
-                        "message": "jobset completed successfully",
-                        "lastTransitionTime": "2026-01-01T00:00:00Z",
-                    }
-                ],
-            },
-        ):
+        for active, ready in ((1, 0), (2, 1), (0, 1), (1, 1)):
+            status: JsonObject = {"replicatedJobsStatus": [entry | {"active": active, "ready": ready}]}
             await client.patch(JOBSETS, NAMESPACE, "demo", {"status": status}, subresource="status")
-            await settled(stack)
-        assert await conditions(client) == {"Complete": "AllJobsCompleted"}
+        await until(lambda: _equals(lambda: job_status(client), {"jobsStatus": [entry]}))
+        completed = {
+            "type": "Completed",
+            "status": "True",
+            "reason": "AllJobsCompleted",
+            "message": "jobset completed successfully",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        ended = entry | {"ready": 0, "active": 0, "succeeded": 1}
+        status = {"replicatedJobsStatus": [ended], "conditions": [completed]}
+        await client.patch(JOBSETS, NAMESPACE, "demo", {"status": status}, subresource="status")
+        await until(lambda: _equals(lambda: conditions(client), {"Complete": "AllJobsCompleted"}))
+        assert (await job_status(client))["jobsStatus"] == [ended]
+        await settled(stack)
         lived = requests() - before
-        # One POST and two of the PATCHes are this test's.
-        assert (lived["POST"], lived["PATCH"], lived["PUT"], lived["DELETE"]) == (1, 2 + 4, 0, 0)
+        # One POST and five of the PATCHes are this test's.
+        assert (lived["POST"], lived["PATCH"], lived["PUT"], lived["DELETE"]) == (1, 5 + 4, 0, 0)
 
 
 @pytest.mark.parametrize("suspend", [False, True])
-async def test_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
-    """C-12: also without the memory of what was applied, and also for suspended jobs, which are always compared."""
+async def test_c12_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
+    """Also without the memory of what was applied, and also for suspended jobs, which are always compared."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
     patch = {"template": {"metadata": {"labels": {"a": "b"}}}}
@@ -138,7 +151,7 @@ async def test_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
     assert (await jobset(client) or {})["metadata"]["resourceVersion"] == revision
 
 
-async def test_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> None:
+async def test_a2_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> None:
     """Kueue takes its patch back after an eviction: the node selector has to go, also right after a restart."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -159,6 +172,46 @@ async def test_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> 
     await client.patch(TRAINJOBS, NAMESPACE, "demo", {"spec": {"runtimePatches": None}})
     async with manager(stack.access):
         await until(lambda: _equals(node_selector, {"none": "left"}))
+
+
+async def test_a3_a5_what_is_ours_is_taken_back_under_one_name(stack: Stack) -> None:
+    """Whoever else sets a field of ours loses it and keeps what is theirs; our name is the same everywhere."""
+    client = stack.client
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+
+    def image(jobset: JsonObject) -> str:
+        (job,) = jobset["spec"]["replicatedJobs"]
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        return str(container["image"])
+
+    async with manager(stack.access):
+        await create(client, suspend=True)
+        ours = await until(lambda: jobset(client))
+        pod = {"containers": [{"name": "node", "image": "theirs"}]}
+        taken = await client.apply(
+            JOBSETS,
+            {
+                "apiVersion": JOBSETS.api_version,
+                "kind": "JobSet",
+                "metadata": {"name": "demo", "namespace": NAMESPACE, "labels": {"acme.io/queue": "a"}},
+                "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]},
+            },
+            field_manager="acme",
+        )
+        assert image(taken) == "theirs" != image(ours)
+
+        async def taken_back() -> bool:
+            return image(await jobset(client) or {}) == image(ours)
+
+        await until(taken_back)
+        found = await jobset(client) or {}
+        assert found["metadata"]["labels"]["acme.io/queue"] == "a"
+        managers = [(entry["manager"], entry["operation"]) for entry in found["metadata"]["managedFields"]]
+        assert sorted(managers) == [("acme", "Apply"), ("trainer", "Apply")]
+        await until(lambda: _equals(lambda: conditions(client), {"Suspended": "Suspended"}))
+        trainjob = await client.get(TRAINJOBS, NAMESPACE, "demo")
+        names = {entry["manager"] for entry in trainjob["metadata"]["managedFields"] if entry.get("subresource")}
+        assert names == {"trainer"}
 
 
 async def _equals(ask: Callable[[], Any], value: Any) -> bool:
@@ -239,7 +292,7 @@ async def test_b24_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack
     assert await jobset(client) is None
 
 
-async def test_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) -> None:
+async def test_e5_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) -> None:
     """Deleted and created again under the same name, faster than garbage collection: the old JobSet stays alone."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -284,3 +337,43 @@ async def test_a_refused_object_is_told_with_the_servers_words_and_tried_again(s
         refusing = False
         await until(lambda: jobset(client))
         await until(lambda: _equals(lambda: job_status(client), {}))
+
+
+async def test_b29_a_job_can_be_suspended_although_its_jobset_takes_nothing_else(stack: Stack) -> None:
+    """A new version builds another environment, and most of a JobSet is immutable; its owner hears of it."""
+
+    class Later:
+        name = "Later"
+
+        def enforce_pod_spec(self, info: Any, job: Any) -> None:
+            for pods in info.pod_sets:
+                pods.container("node").setdefault("env", []).append({"name": "VERSION", "value": "2"})
+
+    async def refuse(operation: str, obj: JsonObject, old: JsonObject | None) -> JsonObject:
+        if old is not None and obj["spec"] != {**old["spec"], "suspend": obj["spec"].get("suspend")}:
+            raise unprocessable("field is immutable")
+        return obj
+
+    client = stack.client
+    assert stack.cluster is not None
+    stack.cluster.api.add_admission(GroupResource(JOBSETS.group, JOBSETS.plural), refuse)
+    await client.create(TRAINING_RUNTIMES, runtime_object())
+    async with manager(stack.access):
+        await create(client)
+        await until(lambda: jobset(client))
+        await settled(stack)
+
+    async def is_suspended() -> bool:
+        return bool((await jobset(client) or {})["spec"].get("suspend"))
+
+    async with manager(stack.access, framework=Framework([*load_plugins(), Later()])):
+        await settled(stack)
+        assert await conditions(client) == {}
+        await client.patch(TRAINJOBS, NAMESPACE, "demo", {"spec": {"suspend": True}})
+        await until(is_suspended)
+        expected = {"Blocked": "ApplyFailed", "Suspended": "Suspended"}
+        await until(lambda: _equals(lambda: conditions(client), expected))
+        # Nothing runs any more, so nothing is lost: it is made again as it is built now.
+        await client.delete(JOBSETS, NAMESPACE, "demo")
+        await until(lambda: _equals(lambda: conditions(client), {"Suspended": "Suspended"}))
+        assert await is_suspended()

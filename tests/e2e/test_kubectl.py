@@ -59,11 +59,11 @@ def kubectl(start: Start) -> Kubectl:
 
 
 async def lines_until(process: asyncio.subprocess.Process, last: str) -> list[str]:
-    """Read what a process prints up to a line that starts with some text."""
+    """Read what a process prints up to a line that starts with some words, however wide the columns are."""
     assert process.stdout is not None
     lines: list[str] = []
     async with asyncio.timeout(60):
-        while not lines or not lines[-1].startswith(last):
+        while not lines or not f"{' '.join(lines[-1].split())} ".startswith(f"{last} "):
             line = await process.stdout.readline()
             assert line, lines
             lines.append(line.decode().strip())
@@ -93,15 +93,18 @@ print("last", flush=True)
 
     following = await start("logs", "-f", pod)
     assert await lines_until(following, "first") == ["first"]
+    await kubectl("wait", "--for=jsonpath={.status.jobsStatus[0].active}=1", "trainjob/by-hand", "--timeout=60s")
+    header, row = (await kubectl("get", "trainjob", "by-hand")).splitlines()
+    assert header.split() == ["NAME", "STATE", "ACTIVE", "AGE"]
+    assert row.split()[:2] == ["by-hand", "node"]
     go.touch()
     assert await lines_until(following, "last") == ["last"]
     assert await asyncio.wait_for(following.wait(), 30) == 0
 
     assert "condition met" in await kubectl("wait", "--for=condition=Complete", "trainjob/by-hand", "--timeout=60s")
-    header, row = (await kubectl("get", "trainjob", "by-hand")).splitlines()
-    assert header.split() == ["NAME", "STATE", "AGE"]
+    (_, row) = (await kubectl("get", "trainjob", "by-hand")).splitlines()
     assert row.split()[:2] == ["by-hand", "Complete"]
-    seen = await lines_until(watching, "by-hand   Complete")
+    seen = await lines_until(watching, "by-hand Complete")
     assert len(seen) > 1
     watching.terminate()
     await watching.wait()
@@ -159,3 +162,28 @@ time.sleep(600)
     terminated = "{.status.containerStatuses[0].lastState.terminated.exitCode}"
     assert await kubectl("get", pod, "-o", f"jsonpath={terminated}") == "3"
     await kubectl("delete", "trainjob", "restarting")
+
+
+async def test_u1_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> None:
+    """A job that was resumed is not shown as suspended any more, and one that has ended not as suspended again."""
+    command = python("import time; time.sleep(3)")
+    job = trainjob("by-turns", on="by-turns", suspend=True, trainer={"command": command})
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump_all([runtime("by-turns"), job]))
+
+    async def state() -> list[str]:
+        return (await kubectl("get", "trainjob", "by-turns", "--no-headers")).split()[1:2]
+
+    async def suspend(value: str) -> None:
+        await kubectl("patch", "trainjob", "by-turns", "--type=merge", "-p", f'{{"spec":{{"suspend":{value}}}}}')
+        await kubectl("wait", f"--for=condition=Suspended={value}", "trainjob/by-turns", "--timeout=60s")
+
+    await kubectl("apply", "--server-side", "-f", str(manifest))
+    await kubectl("wait", "--for=condition=Suspended", "trainjob/by-turns", "--timeout=60s")
+    assert await state() == ["Suspended"]
+    await suspend("false")
+    assert await state() in (["node"], ["0s"], ["1s"], ["2s"])
+    await kubectl("wait", "--for=condition=Complete", "trainjob/by-turns", "--timeout=60s")
+    await suspend("true")
+    assert await state() == ["Complete"]
+    await kubectl("delete", "trainjob", "by-turns")

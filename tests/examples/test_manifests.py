@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,22 @@ from typing import Any
 import pytest
 import yaml
 
+from trainmaster.controller.cli import main
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolving import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/trainjob.yaml"))
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/train.py"))
+DIRECTORIES = sorted(path for path in ROOT.glob("examples/*") if path.is_dir())
+NODES = {"plain-sweep": 4}
+NODE_COUNTS = {
+    "jax-digits": "JAX_NUM_PROCESSES",
+    "numpy-digits": "PET_NNODES",
+    "torch-digits": "PET_NNODES",
+    "xgboost-digits": "DMLC_NUM_WORKER",
+}
 
 
 def load(path: Path) -> JsonObject:
@@ -34,14 +44,16 @@ def pods_of(example: Path, framework: Framework) -> tuple[JsonObject, JsonObject
 
 
 def environment(pod: JsonObject) -> dict[str, Any]:
-    return {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    return {entry["name"]: entry.get("value") for entry in pod["containers"][0].get("env", ())}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_becomes_two_nodes_that_run_its_script(example: Path) -> None:
+def test_an_example_becomes_nodes_that_run_its_script(example: Path) -> None:
     job, pod = pods_of(example, Framework(load_plugins()))
-    assert job["parallelism"] == job["completions"] == 2
-    assert environment(pod)["PET_NNODES"] == "2"
+    nodes = NODES.get(example.name, 2)
+    assert job["parallelism"] == job["completions"] == nodes
+    if example.name in NODE_COUNTS:
+        assert environment(pod)[NODE_COUNTS[example.name]] == str(nodes)
     script = load(example / "script.yaml")
     (volume,) = pod["volumes"]
     (mount,) = pod["containers"][0]["volumeMounts"]
@@ -51,10 +63,20 @@ def test_an_example_becomes_two_nodes_that_run_its_script(example: Path) -> None
     assert script["data"]["train.py"] == (example / "train.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
+def test_every_example_is_valid_and_becomes_a_jobset(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those that need container images, which nobody runs here. Some use the runtime of another example."""
+    files = ["-f", str(directory), "-f", str(ROOT / "examples/plain-sweep/runtime.yaml")]
+    assert main(["validate", *files]) == 0, capsys.readouterr().out
+    capsys.readouterr()
+    assert main(["render", *files, "--only", "JobSet", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"]
+
+
 def test_the_plugin_of_the_readme_works() -> None:
     (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     module: dict[str, Any] = {}
     exec(compile(source, "README.md", "exec"), module)
     framework = Framework([*load_plugins(), module["CostCentre"](centre="robotics")])
-    _, pod = pods_of(EXAMPLES[0], framework)
+    _, pod = pods_of(ROOT / "examples/numpy-digits", framework)
     assert environment(pod)["COST_CENTRE"] == "robotics"

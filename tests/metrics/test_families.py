@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from trainmaster.metrics import client, leader  # noqa: F401 - importing registers the families
+from trainmaster.metrics import client, leader, progress  # noqa: F401 - importing registers the families
 from trainmaster.metrics.controller import controller_series
 from trainmaster.metrics.informer import InformerMetrics
 from trainmaster.metrics.leader import LeaderMetrics
@@ -16,7 +16,7 @@ def families() -> dict[str, str]:
     return {family.name: family.type for family in REGISTRY.collect()}
 
 
-def test_upstream_names() -> None:
+def test_w30_w31_k8_k10_k11_upstream_names() -> None:
     """W-30, W-31, K-8, K-10, K-11"""
     names = families()
     for name in ("depth", "unfinished_work_seconds", "longest_running_processor_seconds"):
@@ -35,7 +35,7 @@ def test_upstream_names() -> None:
     assert names["leader_election_master_status"] == "gauge"
 
 
-def test_controller_series_exist_at_zero() -> None:
+def test_k7_k8_controller_series_exist_at_zero() -> None:
     """K-7, K-8"""
     controller_series("fresh")
     for result in ("error", "requeue_after", "requeue", "success"):
@@ -48,7 +48,7 @@ def test_controller_series_exist_at_zero() -> None:
     assert REGISTRY.get_sample_value("controller_runtime_active_workers", labels) == 0
 
 
-def test_reconcile_buckets() -> None:
+def test_k8_reconcile_buckets() -> None:
     """K-8: forty buckets from 5 ms to 60 s."""
     controller_series("buckets")
     edges = [
@@ -70,3 +70,13 @@ def test_nothing_is_exported_that_upstream_does_not_have() -> None:
     assert "_created" not in text
     assert 'leader_election_master_status{name="fresh"} 0.0' in text
     assert 'workqueue_depth{controller="fresh",name="fresh",priority="0"} 0.0' in text
+
+
+def test_series_of_the_status_server_exist_at_zero() -> None:
+    text = generate_latest(REGISTRY).decode()
+    for code in (200, 403, 404, 408, 413, 422, 429, 500):
+        assert f'trainmaster_progress_reports_total{{code="{code}"}}' in text
+    for outcome in ("accepted", "refused", "failed"):
+        assert f'trainmaster_progress_token_reviews_total{{outcome="{outcome}"}}' in text
+    assert "trainmaster_progress_report_duration_seconds_count" in text
+    assert "trainmaster_progress_reports_in_flight" in text

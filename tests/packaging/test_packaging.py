@@ -20,6 +20,7 @@ PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster"}
 CRDS = {
     "jobset.x-k8s.io_jobsets.yaml",
     "trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    "trainer.kubeflow.org_optimizationjobs.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",
     "trainer.kubeflow.org_trainjobs.yaml",
 }
@@ -31,13 +32,15 @@ unpacked, checkout = sys.argv[1:]
 # Keep the dependencies of this environment, but not the source roots, which an editable install puts on the path.
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
+from trainmaster.controller.cli.offline import built_in_names
 from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainmaster.devcluster.parts.definitions import definition_file
+from trainmaster.devcluster.kinds.files import definition_file
 from trainmaster.runtime.framework import load_plugins
 from trainmaster.runtime.merging import definition
 
 for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
+assert len(built_in_names()) == 9, built_in_names()
 assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"
 assert {"Torch", "PlainML", "JobSet"} <= {plugin.name for plugin in load_plugins()}
 foreign = [
@@ -117,6 +120,8 @@ def test_the_wheel_has_its_data(wheel: zipfile.ZipFile) -> None:
     assert "trainmaster/runtime/merging/table.json" in names
     assert "trainmaster/devcluster/schema/definitions.json" in names
     assert {f"trainmaster/devcluster/kinds/crds/{name}" for name in CRDS} <= names
+    runtimes = {path.name for path in (ROOT / "deploy/runtimes").glob("*.yaml")}
+    assert {f"trainmaster/controller/cli/runtimes/{name}" for name in runtimes} <= names
 
 
 def test_the_wheel_has_its_entry_points(wheel: zipfile.ZipFile) -> None:
@@ -126,6 +131,7 @@ def test_the_wheel_has_its_entry_points(wheel: zipfile.ZipFile) -> None:
     assert dict(points["console_scripts"]) == {"trainmaster": "trainmaster.controller.cli:main"}
     assert {"torch", "plainml", "jobset"} <= set(points["trainmaster.plugins"])
     assert points["trainmaster.commands"]["cluster"] == "trainmaster.devcluster.cli:command"
+    assert points["trainmaster.schemas"]["trainer"] == "trainmaster.devcluster.kinds.offline:check"
     for group in points.sections():
         for target in points[group].values():
             module = target.partition(":")[0].replace(".", "/")

@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime, runtime_object, trainjob, t
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen
-from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
+from trainmaster.runtime.framework import Framework, load_plugins, owner_reference
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolving import PolicyUnserved, resolve
 
@@ -18,7 +18,7 @@ FRAMEWORK = Framework(load_plugins())
 
 
 def jobset(job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime) -> JsonObject:
-    (desired,) = resolve(job, on, FRAMEWORK).objects
+    *_, desired = resolve(job, on, FRAMEWORK).objects
     assert desired.when is ApplyWhen.SUSPENDED
     return desired.object
 
@@ -45,57 +45,21 @@ def test_inputs_are_never_changed() -> None:
     assert (raw_runtime, raw_job) == before
 
 
-def test_b3_torch_environment_without_a_trainer() -> None:
-    """B3: a runtime with several nodes needs the rendezvous also when the TrainJob has no `trainer`."""
-    result = jobset(trainjob(), runtime(policy={"numNodes": 2, "torch": {}}))
-    assert env(result)["PET_NNODES"] == "2"
-    assert container(result)["ports"] == [{"containerPort": 29500}]
-
-
-def test_b5_process_count_follows_what_the_container_really_gets() -> None:
-    """B5: the runtime's GPUs still count when the TrainJob only sets memory."""
-    gpus = [{"name": "node", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 4}}}]
-    job = trainjob(trainer={"resourcesPerNode": {"limits": {"memory": "1Gi"}}})
-    result = jobset(job, runtime(replicated_job(containers=gpus), policy={"torch": {}}))
-    assert container(result)["resources"]["limits"] == {"nvidia.com/gpu": "4", "memory": "1Gi"}
-    assert env(result)["PET_NPROC_PER_NODE"] == "auto"
-
-
-@pytest.mark.parametrize(
-    ("resources", "processes"),
-    [
-        ({}, "1"),
-        ({"limits": {"cpu": "4"}}, "4"),
-        ({"limits": {"cpu": "500m"}}, "1"),
-        ({"requests": {"cpu": 2.5}}, "3"),
-        ({"requests": {"cpu": "2"}, "limits": {"cpu": "8"}}, "2"),
-        ({"limits": {"amd.com/gpu": 1}}, "auto"),
-        ({"limits": {"nvidia.com/gpu": 0, "cpu": 2}}, "2"),
-    ],
-)
-def test_processes_per_node(resources: JsonObject, processes: str) -> None:
-    job = trainjob(trainer={"resourcesPerNode": resources})
-    assert env(jobset(job, runtime(policy={"torch": {}})))["PET_NPROC_PER_NODE"] == processes
-
-
 def test_b6_resources_apply_without_an_ml_policy() -> None:
     """B6: `resourcesPerNode` was silently ignored when the runtime has no mlPolicy."""
     result = jobset(trainjob(trainer={"resourcesPerNode": {"limits": {"cpu": 1}}}), runtime())
     assert container(result)["resources"] == {"limits": {"cpu": "1"}}
 
 
-def test_b9_unnamed_ports_are_told_apart_by_number() -> None:
-    """B9: the rendezvous port replaced any unnamed port of the user."""
-    ports = [{"name": "node", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 81}]}]
-    result = jobset(trainjob(trainer={}), runtime(replicated_job(containers=ports), policy={"torch": {}}))
-    assert [port["containerPort"] for port in container(result)["ports"]] == [80, 81, 29500]
-
-
 def test_b15_resource_claims_survive() -> None:
     """B15: claims of both the runtime and the TrainJob were dropped."""
     claims = [{"name": "node", "image": "i", "resources": {"claims": [{"name": "a"}]}}]
     job = trainjob(trainer={"resourcesPerNode": {"claims": [{"name": "b", "request": "r"}]}})
-    result = jobset(job, runtime(replicated_job(containers=claims), policy={"torch": {}}))
+    node = replicated_job(containers=claims)
+    node["template"]["spec"]["template"]["spec"]["resourceClaims"] = [
+        {"name": name, "resourceClaimTemplateName": name} for name in "ab"
+    ]
+    result = jobset(job, runtime(node, policy={"torch": {}}))
     assert container(result)["resources"]["claims"] == [{"name": "a"}, {"name": "b", "request": "r"}]
 
 
@@ -115,12 +79,6 @@ def test_b18_an_auxiliary_job_keeps_its_completions() -> None:
         (2, 10),
         (1, 1),
     ]
-
-
-def test_b19_the_master_is_the_trainer_whatever_it_is_called() -> None:
-    """B19: the address was wired to a job called node and a subdomain called like the TrainJob."""
-    on = runtime(replicated_job("workers"), policy={"torch": {}}, network={"subdomain": "mesh"})
-    assert env(jobset(trainjob(), on))["PET_MASTER_ADDR"] == "demo-workers-0-0.mesh"
 
 
 def test_patches_keep_the_order_of_the_runtimes_jobs() -> None:
@@ -145,17 +103,106 @@ def test_later_patches_win() -> None:
     assert pod["nodeSelector"] == {"a": "1", "b": "2"}
 
 
+@pytest.mark.parametrize("nothing", [None, []])
+def test_nothing_in_a_patch_leaves_what_the_runtime_says(nothing: Any) -> None:
+    """As with the original, a patch cannot take anything away."""
+    node = replicated_job()
+    pod = node["template"]["spec"]["template"]["spec"]
+    pod["tolerations"] = [{"operator": "Exists"}]
+    pod["schedulingGates"] = [{"name": "acme.io/gate"}]
+    patch = _patch({"tolerations": nothing, "schedulingGates": nothing, "nodeSelector": None, "affinity": None})
+    patched = jobset(trainjob(runtimePatches=[patch]), runtime(node))
+    assert patched == jobset(trainjob(), runtime(node))
+
+
+@pytest.mark.parametrize(("policy", "slices"), [({"flux": {}}, 1), ({"jax": {}}, 2)])
+def test_a_command_that_a_framework_rewrites_is_that_of_one_trainer(policy: JsonObject, slices: int) -> None:
+    """What it rests on, scripts or the place of a slice, is in the pods of the first trainer alone."""
+    on = runtime(replicated_job(replicas=slices), replicated_job("second"), policy=policy)
+    result = jobset(trainjob(trainer={"numNodes": 2, "command": ["train"]}), on)
+    first, second = (container(result, job)["command"] for job in range(2))
+    assert first[-1] == "train"
+    assert first != second == ["train"]
+
+
 def test_an_empty_command_means_that_of_the_runtime() -> None:
     image = [{"name": "node", "image": "i", "command": ["keep"], "args": ["keep"]}]
     result = jobset(trainjob(trainer={"command": [], "args": []}), runtime(replicated_job(containers=image)))
     assert container(result)["command"] == container(result)["args"] == ["keep"]
 
 
-def test_an_injection_target_that_does_not_exist_is_named() -> None:
-    policy = {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["ghost"]}]}}}
-    with pytest.raises(PluginFailed, match='podSet "node" container "ghost" not found') as caught:
-        jobset(trainjob(), runtime(policy=policy))
-    assert caught.value.rejected
+def test_what_is_zero_for_kubernetes_is_left_out() -> None:
+    """The original reads templates into structures of Go, and whoever compares the JobSet sees that."""
+    zeros: JsonObject = {
+        "imagePullPolicy": "",
+        "env": [{"name": "A", "value": ""}],
+        "ports": [{"containerPort": 80, "hostPort": 0}],
+        "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": False, "subPath": ""}],
+        "resources": {"limits": {}},
+        "securityContext": {"privileged": False},
+        "volumeDevices": [],
+    }
+    node = replicated_job(containers=[{"name": "node", "image": "i", **zeros}])
+    template = node["template"]["spec"]["template"]
+    template["metadata"] = {"labels": {}, "annotations": {}}
+    template["spec"] |= {
+        "serviceAccountName": "",
+        "nodeSelector": {},
+        "topologySpreadConstraints": [],
+        "affinity": {},
+        "volumes": [
+            {"name": "v", "persistentVolumeClaim": {"claimName": "c", "readOnly": False}},
+            {"name": "w", "csi": {"driver": "d", "readOnly": False}},
+            {"name": "x", "emptyDir": {}},
+        ],
+    }
+    result = jobset(trainjob(), runtime(node, network={"subdomain": ""}))
+    assert result["spec"]["network"] == {}
+    pod = result["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert pod == {
+        "metadata": {},
+        "spec": {
+            "containers": [
+                {
+                    "name": "node",
+                    "image": "i",
+                    "env": [{"name": "A"}],
+                    "ports": [{"containerPort": 80}],
+                    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    "resources": {},
+                    "securityContext": {"privileged": False},
+                }
+            ],
+            "affinity": {},
+            "volumes": [
+                {"name": "v", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "w", "csi": {"driver": "d", "readOnly": False}},
+                {"name": "x", "emptyDir": {}},
+            ],
+        },
+    }
+
+
+def test_variables_of_the_trainjob_are_spelled_out() -> None:
+    """As the original applies them, and not as it passes on those of a runtime."""
+    limit = {"resourceFieldRef": {"resource": "limits.memory"}}
+    own = {"resourceFieldRef": {"resource": "limits.memory", "containerName": "side", "divisor": "1024Ki"}}
+    users = [{"name": "A"}, {"name": "B", "valueFrom": limit}, {"name": "C", "valueFrom": own}]
+    spelled = [
+        {"name": "A", "value": ""},
+        {
+            "name": "B",
+            "valueFrom": {"resourceFieldRef": {**limit["resourceFieldRef"], "containerName": "", "divisor": "0"}},
+        },
+        {"name": "C", "valueFrom": {"resourceFieldRef": {**own["resourceFieldRef"], "divisor": "1Mi"}}},
+    ]
+    step = {"name": "dataset-initializer", "image": "i"}
+    data = replicated_job("data", ancestor="dataset-initializer", containers=[step])
+    node = replicated_job(containers=[{"name": "node", "image": "i", "env": [{"name": "Z"}]}])
+    job = trainjob(trainer={"env": users}, initializer={"dataset": {"env": users}})
+    result = jobset(job, runtime(data, node))
+    assert container(result)["env"] == spelled
+    assert container(result, 1)["env"] == [{"name": "Z"}, *spelled]
 
 
 def test_endpoints_name_every_pod_in_rank_order() -> None:

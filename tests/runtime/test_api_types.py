@@ -53,6 +53,7 @@ TRAINJOB: JsonObject = {
             "numNodes": 2,
             "numProcPerNode": 4,
             "resourcesPerNode": {"limits": {"cpu": "500m", "memory": 1.5, "nvidia.com/gpu": 1}},
+            "resourceClaimsPerNode": [{"name": "gpus", "resourceClaimTemplateName": "t", "containerNames": ["node"]}],
         },
         "runtimePatches": [
             {
@@ -258,6 +259,16 @@ def test_condition_is_found_by_type() -> None:
                 ' "500m", got a list'
             ),
         ),
+        (
+            ("spec", "trainer", "resourceClaimsPerNode", 0),
+            {"resourceClaimName": "c"},
+            "spec.trainer.resourceClaimsPerNode[0].name: is required",
+        ),
+        (
+            ("spec", "trainer", "resourceClaimsPerNode", 0, "resourceClaimName"),
+            1,
+            "spec.trainer.resourceClaimsPerNode[0].resourceClaimName: must be a string, got 1",
+        ),
         (("spec", "suspend"), "yes", 'spec.suspend: must be a boolean, got "yes"'),
         (("spec", "suspend"), 1, "spec.suspend: must be a boolean, got 1"),
         (("spec", "runtimeRef"), {}, "spec.runtimeRef.name: is required"),
@@ -267,6 +278,7 @@ def test_condition_is_found_by_type() -> None:
         (("kind",), "Pod", 'kind: must be "TrainJob", got "Pod"'),
         (("apiVersion",), "v1", 'apiVersion: must be "trainer.kubeflow.org/v1alpha1", got "v1"'),
         (("metadata", "labels", "version"), 1.0, "metadata.labels.version: must be a string, got 1.0"),
+        (("metadata", "labels", "a\nb"), None, 'metadata.labels["a\\nb"]: must be a string, got null'),
         (("metadata", "labels"), {1: "a"}, "metadata.labels: every key must be a string, got 1"),
         (("spec", 1), "a", "spec[1]: a key of a JSON object must be a string; put it in quotes"),
     ],

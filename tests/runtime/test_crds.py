@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 import yaml
@@ -21,6 +21,7 @@ FILES = {
     "TrainJob": ROOT / "deploy/crds/trainer.kubeflow.org_trainjobs.yaml",
     "TrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     "ClusterTrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    "OptimizationJob": ROOT / "deploy/crds/trainer.kubeflow.org_optimizationjobs.yaml",
     "JobSet": ROOT / "hack/trainmaster/devcluster/kinds/crds/jobset.x-k8s.io_jobsets.yaml",
 }
 KINDS = sorted(FILES)
@@ -118,7 +119,7 @@ def test_lists_can_be_merged(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_are_valid(kind: str) -> None:
-    types = {"string": str, "integer": int, "boolean": bool}
+    types = {"string": str, "integer": int, "boolean": bool, "object": dict}
     for path, node in nodes(root_of(kind)):
         if "default" in node:
             assert type(node["default"]) is types[node["type"]], path
@@ -141,6 +142,7 @@ def test_embedded_metadata_keeps_what_has_a_meaning(kind: str) -> None:
         ("TrainJob", "Namespaced", "trainjobs", "v1alpha1", True),
         ("TrainingRuntime", "Namespaced", "trainingruntimes", "v1alpha1", False),
         ("ClusterTrainingRuntime", "Cluster", "clustertrainingruntimes", "v1alpha1", False),
+        ("OptimizationJob", "Namespaced", "optimizationjobs", "v1alpha1", True),
         ("JobSet", "Namespaced", "jobsets", "v1alpha2", True),
     ],
 )
@@ -161,8 +163,12 @@ def test_columns() -> None:
         return [(c["name"], c["type"], c["jsonPath"]) for c in served.get("additionalPrinterColumns", [])]
 
     age = ("Age", "date", ".metadata.creationTimestamp")
-    assert columns("TrainJob") == [("State", "string", ".status.conditions[-1:].type"), age]
-    assert columns("TrainingRuntime") == columns("ClusterTrainingRuntime") == []
+    assert columns("TrainJob") == [
+        ("State", "string", '.status.conditions[?(@.status=="True")].type'),
+        ("Active", "string", ".status.jobsStatus[?(@.active>0)].name"),
+        age,
+    ]
+    assert columns("TrainingRuntime") == columns("ClusterTrainingRuntime") == columns("OptimizationJob") == []
     assert columns("JobSet") == [
         ("TerminalState", "string", ".status.terminalState"),
         ("Restarts", "string", ".status.restarts"),
@@ -188,6 +194,7 @@ def test_both_runtimes_and_jobset_share_their_schema() -> None:
         ("spec.suspend", {"default": False}),
         ("spec.managedBy", {"default": "trainer.kubeflow.org/trainjob-controller", "maxLength": 253}),
         ("spec.activeDeadlineSeconds", {"type": "integer", "format": "int64", "minimum": 1}),
+        ("spec.ttlSecondsAfterFinished", {"type": "integer", "format": "int32", "minimum": 0}),
         ("spec.initializer.dataset.storageUri", {"maxLength": 2048}),
         ("spec.initializer.model.env", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
         ("spec.initializer.model.secretRef", {"x-kubernetes-map-type": "atomic"}),
@@ -206,6 +213,21 @@ def test_both_runtimes_and_jobset_share_their_schema() -> None:
         (f"{POD_PATCH}.volumes", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
         (f"{POD_PATCH}.tolerations", {"maxItems": 128, "x-kubernetes-list-type": "atomic"}),
         (f"{POD_PATCH}.schedulingGates", {"maxItems": 16}),
+        *(
+            (f"{claims}{field}", expected)
+            for claims in ("spec.trainer.resourceClaimsPerNode", f"{POD_PATCH}.resourceClaims")
+            for field, expected in (
+                ("", {"maxItems": 32, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+                ("[]", {"required": ["name"]}),
+                ("[].name", {"minLength": 1, "maxLength": 63}),
+                ("[].resourceClaimName", {"type": "string", "maxLength": 253}),
+                ("[].resourceClaimTemplateName", {"type": "string", "maxLength": 253}),
+            )
+        ),
+        (
+            "spec.trainer.resourceClaimsPerNode[].containerNames",
+            {"maxItems": 8, "x-kubernetes-list-type": "set"},
+        ),
         (f"{POD_PATCH}.imagePullSecrets", {"maxItems": 64}),
         (f"{POD_PATCH}.imagePullSecrets[].name", {"default": ""}),
         (f"{POD_PATCH}.serviceAccountName", {"maxLength": 253}),
@@ -228,8 +250,9 @@ def test_limits_of_trainjob(path: str, expected: dict[str, Any]) -> None:
 def test_only_what_a_patch_may_change_is_in_its_schema() -> None:
     """The API server drops the rest, so a patch cannot replace what belongs to the trainer or to the runtime."""
     assert set(at("TrainJob", POD_PATCH)["properties"]) == {
-        "affinity", "containers", "imagePullSecrets", "initContainers", "nodeSelector", "schedulingGates",
-        "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations", "volumes",
+        "affinity", "containers", "imagePullSecrets", "initContainers", "nodeSelector", "resourceClaims",
+        "schedulingGates", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations",
+        "volumes",
     }  # fmt: skip
     for containers in ("containers", "initContainers"):
         fields = at("TrainJob", f"{POD_PATCH}.{containers}[]")["properties"]
@@ -241,6 +264,7 @@ def test_only_what_a_patch_may_change_is_in_its_schema() -> None:
     ("path", "expected"),
     [
         ("spec", {"minProperties": 1}),
+        ("spec.runPolicy.ttlSecondsAfterFinished", {"type": "integer", "minimum": 0}),
         ("spec.template", {"minProperties": 1}),
         ("spec.mlPolicy.torch.envInjection.targets", {"maxItems": 16, "x-kubernetes-list-map-keys": ["jobName"]}),
         ("spec.mlPolicy.torch.envInjection.targets[]", {"required": ["containerNames", "jobName"]}),
@@ -250,7 +274,7 @@ def test_only_what_a_patch_may_change_is_in_its_schema() -> None:
         ),
         ("spec.mlPolicy.torch.envInjection.targets[].containerNames[]", {"maxLength": 63}),
         ("spec.mlPolicy.mpi.numProcPerNode", {"default": 1}),
-        ("spec.mlPolicy.mpi.mpiImplementation", {"default": "OpenMPI", "enum": ["OpenMPI", ""]}),
+        ("spec.mlPolicy.mpi.mpiImplementation", {"default": "OpenMPI", "enum": ["OpenMPI", "IntelMPI", "MPICH", ""]}),
         ("spec.mlPolicy.mpi.sshAuthMountPath", {"default": "/root/.ssh", "maxLength": 4096}),
         ("spec.mlPolicy.mpi.runLauncherAsNode", {"default": False}),
         ("spec.mlPolicy.flux.numProcPerNode", {"default": 1}),
@@ -329,6 +353,13 @@ URI_RULE = [
         "storageUri may be empty, or it must be a valid URI (scheme://...)",
     )
 ]
+CLAIM, TEMPLATE = (
+    f"(has(self.{field}) && self.{field} != '')" for field in ("resourceClaimName", "resourceClaimTemplateName")
+)
+ONE_SOURCE = [
+    (f"{CLAIM} || {TEMPLATE}", "one of resourceClaimName and resourceClaimTemplateName must be set"),
+    (f"!({CLAIM} && {TEMPLATE})", "only one of resourceClaimName and resourceClaimTemplateName can be set"),
+]
 JOBSET_RULES = {
     "": [
         (
@@ -364,6 +395,12 @@ RUNTIME_RULES = {
     ],
     "spec.mlPolicy.flux.numProcPerNode": [("self >= 1", "NumProcPerNode in fluxPolicy must be >= 1")],
     "spec.mlPolicy.mpi.numProcPerNode": [("self >= 1", "NumProcPerNode in mpiPolicy must be >= 1")],
+    "spec.mlPolicy.torch.numProcPerNode": [
+        (
+            "type(self) == int ? self >= 1 : self in ['auto', 'cpu', 'gpu']",
+            "NumProcPerNode in torchPolicy must be auto, cpu, gpu or an integer >= 1",
+        )
+    ],
     "spec.mlPolicy.torch.envInjection.targets[].containerNames": [
         (
             "!self.exists(c, c == 'node')",
@@ -372,45 +409,82 @@ RUNTIME_RULES = {
     ],
     **{f"spec.template.spec{path}": rules for path, rules in JOBSET_RULES.items()},
 }
-RULES = {
-    "TrainJob": {
-        "": [
-            (
-                "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                "metadata.name must match RFC 1035 DNS label format",
-            ),
-            ("size(self.metadata.name) <= 63", "metadata.name must be no more than 63 characters"),
-        ],
-        "spec.activeDeadlineSeconds": IMMUTABLE,
-        "spec.initializer": IMMUTABLE,
-        "spec.initializer.dataset.storageUri": URI_RULE,
-        "spec.initializer.model.storageUri": URI_RULE,
-        "spec.managedBy": [
-            (
-                "self in ['trainer.kubeflow.org/trainjob-controller', 'kueue.x-k8s.io/multikueue']",
-                "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
-            ),
-            *IMMUTABLE,
-        ],
-        "spec.runtimePatches[].manager": IMMUTABLE,
-        **{
-            f"{POD_PATCH}.{field}": IMMUTABLE
-            for field in (
-                "containers", "imagePullSecrets", "initContainers", "securityContext", "serviceAccountName",
-                "terminationGracePeriodSeconds", "volumes",
-            )
-        },
-        "spec.runtimeRef": IMMUTABLE,
-        "spec.trainer": IMMUTABLE,
-        "spec.trainer.numProcPerNode": [("self >= 1", "numProcPerNode must be greater than or equal to 1")],
-        "status.trainerStatus": [
-            ("has(self.lastUpdatedTime)", "lastUpdatedTime is required when trainerStatus is present")
-        ],
+TRAINJOB_RULES = {
+    "": [
+        (
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "metadata.name must match RFC 1035 DNS label format",
+        ),
+        ("size(self.metadata.name) <= 63", "metadata.name must be no more than 63 characters"),
+    ],
+    "spec.activeDeadlineSeconds": IMMUTABLE,
+    "spec.initializer": IMMUTABLE,
+    "spec.initializer.dataset.storageUri": URI_RULE,
+    "spec.initializer.model.storageUri": URI_RULE,
+    "spec.managedBy": [
+        (
+            "self in ['trainer.kubeflow.org/trainjob-controller', 'kueue.x-k8s.io/multikueue']",
+            "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
+        ),
+        *IMMUTABLE,
+    ],
+    "spec.runtimePatches[].manager": IMMUTABLE,
+    **{
+        f"{POD_PATCH}.{field}": IMMUTABLE
+        for field in (
+            "containers", "imagePullSecrets", "initContainers", "securityContext", "serviceAccountName",
+            "terminationGracePeriodSeconds", "volumes",
+        )
     },
+    f"{POD_PATCH}.resourceClaims[]": ONE_SOURCE,
+    "spec.runtimeRef": IMMUTABLE,
+    "spec.trainer": IMMUTABLE,
+    "spec.trainer.resourceClaimsPerNode[]": ONE_SOURCE,
+    "spec.trainer.numProcPerNode": [("self >= 1", "numProcPerNode must be greater than or equal to 1")],
+    "status.trainerStatus": [
+        ("has(self.lastUpdatedTime)", "lastUpdatedTime is required when trainerStatus is present")
+    ],
+}  # fmt: skip
+
+ORDERED = ("double(self.min) < double(self.max)", "min must be strictly less than max")
+OPTIMIZATION_RULES = {
+    "spec": [
+        ("self == oldSelf", "OptimizationJobSpec is immutable and cannot be updated after creation"),
+        ("self.parallelTrials <= self.numTrials", "parallelTrials cannot exceed numTrials"),
+        (
+            "!has(self.searchAlgorithm.grid) || self.parameters.all(p, has(p.searchSpace.categorical))",
+            "Grid search requires all parameters to be Categorical; Uniform and LogUniform are not supported.",
+        ),
+    ],
+    "spec.searchAlgorithm": [
+        (
+            "[has(self.random),has(self.grid)].filter(x,x==true).size() == 1",
+            "exactly one of the fields in [random grid] must be set",
+        )
+    ],
+    "spec.parameters[].searchSpace": [
+        (
+            "[has(self.uniform),has(self.logUniform),has(self.categorical)].filter(x,x==true).size() == 1",
+            "exactly one of the fields in [uniform logUniform categorical] must be set",
+        )
+    ],
+    "spec.parameters[].searchSpace.uniform": [ORDERED],
+    "spec.parameters[].searchSpace.logUniform": [
+        ("double(self.min) > 0.0", "min must be strictly greater than 0"),
+        ORDERED,
+    ],
+    "spec.trainJobTemplate.metadata": [
+        ("!has(self.name) && !has(self.namespace)", "name and namespace cannot be set in a template.")
+    ],
+    **{f"spec.trainJobTemplate.{path}": rules for path, rules in TRAINJOB_RULES.items() if path.startswith("spec.")},
+}
+RULES = {
+    "TrainJob": TRAINJOB_RULES,
+    "OptimizationJob": OPTIMIZATION_RULES,
     "TrainingRuntime": RUNTIME_RULES,
     "ClusterTrainingRuntime": RUNTIME_RULES,
     "JobSet": {f"spec{path}": rules for path, rules in JOBSET_RULES.items()},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -432,8 +506,10 @@ def json_type(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return json_type(get_args(annotation)[0])
     if get_origin(annotation) in {Union, UnionType}:
-        [annotation] = [argument for argument in get_args(annotation) if argument is not type(None)]
-        return json_type(annotation)
+        types = {json_type(argument) for argument in get_args(annotation) if argument is not type(None)}
+        return "int-or-string" if types == {"integer", "string"} else types.pop()
+    if get_origin(annotation) is Literal:
+        return "string"
     plain = get_origin(annotation) or annotation
     return {str: "string", int: "integer", bool: "boolean", list: "array", dict: "object"}.get(plain, "object")
 
@@ -458,7 +534,8 @@ def test_models_and_crds_agree(model: type[ApiModel]) -> None:
     count = 0
     for path, field, node in modelled(model, root_of(model.__name__)):
         count += 1
-        assert json_type(field.annotation) == node["type"], path
+        kind = "int-or-string" if node.get("x-kubernetes-int-or-string") else node["type"]
+        assert json_type(field.annotation) == kind, path
         if "default" in node:
             assert field.default == node["default"], path
         elif not field.is_required():

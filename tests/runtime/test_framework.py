@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -48,6 +49,15 @@ class Enforcer:
         info.labels[f"ran-{len(info.labels)}"] = self.name
 
 
+class Gated(Enforcer):
+    """Is not for everybody yet."""
+
+    feature_gate = "Gate"
+
+    def __init__(self) -> None:
+        super().__init__("Gated")
+
+
 def names(plugins: list[Any]) -> list[str]:
     return [plugin.name for plugin in order_plugins(plugins)]
 
@@ -60,6 +70,14 @@ def test_built_in_plugins_come_through_entry_points() -> None:
 def test_a_disabled_plugin_is_not_even_imported() -> None:
     broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
     assert load_plugins([broken], disabled=frozenset({"broken"})) == []
+
+
+def test_a_plugin_behind_a_gate_is_loaded_when_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("gated", "gated_plugin:Gated", "trainmaster.plugins")]
+    monkeypatch.setitem(sys.modules, "gated_plugin", sys.modules[__name__])
+    assert load_plugins(points) == []
+    assert load_plugins(points, features=frozenset({"Other"})) == []
+    assert [plugin.name for plugin in load_plugins(points, features=frozenset({"Gate"}))] == ["Gated"]
 
 
 def test_a_plugin_that_does_not_load_is_named_with_its_module() -> None:

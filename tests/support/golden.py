@@ -9,8 +9,9 @@ times of now).
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,11 +35,23 @@ from trainmaster.controller.kube.resources import (
 )
 from trainmaster.runtime.jsontree import JsonObject
 
+POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", namespaced=True)
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", namespaced=True)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
+
 RESOURCES: Mapping[str, Resource] = {
     resource.kind: resource
-    for resource in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, JOBSETS, CONFIGMAPS, SECRETS, EVENTS)
-}
-SEEN = ("TrainJob", "JobSet", "ConfigMap", "Secret", "Event")
+    for resource in (
+        *(TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, JOBSETS, CONFIGMAPS, SECRETS, EVENTS),
+        PRIORITY_CLASSES,
+    )
+} | {f"{resource.kind}.{resource.group}": resource for resource in (POD_GROUPS, VOLCANO_POD_GROUPS)}
+"""By kind, and by group where two share a kind, as cases name them."""
+
+SEEN = (
+    *("TrainJob", "JobSet", "ConfigMap", "Secret", "Event"),
+    *("PodGroup.scheduling.x-k8s.io", "PodGroup.scheduling.volcano.sh"),
+)
 SAME = "<same as in the step before>"
 
 MASKED = "<masked>"
@@ -79,6 +92,9 @@ class Case:
     expected: dict[str, JsonObject]
     """By step: objects by `Kind/name`, and `Event` for the list of events."""
 
+    unordered: list[str]
+    """Names of fields whose lists were recorded in an order that is chance."""
+
     undetermined: list[str]
     dump: list[str]
 
@@ -115,13 +131,14 @@ def load_case(path: Path) -> Case:
         last = {
             key: last[key] if value == SAME else value
             for key, value in data["expect"].get(step["name"], {}).items()
-            if key.partition("/")[0].partition(".")[0] in (*SEEN, "results", *data.get("dump", ()))
+            if key.partition("/")[0] in (*SEEN, "results", *data.get("dump", ()))
         }
         for obj in last.values():
             if isinstance(obj, dict) and obj["kind"] == "Secret":
                 obj["data"] = dict.fromkeys(obj.get("data") or {}, MASKED)
         expected[step["name"]] = last
-    return Case(path, given, steps, expected, data.get("undetermined") or [], data.get("dump") or [])
+    unordered = data.get("unordered") or []
+    return Case(path, given, steps, expected, unordered, data.get("undetermined") or [], data.get("dump") or [])
 
 
 class Player:
@@ -132,7 +149,7 @@ class Player:
 
     async def play(self, case: Case, namespace: str, expected: dict[str, JsonObject]) -> AsyncIterator[Step]:
         """Play a case in a new namespace."""
-        normaliser = Normaliser(namespace)
+        normaliser = Normaliser(namespace, case.unordered)
         created = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
         await self._client.create(NAMESPACES, created[0])
         try:
@@ -185,7 +202,7 @@ class Player:
             for item in items:
                 key = f"{kind}/{item['metadata']['name']}"
                 if key not in case.undetermined and key != "ConfigMap/kube-root-ca.crt":
-                    item |= {"kind": kind, "apiVersion": resource.api_version}
+                    item |= {"kind": resource.kind, "apiVersion": resource.api_version}
                     seen[key] = normaliser.object(item)
         return seen
 
@@ -195,7 +212,7 @@ class Player:
             await asyncio.sleep(action["sleep"])
             return
         ((verb, target),) = action.items()
-        resource = RESOURCES[target["kind"]]
+        resource = _resource_of(target)
         where = namespace if resource.namespaced else None
         if verb == "create":
             if resource.namespaced:
@@ -215,15 +232,16 @@ class Player:
             resource = NAMESPACES if obj["kind"] == "Namespace" else RESOURCES[obj["kind"]]
             if not resource.namespaced:
                 await self._client.raw("DELETE", resource.path(None, obj["metadata"]["name"]))
-        for resource in (TRAINJOBS, JOBSETS, CONFIGMAPS, TRAINING_RUNTIMES):
+        for resource in (TRAINJOBS, JOBSETS, CONFIGMAPS, TRAINING_RUNTIMES, POD_GROUPS, VOLCANO_POD_GROUPS):
             await self._client.raw("DELETE", resource.path(namespace))
 
 
 class Normaliser:
     """Brings live objects into comparable form."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, unordered: Iterable[str] = ()) -> None:
         self.namespace = namespace
+        self._unordered = frozenset(unordered)
         self._recent = datetime.now(UTC) - timedelta(hours=1)
 
     def object(self, obj: JsonObject) -> JsonObject:
@@ -239,6 +257,8 @@ class Normaliser:
                 inner = None
             if isinstance(inner, dict):
                 obj["data"] = {**data, "runtime": {"<yaml>": self._metadata(inner)}}
+        if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-flux-entrypoint"):
+            obj["data"] = {name: {"<script facts>": script_facts(text)} for name, text in data.items()}
         normalised: JsonObject = self.tree(obj)
         return normalised
 
@@ -257,18 +277,38 @@ class Normaliser:
             ]
         return {**obj, "metadata": metadata}
 
-    def tree(self, node: Any) -> Any:
-        """Normalise texts anywhere in a tree."""
+    def tree(self, node: Any, field: str = "") -> Any:
+        """Normalise texts and chance orders anywhere in a tree."""
         if isinstance(node, dict):
-            return {self.tree(key): self.tree(value) for key, value in node.items()}
+            return {self.tree(key): self.tree(value, key) for key, value in node.items()}
         if isinstance(node, list):
-            return [self.tree(value) for value in node]
+            items = [self.tree(value) for value in node]
+            if field in self._unordered:
+                # The order in which the recorder wrote them down.
+                items.sort(key=lambda item: json.dumps(item, sort_keys=True))
+            return items
         if isinstance(node, str):
             return _TIME.sub(self._time, _UUID.sub("<uid>", node.replace(self.namespace, "NS")))
         return node
 
     def _time(self, match: re.Match[str]) -> str:
         return "<now>" if datetime.fromisoformat(match.group()) >= self._recent else match.group()
+
+
+_SCRIPT_FACTS = {
+    "hosts": re.compile(r"[a-z0-9-]+-node-\d+-(?:\[[^\]]*\]|\d+)"),
+    "run flags": re.compile(r"-N +\d+(?: +-[ng] +\d+)*"),
+    "resources": re.compile(r"--cores=\S+(?: +--gpus?=\S+)?"),
+    "settings": re.compile(
+        r"^(?:allow-[a-z-]+|path|curve_cert|default_[a-z]+|dbpath|period|busytimeout|queue-policy) = .*$", re.MULTILINE
+    ),
+}
+
+
+def script_facts(text: str) -> JsonObject:
+    """What the recorder noted of a script of Flux: the numbers and names in it, while its wording is free."""
+    found = {name: sorted(set(pattern.findall(text))) for name, pattern in _SCRIPT_FACTS.items()}
+    return {name: facts for name, facts in found.items() if facts}
 
 
 def agree(expected: JsonObject, seen: JsonObject) -> bool:
@@ -284,6 +324,12 @@ def agree(expected: JsonObject, seen: JsonObject) -> bool:
             return False
         seen = {**seen, "Event": expected["Event"]}
     return expected == seen
+
+
+def _resource_of(target: JsonObject) -> Resource:
+    kind = target["kind"]
+    group = target.get("apiVersion", "").partition("/")[0]
+    return RESOURCES.get(f"{kind}.{group}") or RESOURCES[kind]
 
 
 def _in_namespace(node: Any, namespace: str) -> Any:

@@ -2,7 +2,7 @@
 
 By default the embedded API server without its controllers and kubelet, so that JobSets stay as they were written and
 tests play the part of everybody else. With TRAINMASTER_TEST_KUBECONFIG in the environment it is the cluster of that
-kubeconfig, which must serve the definitions of Trainer and JobSet and run neither controller.
+kubeconfig, which must serve the definitions of Trainer, JobSet and the gang schedulers and run none of them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics
+from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.configuration import ClusterAccess, load_cluster_access
 from trainmaster.controller.manager import Manager
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.parts.definitions import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    install_definitions,
+)
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.framework import Framework, load_plugins
 
 KUBECONFIG_VARIABLE = "TRAINMASTER_TEST_KUBECONFIG"
 
-QUIET = Configuration(metrics=Metrics(bind_address=OFF), health=Health(health_probe_bind_address=OFF))
+QUIET = Configuration(
+    webhook=Webhook(enabled=False), metrics=Metrics(bind_address=OFF), health=Health(health_probe_bind_address=OFF)
+)
 """A configuration without servers, so that several managers fit on one machine."""
 
 
@@ -41,7 +48,7 @@ class Stack:
 
 @asynccontextmanager
 async def api_server(directory: Path, *, definitions: bool = True) -> AsyncIterator[Stack]:
-    """The API server alone, with the definitions of Trainer and JobSet or without any."""
+    """The API server alone, with the definitions of Trainer, JobSet and the gang schedulers or without any."""
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     if kubeconfig:
         access = await load_cluster_access(kubeconfig=kubeconfig)
@@ -51,20 +58,25 @@ async def api_server(directory: Path, *, definitions: bool = True) -> AsyncItera
     state = StateDirectory(directory / "cluster")
     async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
         if definitions:
-            await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
+            await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *GANG_DEFINITIONS))
         access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, cluster)
 
 
 @asynccontextmanager
-async def manager(access: ClusterAccess, *, framework: Framework | None = None) -> AsyncIterator[Manager]:
-    """Run a manager in this process while the block runs."""
-    stop = asyncio.Event()
-    running = Manager(access, QUIET, framework or Framework(load_plugins()))
+async def manager(
+    access: ClusterAccess, *, framework: Framework | None = None, configuration: Configuration = QUIET
+) -> AsyncIterator[Manager]:
+    """Run a manager in this process while the block runs; its caches are filled when the block begins."""
+    stop, filled = asyncio.Event(), asyncio.Event()
+    running = Manager(access, configuration, framework or Framework(load_plugins()), on_filled=filled.set)
     task = asyncio.create_task(running.run(stop))
+    waiting = asyncio.create_task(filled.wait())
     try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
         yield running
     finally:
+        waiting.cancel()
         stop.set()
         await task

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from trainmaster.controller import cli
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/numpy-digits"
 
 
 def test_a_broken_command_of_somebody_else_costs_itself_only(
@@ -15,10 +20,10 @@ def test_a_broken_command_of_somebody_else_costs_itself_only(
     broken = EntryPoint("broken", "no.such.module:command", cli.COMMANDS_GROUP)
     monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
     with pytest.raises(SystemExit, match="0"):
-        cli.main(["manager", "--help"])
+        cli.main(["--help"])
     printed = capsys.readouterr()
     assert printed.err == "trainmaster: no command 'broken': no.such.module:command: No module named 'no'\n"
-    assert "--feature-gates" in printed.out
+    assert all(name in printed.out for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["manager", "--bogus"]])
@@ -26,3 +31,30 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)
     assert "usage: trainmaster" in capsys.readouterr().err
+
+
+def test_a_command_loads_nothing_that_another_one_needs() -> None:
+    """The client library alone takes longer to import than a rendering may take."""
+    script = (
+        "import sys; from trainmaster.controller.cli import main\n"
+        "try: main(['render', '--help'])\n"
+        "except SystemExit: print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "trainmaster" in loaded
+    assert not loaded & {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "structlog"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_told_in_a_line() -> None:
+    """A full disk is no fault of ours, and no traceback."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "trainmaster.controller.cli", "render", "-f", str(EXAMPLE)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "trainmaster: No space left on device\n")

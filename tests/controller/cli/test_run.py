@@ -17,7 +17,7 @@ import yaml
 from support.commands import client_of, eventually, started, trainmaster
 
 from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.kube.resources import CONFIGMAPS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
@@ -128,15 +128,15 @@ async def test_the_log_is_live(kubeconfig: str, tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, "first\nsecond\n")
 
 
-async def test_a_runtime_that_comes_later_is_waited_for(kubeconfig: str, tmp_path: Path) -> None:
-    file = write(tmp_path, trainjob("early", SAYS_HELLO, runtime="late"))
-    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
-        await eventually(lambda: any(line.startswith("TrainJob default/early: Blocked") for line in running.err))
-        async with client_of(kubeconfig) as client:
-            late = runtime("late")
-            late["metadata"]["namespace"] = "default"
-            await client.create(TRAINING_RUNTIMES, late)
-        done = await running.finish()
+async def test_what_blocks_a_job_is_told_and_waited_for(kubeconfig: str, tmp_path: Path) -> None:
+    file = write(tmp_path, runtime("shell"), trainjob("early", SAYS_HELLO))
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "early-runtime-snapshot"}}
+    async with client_of(kubeconfig) as client:
+        await client.create(CONFIGMAPS, foreign, namespace="default")
+        async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+            await eventually(lambda: any(line.startswith("TrainJob default/early: Blocked") for line in running.err))
+            await client.delete(CONFIGMAPS, "default", "early-runtime-snapshot")
+            done = await running.finish()
     assert (done.code, done.out) == (0, "hello from rank 0\n")
 
 
@@ -199,13 +199,13 @@ async def test_fields_that_are_wrong_are_told_one_by_one(kubeconfig: str, tmp_pa
         'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.color"',
         'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.nodes"',
     ]
-    wrong = trainjob("wrong-type", "true", suspend="perhaps")
-    wrong["spec"]["trainer"]["numNodes"] = "many"
+    wrong = trainjob("wrong-values", "true", activeDeadlineSeconds=0)
+    wrong["spec"]["trainer"]["numProcPerNode"] = 0
     done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, wrong), cwd=tmp_path)
     assert done.code == 2
     assert len(done.err.splitlines()) == 2
-    assert "job.yaml:1: TrainJob wrong-type: spec.suspend: Invalid value" in done.err
-    assert "job.yaml:1: TrainJob wrong-type: spec.trainer.numNodes: Invalid value" in done.err
+    assert "job.yaml:1: TrainJob wrong-values: spec.activeDeadlineSeconds: Invalid value" in done.err
+    assert "job.yaml:1: TrainJob wrong-values: spec.trainer.numProcPerNode: Invalid value" in done.err
 
 
 async def test_nothing_is_submitted_if_a_kind_is_unknown(kubeconfig: str, tmp_path: Path) -> None:

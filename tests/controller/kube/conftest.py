@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -79,11 +81,13 @@ class FakeServer:
     def status(cls, code: int, reason: str, message: str = "", **headers: str) -> Answer:
         return cls.reply(code, {"kind": "Status", "code": code, "reason": reason, "message": message}, **headers)
 
-    def stream(self, *frames: Any, then: str = "close", before: Callable[[], object] | None = None) -> Answer:
+    def stream(
+        self, *frames: Any, then: str = "close", before: Callable[[], object] | None = None, status: int = 200
+    ) -> Answer:
         """Send frames (objects or raw bytes), then close, reset or hang."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
+            response = web.StreamResponse(status=status)
             response.enable_chunked_encoding()
             await response.prepare(request)
             self.open_streams += 1
@@ -121,19 +125,34 @@ class QuickClock(SystemClock):
         await asyncio.sleep(0)
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[FakeServer]:
+@asynccontextmanager
+async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[FakeServer]:
     fake = FakeServer()
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{tail:.*}", fake.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     host, port = runner.addresses[0][:2]
-    fake.url = f"http://{host}:{port}"
-    yield fake
-    await runner.cleanup()
+    fake.url = f"http{'s' if context else ''}://{host}:{port}"
+    try:
+        yield fake
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    async with serving() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[ssl.SSLContext], Awaitable[FakeServer]]]:
+    """Start servers with TLS."""
+    async with AsyncExitStack() as stack:
+        yield lambda context: stack.enter_async_context(serving(context))
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
+import os
 import ssl
 import stat
 from pathlib import Path
@@ -11,10 +13,18 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes_asyncio.config import incluster_config
+from support.authorities import Authority
 
-from trainmaster.controller.kube import loading
-from trainmaster.controller.kube.configuration import ConfigurationError, Token, load_cluster_access
+from trainmaster.controller.kube.clock import Clock, VirtualClock
+from trainmaster.controller.kube.configuration import (
+    ClusterAccess,
+    ConfigurationError,
+    Token,
+    load_cluster_access,
+)
+from trainmaster.controller.kube.executing import PLUGIN_TIMEOUT
+from trainmaster.controller.kube.loading import load
+from trainmaster.controller.kube.proxying import proxy_for
 
 
 @pytest.fixture(autouse=True)
@@ -144,16 +154,33 @@ async def test_proxy_of_file_and_environment(tmp_path: Path, monkeypatch: pytest
     assert (await load_cluster_access(kubeconfig=path)).proxy == "http://file-proxy:2"
 
 
-async def test_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_file_is_read_again(tmp_path: Path) -> None:
     """Tokens rotate in their files; the newline that editors leave is no part of them."""
-    token = tmp_path / "token"
+    token, clock = tmp_path / "token", VirtualClock()
     token.write_text("first\n")
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}))
+    access = await load_cluster_access(
+        kubeconfig=write(tmp_path / "k", user={"tokenFile": "token", "token": "stale"}), clock=clock
+    )
     assert await access.headers() == {"Authorization": "Bearer first"}
     token.write_text("second\n")
+    clock.step(59)
     assert await access.headers() == {"Authorization": "Bearer first"}
-    monkeypatch.setattr(loading, "REFRESH_PERIOD", -1.0)
+    clock.step(1)
     assert await access.headers() == {"Authorization": "Bearer second"}
+    token.write_text("third\n")
+    assert await access.credentials.renew()
+    assert await access.headers() == {"Authorization": "Bearer third"}
+
+
+async def test_token_that_cannot_be_read_again_stays_until_it_is_refused(tmp_path: Path) -> None:
+    token, clock = tmp_path / "token", VirtualClock()
+    token.write_text("first\n")
+    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
+    token.unlink()
+    clock.step(60)
+    assert await access.headers() == {"Authorization": "Bearer first"}
+    with pytest.raises(ConfigurationError, match=r"kubeconfig .*: No such file or directory \(.*/token\)"):
+        await access.credentials.renew()
 
 
 def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any]:
@@ -170,29 +197,132 @@ def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any
     return {"exec": {"command": str(script), "apiVersion": api}}
 
 
-async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soon = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)
-    path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=soon))
-    access = await load_cluster_access(kubeconfig=path)
+async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=clock.now() + dt.timedelta(minutes=10)))
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    clock.step(7 * 60)
     assert await access.headers() == {"Authorization": "Bearer run-1"}
-    monkeypatch.setattr(loading, "REFRESH_PERIOD", -1.0)
+    clock.step(2 * 60)
     assert await access.headers() == {"Authorization": "Bearer run-2"}
 
 
-async def test_exec_plugin_without_expiry_runs_again_only_after_a_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exec_plugin_without_expiry_runs_again_only_after_a_refusal(tmp_path: Path) -> None:
+    clock = VirtualClock()
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
-    access = await load_cluster_access(kubeconfig=path)
-    monkeypatch.setattr(loading, "REFRESH_PERIOD", -1.0)
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    clock.step(3600)
     assert await access.headers() == {"Authorization": "Bearer run-1"}
     assert await access.credentials.renew()
     assert await access.headers() == {"Authorization": "Bearer run-2"}
 
 
-async def test_exec_plugin_that_fails(tmp_path: Path) -> None:
-    user = {"exec": {"command": "/does/not/exist", "apiVersion": "client.authentication.k8s.io/v1"}}
-    with pytest.raises(ConfigurationError, match="/does/not/exist"):
+async def test_exec_plugin_runs_once_for_all_requests_that_were_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
+    access = await load_cluster_access(kubeconfig=path, clock=VirtualClock())
+    assert await asyncio.gather(*[access.credentials.renew() for _ in range(20)]) == [True] * 20
+    assert not await access.credentials.renew()
+    assert (tmp_path / "runs").read_text().count("x") == 2
+
+
+class Noting(VirtualClock):
+    """A clock that notes which limits were set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: list[float] = []
+
+    def timeout(self, seconds: float) -> Any:
+        self.limits.append(seconds)
+        return super().timeout(seconds)
+
+
+async def test_exec_plugin_that_hangs_is_killed(tmp_path: Path) -> None:
+    clock = Noting()
+    script = tmp_path / "plugin"
+    script.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid.part; mv {tmp_path}/pid.part {tmp_path}/pid\nexec sleep 3600\n"
+    )
+    script.chmod(0o755)
+    user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
+    loading = asyncio.create_task(load_cluster_access(kubeconfig=write(tmp_path / "k", user=user), clock=clock))
+    async with asyncio.timeout(10):
+        while PLUGIN_TIMEOUT not in clock.limits or not (tmp_path / "pid").exists():
+            await asyncio.sleep(0.01)
+    await clock.advance(PLUGIN_TIMEOUT)
+    with pytest.raises(ConfigurationError, match=r"exec plugin .*plugin gave no answer within 60 s"):
+        await loading
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("echo no login >&2; exit 3", "failed with code 3: no login"),
+        ("echo surprise", "printed no valid ExecCredential"),
+        ('echo \'{"apiVersion": "v1", "kind": "Pod", "status": {}}\'', "printed a Pod of v1"),
+        (
+            'echo \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}\'',
+            "neither a token nor a certificate",
+        ),
+    ],
+)
+async def test_exec_plugin_that_gives_no_credentials(tmp_path: Path, script: str, complaint: str) -> None:
+    (tmp_path / "plugin").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "plugin").chmod(0o755)
+    user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
+    with pytest.raises(ConfigurationError, match=complaint):
+        await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+
+
+async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
+    """The version, that nobody can answer, and on demand the cluster."""
+    (tmp_path / "plugin").write_text(
+        f'#!/bin/sh\necho "$KUBERNETES_EXEC_INFO" > {tmp_path}/info\n'
+        'echo \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+        ' "status": {"token": "\'"$GREETING-$1"\'"}}\'\n'
+    )
+    (tmp_path / "plugin").chmod(0o755)
+    plugin = {
+        "command": "./plugin",
+        "args": ["you"],
+        "env": [{"name": "GREETING", "value": "hello"}],
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user={"exec": plugin}))
+    assert await access.headers() == {"Authorization": "Bearer hello-you"}
+    assert json.loads((tmp_path / "info").read_text())["spec"] == {
+        "interactive": False,
+        "cluster": {"server": "http://one:8080"},
+    }
+
+
+async def test_exec_plugin_that_is_missing(tmp_path: Path) -> None:
+    user = {
+        "exec": {
+            "command": "/does/not/exist",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "installHint": "pip install it",
+        }
+    }
+    with pytest.raises(ConfigurationError, match=r"/does/not/exist cannot be run: No such file.*; pip install it"):
+        await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+
+
+async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
+    user: dict[str, Any] = {"token": "t", "as": "jane", "as-groups": ["dev"], "as-user-extra": {"scope": ["view"]}}
+    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+    assert await access.headers() == {
+        "Authorization": "Bearer t",
+        "Impersonate-User": "jane",
+        "Impersonate-Group": "dev",
+        "Impersonate-Extra-scope": "view",
+    }
+    user["as-groups"].append("ops")
+    with pytest.raises(ConfigurationError, match="several values of Impersonate-Group"):
         await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
 
 
@@ -204,40 +334,83 @@ async def test_static_token_cannot_be_renewed(tmp_path: Path) -> None:
 
 
 def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    import certifi  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415 - only for this
-
-    token = tmp_path / "sa-token"
-    token.write_text("pod-token\n")
-    (tmp_path / "sa-namespace").write_text("kubeflow\n")
+    """Mount a service account as the kubelet does; returns its directory."""
+    directory = tmp_path / "serviceaccount"
+    directory.mkdir()
+    (directory / "token").write_text("pod-token\n")
+    (directory / "namespace").write_text("kubeflow\n")
+    (directory / "ca.crt").write_bytes(Authority().pem)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    defaults = {"token_filename": str(token), "cert_filename": certifi.where()}
-    original: Any = incluster_config.load_incluster_config
-    monkeypatch.setattr(incluster_config, "load_incluster_config", lambda **kw: original(**kw, **defaults))
-    monkeypatch.setattr(loading, "_NAMESPACE_FILE", tmp_path / "sa-namespace")
-    return token
+    return directory
+
+
+async def in_pod(directory: Path, clock: Clock | None = None) -> ClusterAccess:
+    return await load(kubeconfig=None, context=None, clock=clock or VirtualClock(), service_account=directory)
 
 
 async def test_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service_account(tmp_path, monkeypatch)
-    access = await load_cluster_access()
+    access = await in_pod(service_account(tmp_path, monkeypatch))
     assert access.server == "https://10.0.0.1:443"
     assert access.namespace == "kubeflow"
+    assert access.ssl_context is not None
     assert await access.headers() == {"Authorization": "Bearer pod-token"}
 
 
+async def test_service_account_behind_an_ipv6_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = service_account(tmp_path, monkeypatch)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    assert (await in_pod(directory)).server == "https://[fd00::1]:443"
+
+
 async def test_rotated_service_account_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incluster_config, "TOKEN_REFRESH_PERIOD", dt.timedelta(0))
-    token = service_account(tmp_path, monkeypatch)
-    access = await load_cluster_access()
-    token.write_text("rotated")
+    """Once a minute, and when the server refuses the one we have; a missing file leaves the old one in use."""
+    directory, clock = service_account(tmp_path, monkeypatch), VirtualClock()
+    access = await in_pod(directory, clock)
+    (directory / "token").write_text("rotated")
+    assert await access.headers() == {"Authorization": "Bearer pod-token"}
+    clock.step(60)
     assert await access.headers() == {"Authorization": "Bearer rotated"}
-    token.unlink()
-    with pytest.raises(ConfigurationError, match="token of the service account"):
-        await access.headers()
+    (directory / "token").write_text("rotated again")
+    assert await access.credentials.renew()
+    assert await access.headers() == {"Authorization": "Bearer rotated again"}
+    (directory / "token").unlink()
+    clock.step(60)
+    assert await access.headers() == {"Authorization": "Bearer rotated again"}
+    with pytest.raises(ConfigurationError, match=r"service account is unusable: .*/token: No such file"):
+        await access.credentials.renew()
 
 
-async def test_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_without_a_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(ConfigurationError, match="automountServiceAccountToken"):
-        await load_cluster_access()
+        await in_pod(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("server", "exceptions", "proxied"),
+    [
+        ("https://api.example.com", "", True),
+        ("https://api.example.com", "example.com", False),
+        ("https://api.example.com", ".example.com", False),
+        ("https://api.example.com", "*.example.com", False),
+        ("https://api.example.com", "ample.com", True),
+        ("https://api.example.com", "api.example.com:6443", True),
+        ("https://api.example.com:6443", "api.example.com:6443", False),
+        ("https://10.96.0.1:443", "localhost,10.96.0.0/12", False),
+        ("https://10.96.0.1:443", "10.0.0.0/16", True),
+        ("https://[fd00::1]:443", "fd00::/8", False),
+        ("https://api.example.com", "*", False),
+        ("https://127.0.0.1:6443", "", False),
+        ("https://localhost:6443", "", False),
+        ("http://api.example.com", "", False),
+    ],
+)
+def test_exceptions_from_the_proxy(server: str, exceptions: str, *, proxied: bool) -> None:
+    environment = {"https_proxy": "proxy:3128", "NO_PROXY": exceptions}
+    assert proxy_for(server, environment=environment) == ("http://proxy:3128" if proxied else None)
+
+
+def test_proxy_of_a_kind_that_is_not_supported() -> None:
+    with pytest.raises(ConfigurationError, match=r"HTTPS_PROXY asks for a proxy of the kind 'socks5'"):
+        proxy_for("https://a", environment={"HTTPS_PROXY": "socks5://b:1"})

@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from trainmaster.controller.kube.clock import VirtualClock
-from trainmaster.controller.kube.errors import Forbidden, KubeError, NotFound, TransportError
-from trainmaster.controller.kube.events import QUEUE_LIMIT, SERIES_LIMIT, EventRecorder, cut
+from trainmaster.controller.kube.correlating import BURST, COMBINED, REMEMBERED, SIMILAR
+from trainmaster.controller.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
+from trainmaster.controller.kube.events import QUEUE_LIMIT, TRIES, EventRecorder, cut
 from trainmaster.controller.kube.resources import EVENTS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -30,10 +31,17 @@ class EventServer:
         self.patched: list[tuple[str, JsonObject]] = []
         self.failure: KubeError | None = None
         self.expired = False
+        self.exists = False
+        self.tried = 0
+        self.hang = asyncio.Event()
+        self.hang.set()
 
     async def create(self, resource: Resource, obj: JsonObject, **options: Any) -> JsonObject:
         assert resource is EVENTS
+        await self.hang.wait()
         self._fail()
+        if self.exists:
+            raise AlreadyExists(status=409)
         self.created.append(obj)
         return obj
 
@@ -45,6 +53,7 @@ class EventServer:
         return {}
 
     def _fail(self) -> None:
+        self.tried += 1
         if self.failure is not None:
             raise self.failure
 
@@ -71,11 +80,17 @@ async def recorder(api: EventServer, virtual: VirtualClock) -> AsyncIterator[Eve
     await asyncio.wait({task})
 
 
-def record(recorder: EventRecorder, *, note: str = "broken", regarding: JsonObject = JOB) -> None:
-    recorder.event(regarding, type="Warning", reason="Failed", action="Resolve", note=note)
+def record(
+    recorder: EventRecorder, *, note: str = "broken", reason: str = "Failed", regarding: JsonObject = JOB
+) -> None:
+    recorder.event(regarding, type="Warning", reason=reason, action="Resolve", note=note)
 
 
-async def test_event_has_every_field(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+def job(number: int) -> JsonObject:
+    return {**JOB, "metadata": {"name": f"job-{number}", "namespace": "ns", "uid": f"u{number}"}}
+
+
+async def test_f7_an_event_has_every_field(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     record(recorder)
     await virtual.advance(0)
     (event,) = api.created
@@ -111,31 +126,79 @@ async def test_event_about_a_cluster_object_goes_to_the_default_namespace(
     assert "namespace" not in api.created[0]["regarding"]
 
 
-async def test_repeats_become_a_series(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
-    """F-7: the first repeat at once, the others counted and written once a minute."""
+async def test_f7_repeats_become_a_series(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+    """The first repeat at once, the others counted, and written every half hour."""
     record(recorder)
     await virtual.advance(1)
     record(recorder)
     await virtual.advance(1)
     assert api.patched == [("job.id0", {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}})]
-    for _ in range(10):
+    for _ in range(19):
         record(recorder)
-        await virtual.advance(1)
-    assert len(api.patched) == 1
-    await virtual.advance(120)
-    assert [patch["series"]["count"] for _, patch in api.patched] == [2, 12]
+        await virtual.advance(100)
     assert len(api.created) == 1
+    assert [patch["series"]["count"] for _, patch in api.patched] == [2, 21]
 
 
-async def test_quiet_series_is_finished(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
-    """F-7"""
+async def test_f7_the_last_count_of_a_series_is_written_when_it_ends(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    for _ in range(5):
+        record(recorder)
+        await virtual.advance(0)
+    assert [patch["series"]["count"] for _, patch in api.patched] == [2]
+    await virtual.advance(500)
+    assert [patch["series"]["count"] for _, patch in api.patched] == [2, 5]
+
+
+async def test_f7_a_quiet_series_is_finished(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     record(recorder)
     await virtual.advance(361)
     record(recorder)
     await virtual.advance(0)
     assert [event["metadata"]["name"] for event in api.created] == ["job.id0", "job.id1"]
     await virtual.advance(1000)
-    assert not recorder._series
+    assert len(recorder._correlator) == 0
+
+
+async def test_f6_after_ten_similar_events_the_rest_is_one(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    for number in range(30):
+        record(recorder, note=f"port {number}")
+        await virtual.advance(1)
+    *plain, combined = [event["note"] for event in api.created]
+    assert plain == [f"port {number}" for number in range(SIMILAR)]
+    assert combined == f"{COMBINED}port {SIMILAR}"
+    await virtual.advance(500)
+    assert api.patched[-1][1]["series"]["count"] == 30 - SIMILAR
+
+
+async def test_f6_similar_events_of_long_ago_do_not_count(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    for number in range(SIMILAR):
+        record(recorder, note=f"port {number}")
+    await virtual.advance(601)
+    record(recorder, note="another")
+    await virtual.advance(0)
+    assert api.created[-1]["note"] == "another"
+
+
+async def test_f6_an_object_gets_a_burst_of_events_and_then_one_in_five_minutes(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    for number in range(BURST + 10):
+        record(recorder, reason=f"Reason{number}")
+        record(recorder, reason=f"Reason{number}")  # a repeat takes nothing from what is left
+    record(recorder, regarding=job(2))
+    await virtual.advance(0)
+    assert len(api.created) == BURST + 1
+    await virtual.advance(300)
+    for number in range(10):
+        record(recorder, reason=f"Later{number}")
+    await virtual.advance(0)
+    assert len(api.created) == BURST + 2
 
 
 async def test_event_that_the_server_dropped_is_made_again(
@@ -157,8 +220,7 @@ async def test_another_note_is_another_event(recorder: EventRecorder, api: Event
     assert [event["note"] for event in api.created] == ["one", "two"]
 
 
-async def test_failures_stop_nothing(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
-    """F-8"""
+async def test_f8_failures_stop_nothing(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.failure = TransportError("down")
     record(recorder, note="lost")
     await virtual.advance(0)
@@ -171,6 +233,32 @@ async def test_failures_stop_nothing(recorder: EventRecorder, api: EventServer, 
     record(recorder, note="recorded")
     await virtual.advance(0)
     assert [event["note"] for event in api.created] == ["recorded"]
+    await virtual.advance(10)
+    assert [event["note"] for event in api.created] == ["recorded", "lost"]
+
+
+async def test_f6_a_write_is_tried_twelve_times(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    api.failure = TransportError("down")
+    record(recorder)
+    with capture_logs() as logs:
+        await virtual.advance(300)
+    assert api.tried == TRIES
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["event was not recorded"]
+
+
+async def test_a_create_whose_answer_was_lost_is_not_made_twice(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    api.failure = TransportError("connection reset")
+    record(recorder)
+    await virtual.advance(1)
+    record(recorder)
+    api.failure, api.exists = None, True
+    await virtual.advance(20)
+    assert api.patched[0][1]["series"]["count"] == 2
+    assert len(api.patched) == 1
 
 
 async def test_event_that_failed_is_created_by_its_repeat(
@@ -185,14 +273,69 @@ async def test_event_that_failed_is_created_by_its_repeat(
     assert len(api.created) == 1
 
 
-async def test_full_queue_drops_and_says_so(api: EventServer) -> None:
-    """F-8: nobody runs the recorder, so nothing leaves the queue."""
+async def test_f6_f8_a_full_queue_drops_and_says_so(api: EventServer) -> None:
+    """Nobody runs the recorder, so nothing leaves the queue; and memory stays bounded."""
     recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i")
     with capture_logs() as logs:
-        for number in range(max(QUEUE_LIMIT, SERIES_LIMIT) + 50):
-            record(recorder, note=str(number))
+        for number in range(max(QUEUE_LIMIT, REMEMBERED) + 50):
+            record(recorder, regarding=job(number))
     assert [entry["event"] for entry in logs] == ["events are dropped, the queue is full"]
-    assert len(recorder._series) == SERIES_LIMIT
+    assert recorder._queue.qsize() == QUEUE_LIMIT
+    correlator = recorder._correlator
+    assert [len(memory) for memory in (correlator._series, correlator._crowds, correlator._buckets)] == [REMEMBERED] * 3
+
+
+async def test_f8_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) -> None:
+    """Also without `run`, which may have been cancelled by then; and counts that nobody has written yet."""
+    recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
+    for number in range(20):
+        record(recorder, regarding=job(number))
+        record(recorder, regarding=job(number))
+    await recorder.flush(5)
+    assert len(api.created) == 20
+    for _ in range(3):
+        record(recorder, regarding=job(7))
+    await recorder.flush(5)
+    assert [patch["series"]["count"] for _, patch in api.patched] == [5]
+
+
+async def test_f8_flush_waits_for_what_is_being_written(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    api.hang.clear()
+    record(recorder)
+    await virtual.advance(0)
+    flushing = asyncio.create_task(recorder.flush(5))
+    await virtual.advance(1)
+    assert not flushing.done()
+    api.hang.set()
+    await flushing
+    assert len(api.created) == 1
+
+
+async def test_a_repeat_during_the_first_write_follows_it(
+    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
+) -> None:
+    api.hang.clear()
+    record(recorder)
+    await virtual.advance(0)
+    record(recorder)
+    api.hang.set()
+    await virtual.advance(0)
+    assert len(api.created) == 1
+    assert [patch["series"]["count"] for _, patch in api.patched] == [2]
+
+
+async def test_f8_flush_ends_in_time_and_says_what_was_lost(api: EventServer, virtual: VirtualClock) -> None:
+    recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
+    api.hang.clear()
+    for number in range(3):
+        record(recorder, regarding=job(number))
+    with capture_logs() as logs:
+        flushing = asyncio.create_task(recorder.flush(5))
+        await virtual.advance(6)
+        await flushing
+    assert [(entry["event"], entry["lost"]) for entry in logs] == [("events were not recorded before the end", 3)]
 
 
 @pytest.mark.parametrize("text", ["a" * 2000, "ä" * 2000, "🙂" * 2000, "x🙂" * 2000])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.pacing import KeyedBackoff
@@ -40,16 +41,15 @@ def drain(queue: WorkQueue) -> list[str]:
     return taken
 
 
-def test_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
-    """W-2"""
+def test_w2_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
     for key in ("a", "b", "a"):
         queue.add(key)
     assert len(queue) == 2
     assert drain(queue) == ["a", "b"]
 
 
-def test_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
-    """W-3, W-24: never twice at once, never lost."""
+def test_w3_w24_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
+    """Never twice at once, never lost."""
     queue.add("a")
     assert queue.take() == "a"
     queue.add("a")
@@ -59,8 +59,8 @@ def test_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
     assert drain(queue) == ["a"]
 
 
-def test_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
-    """W-5: fairness counts from the addition, not from the end of the run."""
+def test_w5_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
+    """Fairness counts from the addition, not from the end of the run."""
     queue.add("a")
     assert queue.take() == "a"
     queue.add("a")
@@ -69,8 +69,7 @@ def test_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQu
     assert drain(queue) == ["a", "b"]
 
 
-def test_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
-    """W-4"""
+def test_w4_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
     queue.add("a")
     assert queue.take() == "a"
     queue.add("a")
@@ -78,13 +77,12 @@ def test_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
     assert len(queue) == 1
 
 
-def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
+def test_w4_done_without_get_is_an_error(queue: WorkQueue) -> None:
     with pytest.raises(ValueError, match="not being worked on"):
         queue.done("a")
 
 
-def test_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
-    """W-5, W-20"""
+def test_w5_w20_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
     queue.add("low", priority=LOW_PRIORITY)
     queue.add("one")
     queue.add("two")
@@ -92,8 +90,8 @@ def test_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
     assert drain(queue) == ["high", "one", "two", "low"]
 
 
-def test_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
-    """W-21, W-22: a live event lifts a key of the initial list; a resync lowers nothing."""
+def test_w21_w22_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
+    """A live event lifts a key of the initial list; a resync lowers nothing."""
     queue.add("early", priority=LOW_PRIORITY)
     queue.add("x")
     queue.add("early")
@@ -101,15 +99,13 @@ def test_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> Non
     assert drain(queue) == ["x", "early"]
 
 
-def test_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
-    """W-7"""
+def test_w7_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
     queue.add_after("a", 0)
     queue.add_after("b", -1)
     assert drain(queue) == ["a", "b"]
 
 
-def test_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-7, W-21"""
+def test_w7_w21_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 20)
     virtual.step(10)
@@ -122,15 +118,14 @@ def test_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock)
     assert drain(queue) == []
 
 
-def test_ready_key_stays_ready(queue: WorkQueue) -> None:
-    """W-21"""
+def test_w21_ready_key_stays_ready(queue: WorkQueue) -> None:
     queue.add("a")
     queue.add_after("a", 60)
     assert drain(queue) == ["a"]
 
 
-def test_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-23: by readiness, not by the time of the first addition."""
+def test_w23_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """By readiness, not by the time of the first addition."""
     queue.add_after("early", 5)
     queue.add_after("earlier", 3)
     queue.add("now")
@@ -139,8 +134,7 @@ def test_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: V
     assert drain(queue) == ["now", "earlier", "early", "later"]
 
 
-def test_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-24"""
+def test_w24_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add("a")
     assert queue.take() == "a"
     queue.add_after("a", 1)
@@ -150,8 +144,7 @@ def test_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: Virtual
     assert drain(queue) == ["a"]
 
 
-def test_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-26"""
+def test_w26_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add("a", priority=LOW_PRIORITY)
     assert queue.take() == "a"
     queue.add_rate_limited("a")
@@ -161,24 +154,40 @@ def test_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> No
     assert drain(queue) == ["b", "a"]
 
 
-def test_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-10, W-13"""
+def test_w10_w12_w13_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
     for expected in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56):
         queue.add_rate_limited("a")
         virtual.step(expected * 0.99)
         assert queue.take() is None
         virtual.step(expected * 0.02)
         assert drain(queue) == ["a"]
-    assert queue.num_requeues("a") == 10
     queue.forget("a")
-    assert queue.num_requeues("a") == 0
     queue.add_rate_limited("a")
     virtual.step(0.005)
     assert drain(queue) == ["a"]
 
 
-def test_backoff_reaches_its_cap_and_never_overflows() -> None:
-    """W-10"""
+def test_w25_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
+    queue: WorkQueue, virtual: VirtualClock
+) -> None:
+    for _ in range(10):
+        queue.add_rate_limited("a", at_latest=3600)  # the backoff is shorter
+    virtual.step(0.005)
+    assert drain(queue) == ["a"]
+    queue.add_rate_limited("a", at_latest=1)  # the backoff would be 5.12 s
+    virtual.step(1)
+    assert drain(queue) == ["a"]
+
+
+def test_w14_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock) -> None:
+    """A bucket shared by all keys would hand out the last of these after a minute and a half."""
+    for number in range(1000):
+        queue.add_rate_limited(f"k{number}")
+    virtual.step(0.005)
+    assert len(drain(queue)) == 1000
+
+
+def test_w10_backoff_reaches_its_cap_and_never_overflows() -> None:
     backoff = exact_backoff()
     delays = [backoff.next_delay("a") for _ in range(5000)]
     assert delays[-1] == 1000.0
@@ -187,8 +196,7 @@ def test_backoff_reaches_its_cap_and_never_overflows() -> None:
     assert backoff.next_delay("b") == 0.005
 
 
-def test_jitter_spreads_and_the_cap_holds() -> None:
-    """W-15"""
+def test_w15_jitter_spreads_and_the_cap_holds() -> None:
     rolls = iter([0.0, 0.5, 0.999] * 20)
     backoff = KeyedBackoff(random=lambda: next(rolls))
     delays = [backoff.next_delay("a") for _ in range(60)]
@@ -205,6 +213,14 @@ async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
     assert await getting == "a"
 
 
+async def test_w5_waiting_workers_are_served_in_order(queue: WorkQueue) -> None:
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await settle()
+    for key in "abc":
+        queue.add(key)
+    assert await asyncio.gather(*workers) == ["a", "b", "c"]
+
+
 async def test_get_waits_for_a_delayed_key(queue: WorkQueue, virtual: VirtualClock) -> None:
     getting = asyncio.create_task(queue.get())
     queue.add_after("a", 30)
@@ -214,7 +230,7 @@ async def test_get_waits_for_a_delayed_key(queue: WorkQueue, virtual: VirtualClo
     assert await getting == "a"
 
 
-async def test_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
+async def test_w3_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
     """P-31: the wake-up of a worker that is cancelled at that moment must reach another one."""
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
@@ -226,8 +242,8 @@ async def test_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
         await first
 
 
-async def test_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
-    """W-27: queued keys are dropped."""
+async def test_w27_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
+    """Queued keys are dropped."""
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await settle()
     queue.add("a", priority=1)
@@ -239,34 +255,8 @@ async def test_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
     assert len(queue) == 0
 
 
-async def test_draining_hands_out_what_is_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """W-6"""
-    queue.add("a")
-    queue.add("b")
-    queue.add_after("c", 5)
-    assert queue.take() == "a"
-    queue.add("a")
-    queue.shut_down(drain=True)
-    queue.add("d")
-    assert await queue.get() == "b"
-    queue.done("a")
-    assert await queue.get() == "a"
-    virtual.step(10)
-    with pytest.raises(ShutDown):
-        await queue.get()
-
-
-async def test_second_shut_down_ends_the_drain(queue: WorkQueue) -> None:
-    """W-6"""
-    queue.add("a")
-    queue.shut_down(drain=True)
-    queue.shut_down()
-    with pytest.raises(ShutDown):
-        await queue.get()
-
-
-async def test_shut_down_under_load_deadlocks_nobody() -> None:
-    """W-28: producers, workers, delayed keys and the shutdown all at once, in real time."""
+async def test_w28_shut_down_under_load_deadlocks_nobody() -> None:
+    """Producers, workers, delayed keys and the shutdown all at once, in real time."""
     queue = WorkQueue()
     at_work: set[str] = set()
 
@@ -304,15 +294,14 @@ def test_endless_requeues_do_not_pile_up(queue: WorkQueue) -> None:
         queue.add("a")
         assert queue.take() == "a"
         queue.done("a")
-    assert len(queue._delayed) < 2000
+    assert len(queue._delays._heap) < 2000
 
 
 def sample(name: str, suffix: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(f"workqueue_{suffix}", {"name": name, "controller": name, **labels})
 
 
-def test_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:
-    """W-9, W-30 to W-32, K-7"""
+def test_w9_w30_w31_w32_k7_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:
     name = "test-queue-metrics"
     queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     assert sample(name, "depth", priority="0") == 0
@@ -341,8 +330,30 @@ def test_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> N
     assert sample(name, "depth", priority="0") == 0
 
 
-def test_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
-    """W-30"""
+def test_w31_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> None:
+    name = "test-queue-buckets"
+    WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
+    for family in ("queue_duration_seconds", "work_duration_seconds"):
+        edges = [
+            float(found.labels["le"])
+            for metric in REGISTRY.collect()
+            for found in metric.samples
+            if found.name == f"workqueue_{family}_bucket" and found.labels["name"] == name
+        ]
+        assert edges == pytest.approx([*(1e-8 * 10**exponent for exponent in range(12)), float("inf")])
+
+
+def test_w32_every_addition_with_a_delay_counts_as_a_retry_once(virtual: VirtualClock) -> None:
+    name = "test-queue-retries"
+    queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
+    queue.add_after("a", 5)
+    queue.add_rate_limited("a", at_latest=1)
+    queue.add_after("a", 0)
+    queue.add("a")
+    assert sample(name, "retries_total") == 2
+
+
+def test_w30_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
     name = "test-queue-priorities"
     queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     for priority in range(40):
@@ -411,14 +422,25 @@ KEYS = st.sampled_from("abcdef")
 PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, 10])
 
 
+class UnevenBackoff(KeyedBackoff):
+    """Adds to each delay what the test says."""
+
+    extra = 0.0
+
+    def next_delay(self, key: str) -> float:
+        return super().next_delay(key) + self.extra
+
+
 class QueueAgainstModel(RuleBasedStateMachine):
     """Any sequence of calls hands out the keys that the model hands out, in its order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.virtual = VirtualClock()
-        self.queue = WorkQueue(clock=self.virtual, backoff=exact_backoff())
+        self.backoff = UnevenBackoff(random=lambda: 0.0)
+        self.queue = WorkQueue(clock=self.virtual, backoff=self.backoff)
         self.model = Model()
+        self.failures: Counter[str] = Counter()
         self.ticks = 0
 
     @rule(key=KEYS, priority=PRIORITIES)
@@ -451,21 +473,49 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.queue.done(key)
 
     @precondition(lambda self: self.model.running)
-    @rule(data=st.data())
-    def retry(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), at_latest=st.none() | st.sampled_from([0.0, 0.5, 50.0]))
+    def retry(self, data: st.DataObject, at_latest: float | None) -> None:
         key = data.draw(st.sampled_from(sorted(self.model.running)))
-        failures = self.queue.num_requeues(key)
-        delay = 0.005 * 2.0**failures
-        self.queue.add_rate_limited(key)
-        self.model.add(key, self.model.running[key], delay)
+        # Delays of 5 ms and its doubles are no binary fractions; keys that came to the same moment by different sums
+        # would be a matter of rounding.
+        self.ticks += 1
+        delay = 0.005 * 2.0 ** self.failures[key] + self.ticks * 2.0**-20
+        self.failures[key] += 1
+        self.backoff.extra = self.ticks * 2.0**-20
+        self.queue.add_rate_limited(key, at_latest=at_latest)
+        self.model.add(key, self.model.running[key], delay if at_latest is None else min(delay, at_latest))
+
+    @rule(key=KEYS)
+    def forget(self, key: str) -> None:
+        self.queue.forget(key)
+        del self.failures[key]
 
     @invariant()
     def same_depth(self) -> None:
         assert len(self.queue) == sum(item.due <= self.model.now for item in self.model.waiting.values())
 
+    @invariant()
+    def what_lines_up_waits_and_is_not_being_worked_on(self) -> None:
+        """W-1: every place that counts belongs to exactly one waiting key."""
+        places = [entry.key for _, ticket, entry in self.queue._ready if entry.ticket == ticket]
+        assert len(places) == len(set(places))
+        assert set(places) <= self.queue._entries.keys() - self.queue._running.keys()
 
-TestQueueAgainstModel = QueueAgainstModel.TestCase
-TestQueueAgainstModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    @invariant()
+    def what_is_worked_on_is_the_same(self) -> None:
+        assert self.queue._running.keys() == self.model.running.keys()
+
+    def teardown(self) -> None:
+        """W-27: whatever waited, nothing is handed out after the end."""
+        self.queue.shut_down()
+        self.queue.add("late")
+        assert self.queue.take() is None
+
+
+def test_w1_w2_w3_w4_w5_w7_w20_w21_w23_w24_w25_w26_w27_any_sequence_of_calls_behaves_as_the_model() -> None:
+    run_state_machine_as_test(
+        QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60, deadline=None)
+    )
 
 
 def test_virtual_clock_fires_in_order(virtual: VirtualClock) -> None:

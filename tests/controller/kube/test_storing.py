@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterable
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.kube.storing import Store, object_key, parse_resource_version, split_key
+from trainmaster.controller.kube.storing import Change, Store, object_key, parse_resource_version, split_key
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -23,46 +26,50 @@ def color(obj: JsonObject) -> Iterable[str]:
     return [obj["metadata"]["labels"]["color"]]
 
 
+def replace(store: Store, objects: Iterable[JsonObject], *, version: str = "1") -> list[Change]:
+    return store.replace([store.entry(obj) for obj in objects], resource_version=version)
+
+
 def names(objects: list[JsonObject]) -> list[str]:
     return [obj["metadata"]["name"] for obj in objects]
 
 
-def test_keys() -> None:
-    """S-9"""
+def test_s9_keys_are_namespace_and_name() -> None:
     assert object_key(thing("a")) == "ns/a"
     assert object_key(thing("a", namespace=None)) == "a"
     assert split_key("ns/a") == ("ns", "a")
     assert split_key("a") == (None, "a")
 
 
-def test_listing_by_namespace() -> None:
+def test_s21_objects_are_found_by_namespace() -> None:
     store = Store()
-    store.replace([thing("a"), thing("b", namespace="ns2"), thing("c")], resource_version="1")
-    assert names(store.list("ns")) == ["a", "c"]
-    assert names(store.list()) == ["a", "b", "c"]
+    replace(store, [thing("a"), thing("b", namespace="ns2"), thing("c"), thing("ns", namespace=None)])
+    assert names(store.list("ns")) == names(list(store.each("ns"))) == ["a", "c"]
+    assert names(store.list()) == ["a", "b", "c", "ns"]
     assert store.list("n") == []
+    store.remove("ns/a")
+    assert store.keys("ns") == ["ns/c"]
 
 
-def test_index_added_late_covers_what_is_stored() -> None:
-    """S-21"""
+def test_s21_an_index_added_late_covers_what_is_stored() -> None:
     store = Store()
     store.put(thing("a"))
     store.add_index("color", color)
     store.put(thing("b", color="blue"))
-    assert names(store.by_index("color", "red")) == ["a"]
+    assert store.keys_by_index("color", "red") == ["ns/a"]
     store.put(thing("a", 2, color="blue"))
-    assert names(store.by_index("color", "blue")) == ["b", "a"]
-    assert store.by_index("color", "red") == []
+    assert store.keys_by_index("color", "blue") == ["ns/b", "ns/a"]
+    assert store.keys_by_index("color", "red") == []
 
 
-def test_index_names_are_checked() -> None:
+def test_s21_index_names_are_checked() -> None:
     store = Store()
     store.add_index("color", color)
     store.add_index("color", color)
     with pytest.raises(ValueError, match="another function"):
         store.add_index("color", lambda obj: [])
     with pytest.raises(KeyError, match="there are: color"):
-        store.by_index("colour", "red")
+        store.keys_by_index("colour", "red")
 
 
 def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
@@ -71,16 +78,15 @@ def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
     store.put(thing("a"))
-    assert store.get("odd") is odd
-    assert names(store.by_index("color", "red")) == ["a"]
+    assert store.get("odd") == odd
+    assert store.keys_by_index("color", "red") == ["ns/a"]
     store.remove("odd")
     assert store.keys() == ["ns/a"]
 
 
-def test_reached_version_never_goes_back() -> None:
-    """S-7, C-5"""
+def test_s7_the_version_that_was_reached_never_goes_back() -> None:
     store = Store()
-    store.replace([], resource_version="9")
+    replace(store, [], version="9")
     store.advance("7")
     assert store.resource_version == 9
     store.advance("10")
@@ -90,13 +96,13 @@ def test_reached_version_never_goes_back() -> None:
     assert parse_resource_version("²") == parse_resource_version(None) == 0
 
 
-def test_readers_of_a_replaced_state_keep_it() -> None:
-    """S-2: a list handed out before is not changed by a replacement."""
+def test_s2_readers_of_a_replaced_state_keep_it() -> None:
+    """A list handed out before is not changed by a replacement."""
     store = Store()
     store.put(thing("a"))
-    before = store.list()
-    store.replace([thing("b")], resource_version="2")
-    assert names(before) == ["a"]
+    before, late = store.list(), store.each()
+    replace(store, [thing("b")])
+    assert names(before) == names(list(late)) == ["a"]
     assert names(store.list()) == ["b"]
 
 
@@ -104,17 +110,128 @@ OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.
 
 
 @given(st.lists(st.one_of(OBJECTS, st.sampled_from(["ns/a", "ns/b"]), st.lists(OBJECTS, max_size=4)), max_size=20))
-def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
-    """S-6: after any sequence of changes an index answers what a scan would."""
+def test_s6_s21_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
+    """After any sequence of changes an index answers what a scan would."""
     store = Store()
     store.add_index("color", color)
     for step in steps:
         if isinstance(step, str):
             store.remove(step)
         elif isinstance(step, list):
-            store.replace(step, resource_version="1")
+            replace(store, step)
         else:
             store.put(step)
         for value in ("red", "blue"):
             scanned = sorted(names([obj for obj in store.list() if value in color(obj)]))
-            assert sorted(names(store.by_index("color", value))) == scanned
+            assert sorted(store.keys_by_index("color", value)) == [f"ns/{name}" for name in scanned]
+        assert store.keys("ns") == store.keys()
+        assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list())
+
+
+def test_s8_what_a_reader_changes_is_its_own() -> None:
+    store = Store()
+    given = thing("a")
+    store.put(given)
+    given["metadata"]["labels"]["color"] = "spoiled"
+    for read in (store.get("ns/a"), store.list()[0], next(store.each())):
+        assert read == thing("a")
+        read["metadata"]["labels"]["color"] = "spoiled"
+    assert store.get("ns/a") == thing("a")
+
+
+def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
+    store = Store()
+    entries = [store.entry(thing("a"))]
+    store.add_index("color", color)
+    store.replace(entries, resource_version="1")
+    assert store.keys_by_index("color", "red") == ["ns/a"]
+
+
+def test_s15_only_differences_are_returned() -> None:
+    """Deletions come first, so that whoever counts never counts too many."""
+    store = Store()
+    replace(store, [thing("same"), thing("changed"), thing("gone")])
+    changes = replace(store, [thing("new"), thing("same"), thing("changed", 2)])
+    assert [(change.key, change.is_addition, change.is_deletion) for change in changes] == [
+        ("ns/gone", False, True),
+        ("ns/new", True, False),
+        ("ns/changed", False, False),
+    ]
+    assert [(change.old, change.new) for change in changes] == [
+        (thing("gone"), None),
+        (None, thing("new")),
+        (thing("changed"), thing("changed", 2)),
+    ]
+
+
+def test_s15_without_a_version_nothing_is_the_same() -> None:
+    store = Store()
+    odd: JsonObject = {"metadata": {"name": "odd"}}
+    store.put(odd)
+    assert not store.holds(odd)
+    assert len(replace(store, [odd])) == 1
+
+
+def test_s4_the_uid_is_known_without_decoding() -> None:
+    store = Store()
+    store.put(thing("a", 7))
+    assert (store.uid("ns/a"), store.version("ns/a")) == ("a", "7")
+    assert (store.uid("ns/b"), store.version("ns/b")) == (None, None)
+
+
+def test_s2_a_key_that_comes_twice_is_stored_once() -> None:
+    """Pages of a list may overlap if objects are made between them; the later one counts."""
+    store = Store()
+    store.add_index("color", color)
+    replace(store, [thing("a"), thing("a", 2, color="blue")])
+    assert store.list() == [thing("a", 2, color="blue")]
+    assert store.keys_by_index("color", "red") == []
+
+
+def test_an_object_that_is_nested_too_deeply_for_the_encoder_is_stored() -> None:
+    deep: JsonObject = {}
+    for _ in range(400):
+        deep = {"a": deep}
+    store = Store()
+    store.put({**thing("a"), "spec": deep})
+    assert store.get("ns/a") == {**thing("a"), "spec": deep}
+
+
+def test_an_object_that_is_nested_too_deeply_for_anybody_keeps_its_metadata() -> None:
+    """What the decoder reads at the most: nobody can write that, and the informer goes on with all the others."""
+    deep = b'{"a":' * 1020 + b"1" + b"}" * 1020
+    obj = orjson.loads(
+        b'{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},"spec":' + deep + b"}"
+    )
+    store = Store()
+    store.put(obj)
+    assert store.get("ns/a") == {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}}
+
+
+def test_p21_an_object_costs_its_bytes_and_little_more() -> None:
+    store = Store()
+    objects = [thing(f"thing-{number}", color="x" * 4000) for number in range(100)]
+    for obj in objects:
+        store.put(obj)
+    body = len(orjson.dumps(objects[0]))
+    assert store.bytes == sum(len(orjson.dumps(obj)) for obj in objects)
+    key, record = store.entry(objects[0])
+    assert sum(map(sys.getsizeof, (key, record, *record))) < body + 500
+
+
+def test_p22_the_garbage_collector_walks_through_no_object() -> None:
+    store = Store()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(1000):
+        store.put(thing(f"thing-{number}"))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
+
+
+def test_p23_each_reader_gets_a_tree_of_its_own() -> None:
+    store = Store()
+    store.put(thing("a"))
+    first, second = store.get("ns/a"), store.get("ns/a")
+    assert first == second
+    assert first is not second

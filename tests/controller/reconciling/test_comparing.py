@@ -46,16 +46,16 @@ def observed(**changes: Any) -> JsonObject:
     return obj
 
 
-def test_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
+def test_c12_a7_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
     assert not needs_apply(DESIRED, observed(), owned_fields=OWNED)
 
 
 @pytest.mark.parametrize("changes", [{"suspend": True}, {"replicatedJobs": []}])
-def test_a_changed_field_is(changes: JsonObject) -> None:
+def test_c12_a_changed_field_is(changes: JsonObject) -> None:
     assert needs_apply(DESIRED, observed(**changes), owned_fields=OWNED)
 
 
-def test_a_plain_list_is_compared_in_order() -> None:
+def test_a6_a_plain_list_is_compared_in_order() -> None:
     swapped = observed()
     swapped["spec"]["replicatedJobs"][1]["args"] = ["b", "a"]
     assert needs_apply(DESIRED, swapped, owned_fields=OWNED)
@@ -69,7 +69,7 @@ def test_a_plain_list_is_compared_in_order() -> None:
         {"f:spec": {"f:replicatedJobs": {'k:{"name":"gone"}': {".": {}, "f:name": {}}}}},
     ],
 )
-def test_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
+def test_a2_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
     """An apply would remove it (A-2), and nothing in the desired object says so."""
     assert needs_apply(DESIRED, observed(), owned_fields=more)
 
@@ -78,7 +78,7 @@ def test_without_knowledge_of_ownership_contents_decide() -> None:
     assert not needs_apply(DESIRED, observed(), owned_fields=None)
 
 
-def test_owned_fields_are_those_of_our_applies() -> None:
+def test_a5_owned_fields_are_those_of_our_applies() -> None:
     fields: list[JsonObject] = [
         {"manager": "trainer", "operation": "Update", "fieldsV1": {"f:wrong": {}}},
         {"manager": "trainer", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:wrong": {}}},

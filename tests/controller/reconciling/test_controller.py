@@ -1,120 +1,340 @@
-"""The generic controller loop (K-2 to K-6) and the read-your-writes gate (C-4)."""
+"""The generic controller loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
 
+import orjson
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
-from trainmaster.controller.kube.errors import Conflict, TransportError
-from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.storing import Store
-from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.gate import WriteGate
-from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
+from trainmaster.controller.kube.pacing import KeyedBackoff
+from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.logs import configure_logs
+from trainmaster.controller.reconciling.controller import Controller, require_unique_names
+from trainmaster.controller.reconciling.outcomes import DONE, GiveUp, NotYet, Outcome, RequeueAfter, Retry
+from trainmaster.metrics.registry import REGISTRY
 
+KEY = "team/demo"
 
-async def run(
-    reconcile: Callable[[str], Awaitable[Outcome]], *keys: str, until: asyncio.Event, name: str, timeout: float = 60
-) -> WorkQueue:
-    queue = WorkQueue()
-    for key in keys:
-        queue.add(key)
-    controller = Controller(name, reconcile, queue, workers=2, timeout=timeout)
-    running = asyncio.create_task(controller.run())
-    await asyncio.wait_for(until.wait(), 10)
-    queue.shut_down()
-    await asyncio.wait_for(running, 10)
-    return queue
+Step: TypeAlias = "Outcome | BaseException | Callable[[], Awaitable[Outcome]]"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("unforeseen"),
-        TransportError("connection refused"),
-        Conflict(status=409, reason="Conflict", message="changed"),
-    ],
-)
-async def test_k4_an_error_is_retried_and_ends_no_worker(error: Exception) -> None:
-    seen: list[str] = []
-    finished = asyncio.Event()
+class Script:
+    """A reconcile function that does one thing after the other; then it is done."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.seen: list[str] = []
+
+    async def __call__(self, key: str) -> Outcome:
+        self.seen.append(key)
+        step = self.steps.pop(0) if self.steps else DONE
+        if isinstance(step, BaseException):
+            raise step
+        return await step() if callable(step) else step
+
+
+class Bench:
+    """A running controller whose time the test moves."""
+
+    def __init__(
+        self, reconcile: Callable[[str], Awaitable[Outcome]], name: str, *, workers: int = 2, timeout: float = 60
+    ) -> None:
+        self.name = name
+        self.clock = VirtualClock()
+        self.backoff = KeyedBackoff(random=lambda: 0.0)
+        self.queue = WorkQueue(clock=self.clock, backoff=self.backoff)
+        self.controller = Controller(name, reconcile, self.queue, workers=workers, timeout=timeout, clock=self.clock)
+        self.task = asyncio.create_task(self.controller.run())
+
+    def metric(self, suffix: str, **labels: str) -> float | None:
+        return REGISTRY.get_sample_value(f"controller_runtime_{suffix}", {"controller": self.name, **labels})
+
+    def results(self) -> dict[str, float]:
+        labels = ("error", "requeue_after", "requeue", "success")
+        counts = {label: self.metric("reconcile_total", result=label) or 0 for label in labels}
+        return {label: count for label, count in counts.items() if count}
+
+
+@asynccontextmanager
+async def running(reconcile: Callable[[str], Awaitable[Outcome]], name: str, **options: Any) -> AsyncIterator[Bench]:
+    bench = Bench(reconcile, name, **options)
+    yield bench
+    bench.queue.shut_down()
+    await asyncio.wait_for(bench.task, 10)
+
+
+def test_k1_two_controllers_must_not_share_a_name() -> None:
+    def controller(name: str) -> Controller:
+        return Controller(name, Script(), WorkQueue(), workers=1)
+
+    require_unique_names([controller("one"), controller("two")])
+    with pytest.raises(ValueError, match="two controllers called 'one'"):
+        require_unique_names([controller("one"), controller("two"), controller("one")])
+
+
+async def test_k2_as_many_reconciles_run_at_once_as_there_are_workers_and_no_more() -> None:
+    active: set[str] = set()
+    release = asyncio.Event()
 
     async def reconcile(key: str) -> Outcome:
-        seen.append(key)
-        if len(seen) < 3:
-            raise error
-        finished.set()
+        active.add(key)
+        await release.wait()
+        active.discard(key)
         return DONE
 
-    queue = await run(reconcile, "a/b", until=finished, name=f"errors-{type(error).__name__}")
-    assert seen == ["a/b"] * 3
-    assert queue.num_requeues("a/b") == 0
-
-
-async def test_k3_requeue_after_forgets_failures_and_comes_back() -> None:
-    outcomes: list[Outcome] = [Retry("not yet"), RequeueAfter(0.01), DONE]
-    finished = asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        outcome = outcomes.pop(0)
-        if not outcomes:
-            finished.set()
-        return outcome
-
-    await run(reconcile, "a/b", until=finished, name="requeues")
-    assert outcomes == []
-
-
-async def test_waiting_for_own_writes_forgets_no_failures() -> None:
-    """C-4: otherwise the backoff of a job whose tries end in a write would start over each time."""
-    outcomes: list[Outcome] = [Retry("no"), Retry("no"), NotYet(0.01), NotYet(100)]
-    finished = asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        outcome = outcomes.pop(0)
-        if not outcomes:
-            finished.set()
-        return outcome
-
-    queue = await run(reconcile, "a/b", until=finished, name="not-yet")
-    assert queue.num_requeues("a/b") == 2
-
-
-async def test_a_retry_comes_at_the_latest_when_it_must() -> None:
-    outcomes: list[Outcome] = [*[Retry("no", at_latest=100)] * 9, Retry("no", at_latest=0.01), DONE]
-    finished = asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        outcome = outcomes.pop(0)
-        if not outcomes:
-            finished.set()
-        return outcome
-
-    await run(reconcile, "a/b", until=finished, name="at-latest")
-    assert outcomes == []
+    async with running(reconcile, "k2-overlap", workers=5) as bench:
+        for number in range(6):
+            bench.queue.add(f"team/{number}")
+        await bench.clock.advance(1)
+        assert active == {f"team/{number}" for number in range(5)}
+        assert bench.metric("active_workers") == bench.metric("max_concurrent_reconciles") == 5
+        release.set()
+        await bench.clock.advance(0)
+        assert bench.results() == {"success": 6}
+        assert bench.metric("active_workers") == 0
 
 
 async def test_k2_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
-    calls = 0
-    finished = asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            await asyncio.Event().wait()
-        finished.set()
+    async def hang() -> Outcome:
+        await asyncio.Event().wait()
         return DONE
 
-    await run(reconcile, "a/b", until=finished, name="hanging", timeout=0.05)
-    assert calls == 2
+    script = Script(hang)
+    async with running(script, "k2-hanging", timeout=60) as bench:
+        bench.queue.add(KEY)
+        await bench.clock.advance(59)
+        assert len(script.seen) == 1
+        assert bench.results() == {}
+        await bench.clock.advance(2)
+        assert len(script.seen) == 2
+        assert bench.results() == {"error": 1, "success": 1}
+        assert bench.metric("reconcile_timeouts_total") == 1
+        assert bench.metric("reconcile_panics_total") == 0
+
+
+async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconcile() -> None:
+    async with running(Script(TimeoutError("a socket")), "k2-other-timeout") as bench:
+        bench.queue.add(KEY)
+        await bench.clock.advance(1)
+        assert bench.metric("reconcile_timeouts_total") == 0
+        assert bench.metric("reconcile_panics_total") == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "requeues", "again_after"),
+    [
+        (RuntimeError("unforeseen"), "error", 2, 0.01),
+        (TransportError("connection refused"), "error", 2, 0.01),
+        (GiveUp("nobody can read this"), "error", 1, None),
+        (RequeueAfter(30), "requeue_after", 0, 30),
+        (NotYet(30), "requeue_after", 1, 30),
+        (Retry("in the way"), "requeue", 2, 0.01),
+        (DONE, "success", 0, None),
+    ],
+)
+async def test_k3_what_follows_from_an_outcome(
+    step: Step, result: str, requeues: int, again_after: float | None
+) -> None:
+    """After one failure, so that it shows whether the backoff goes on, stands still or starts over."""
+    script = Script(Retry("the first time"), step)
+    what = type(step).__name__
+    async with running(script, f"k3-{what}") as bench:
+        bench.queue.add(KEY)
+        await bench.clock.advance(0.005)
+        assert len(script.seen) == 2
+        assert bench.backoff.next_delay(KEY) == 0.005 * 2**requeues
+        expected = {"requeue": 1.0}
+        expected[result] = expected.get(result, 0) + 1
+        assert bench.results() == expected
+        assert bench.metric("reconcile_errors_total") == (1 if result == "error" else 0)
+        assert bench.metric("terminal_reconcile_errors_total") == (1 if what == "GiveUp" else 0)
+        if again_after is None:
+            await bench.clock.advance(10_000)
+            assert len(script.seen) == 2
+        else:
+            await bench.clock.advance(again_after * 0.99)
+            assert len(script.seen) == 2
+            await bench.clock.advance(again_after * 0.02)
+            assert len(script.seen) == 3
+
+
+async def test_k3_what_was_given_up_is_looked_at_again_after_a_change() -> None:
+    script = Script(GiveUp("odd"))
+    async with running(script, "k3-changed") as bench:
+        bench.queue.add(KEY)
+        await bench.clock.advance(100)
+        bench.queue.add(KEY)
+        await bench.clock.advance(0)
+        assert bench.results() == {"error": 1, "success": 1}
+
+
+async def test_w25_a_retry_comes_at_the_latest_when_it_must() -> None:
+    script = Script(*[Retry("no", at_latest=100)] * 12, Retry("no", at_latest=1))
+    async with running(script, "w25-at-latest") as bench:
+        bench.queue.add(KEY)
+        while len(script.seen) < 13:
+            await bench.clock.advance(1)
+        seen_at = bench.clock.monotonic()
+        while len(script.seen) < 14:
+            await bench.clock.advance(0.25)
+        assert bench.clock.monotonic() - seen_at <= 1.25
+
+
+@pytest.mark.parametrize("step", [RuntimeError("no"), Retry("no"), RequeueAfter(0.001), NotYet(0.001)])
+async def test_w26_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
+    release = asyncio.Event()
+
+    async def wait() -> Outcome:
+        await release.wait()
+        return DONE
+
+    script = Script(step, wait)
+    async with running(script, f"w26-{type(step).__name__}", workers=1) as bench:
+        bench.queue.add("team/low", priority=LOW_PRIORITY)
+        await bench.clock.advance(0)
+        bench.queue.add("team/busy")
+        await bench.clock.advance(1)  # busy is at work, low is ready again
+        bench.queue.add("team/normal")
+        release.set()
+        await bench.clock.advance(0)
+        assert script.seen == ["team/low", "team/busy", "team/normal", "team/low"]
+
+
+@pytest.mark.parametrize(
+    ("error", "panics", "level"),
+    [
+        (RuntimeError("unforeseen"), 1, "error"),
+        (TransportError("connection refused"), 0, "warning"),
+        (ServerError(status=500), 0, "warning"),
+        (KubeError("not JSON"), 0, "error"),
+        (ExceptionGroup("two", [ValueError("a"), ExceptionGroup("deeper", [KeyError("b")])]), 2, "error"),
+        (ExceptionGroup("requests", [TransportError("reset"), ServerError(status=503)]), 0, "warning"),
+    ],
+)
+async def test_k4_an_error_is_retried_and_ends_no_worker(error: Exception, panics: int, level: str) -> None:
+    script = Script(error, error)
+    with capture_logs() as logs:
+        async with running(script, f"k4-{error}", workers=1) as bench:
+            bench.queue.add(KEY)
+            await bench.clock.advance(1)
+            assert script.seen == [KEY] * 3
+            assert bench.backoff.next_delay(KEY) == 0.005
+            assert bench.results() == {"error": 2, "success": 1}
+            assert bench.metric("reconcile_errors_total") == 2
+            assert bench.metric("reconcile_panics_total") == 2 * panics
+    assert {entry["log_level"] for entry in logs} == {level}
+
+
+@pytest.mark.parametrize("error", [Conflict(status=409), AlreadyExists(status=409)])
+async def test_c9_a_conflict_is_looked_at_again_without_alarm(error: KubeError) -> None:
+    script = Script(error)
+    with capture_logs() as logs:
+        async with running(script, f"c9-{type(error).__name__}") as bench:
+            bench.queue.add(KEY)
+            await bench.clock.advance(1)
+            assert len(script.seen) == 2
+    assert {entry["log_level"] for entry in logs} == {"debug"}
+
+
+async def test_k4_a_cancellation_that_nobody_asked_for_is_a_failure_of_one_reconcile() -> None:
+    """Passed on it would end the worker silently: to a task group, a cancelled child has finished."""
+
+    async def wait_for_what_was_cancelled() -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    script = Script(wait_for_what_was_cancelled, BaseExceptionGroup("both", [asyncio.CancelledError(), ValueError()]))
+    async with running(script, "k4-stray", workers=1) as bench:
+        bench.queue.add(KEY)
+        await bench.clock.advance(1)
+        assert len(script.seen) == 3
+        assert bench.metric("reconcile_panics_total") == 3
+        assert bench.results() == {"error": 2, "success": 1}
+
+
+async def test_k4_p33_a_cancelled_worker_ends() -> None:
+    """At once, after the reconcile has cleaned up behind itself."""
+    started, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(key: str) -> Outcome:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+        return DONE
+
+    bench = Bench(reconcile, "k4-cancelled")
+    bench.queue.add(KEY)
+    await asyncio.wait_for(started.wait(), 5)
+    bench.task.cancel()
+    await asyncio.wait([bench.task], timeout=5)
+    assert bench.task.cancelled()
+    assert cleaned.is_set()
+    assert bench.metric("active_workers") == 0
+    assert bench.results() == {}
+
+
+async def test_k4_what_ends_the_process_is_not_kept() -> None:
+    class Stop(BaseException):
+        pass
+
+    bench = Bench(Script(BaseExceptionGroup("both", [Stop(), ValueError("counted")])), "k4-fatal")
+    bench.queue.add(KEY)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await asyncio.wait_for(bench.task, 5)
+    assert caught.value.subgroup(Stop) is not None
+    assert bench.metric("reconcile_panics_total") == 1
+
+
+async def test_k5_every_line_of_a_reconcile_carries_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also the lines of code that knows nothing of reconciles, through structlog or the standard library."""
+
+    async def reconcile(key: str) -> Outcome:
+        structlog.get_logger("client").warning("from the client")
+        logging.getLogger("library").warning("from a library")
+
+        async def request() -> None:
+            structlog.get_logger("client").warning("from a task of the client")
+
+        await asyncio.create_task(request())
+        return DONE
+
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers, root.level
+    configure_logs(style="json")
+    try:
+        async with running(reconcile, "k5-ids", workers=3) as bench:
+            for number in range(3):
+                bench.queue.add(f"team/{number}")
+            await bench.clock.advance(0)
+            structlog.get_logger("outside").warning("outside")
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+        structlog.configure(**before)
+    lines = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "reconcile_id" not in lines.pop()
+    assert len(lines) == 9
+    ids = {name: {line["reconcile_id"] for line in lines if line["name"] == name} for name in "012"}
+    assert all(len(found) == 1 for found in ids.values())
+    assert len(set.union(*ids.values())) == 3
+    assert {(line["controller"], line["namespace"]) for line in lines} == {("k5-ids", "team")}
 
 
 async def test_k6_workers_finish_what_they_are_at() -> None:
-    started, ended = asyncio.Event(), []
-    release = asyncio.Event()
+    started, release = asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
 
     async def reconcile(key: str) -> Outcome:
         started.set()
@@ -122,48 +342,46 @@ async def test_k6_workers_finish_what_they_are_at() -> None:
         ended.append(key)
         return DONE
 
-    async def release_after_shutdown() -> None:
-        await started.wait()
-        release.set()
-
-    helper = asyncio.create_task(release_after_shutdown())
-    await run(reconcile, "a/b", until=started, name="stopping")
-    await helper
-    assert ended == ["a/b"]
-
-
-def store_at(version: int) -> Store:
-    store = Store()
-    store.replace([], resource_version=str(version))
-    return store
+    bench = Bench(reconcile, "k6-stopping")
+    bench.queue.add(KEY)
+    await asyncio.wait_for(started.wait(), 5)
+    bench.queue.shut_down()
+    release.set()
+    await asyncio.wait_for(bench.task, 5)
+    assert ended == [KEY]
 
 
-def test_c4_the_gate_opens_when_the_cache_has_seen_the_write() -> None:
-    gate, store = WriteGate(), store_at(5)
-    gate.record("a/b", "JobSet", "7", store)
-    assert not gate.is_open("a/b")
-    assert gate.is_open("a/other")
-    store.advance("7")
-    assert gate.is_open("a/b")
+async def test_p35_other_tasks_get_a_turn_between_reconciles_that_wait_for_nothing() -> None:
+    """After a start thousands of settled objects are in the queue, and nothing in their reconciles waits."""
+    script = Script()
+    most = 0
+    async with running(script, "p35-turns", workers=1) as bench:
+        for number in range(100):
+            bench.queue.add(f"team/job-{number}")
+        while len(script.seen) < 100:
+            before = len(script.seen)
+            await asyncio.sleep(0)
+            most = max(most, len(script.seen) - before)
+    assert most == 1
 
 
-def test_c4_every_kind_has_to_catch_up() -> None:
-    gate, behind = WriteGate(), store_at(1)
-    gate.record("a/b", "ConfigMap", "7", store_at(9))
-    gate.record("a/b", "JobSet", "8", behind)
-    assert not gate.is_open("a/b")
-    behind.advance("8")
-    assert gate.is_open("a/b")
-
-
-def test_c5_a_version_that_is_no_number_holds_nothing_up() -> None:
-    gate = WriteGate()
-    gate.record("a/b", "JobSet", "opaque", store_at(0))
-    assert gate.is_open("a/b")
-
-
-def test_a_forgotten_key_is_open() -> None:
-    gate = WriteGate()
-    gate.record("a/b", "JobSet", "7", store_at(0))
-    gate.forget("a/b")
-    assert gate.is_open("a/b")
+def test_k7_k8_every_series_exists_before_anything_happened() -> None:
+    Controller("k7-fresh", Script(), WorkQueue(), workers=3)
+    counters = ("errors", "panics", "timeouts")
+    names = [f"controller_runtime_reconcile_{counter}_total" for counter in counters]
+    names += ["controller_runtime_terminal_reconcile_errors_total", "controller_runtime_active_workers"]
+    names += ["controller_runtime_reconcile_time_seconds_count"]
+    assert [REGISTRY.get_sample_value(name, {"controller": "k7-fresh"}) for name in names] == [0] * 6
+    for result in ("error", "requeue_after", "requeue", "success"):
+        labels = {"controller": "k7-fresh", "result": result}
+        assert REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+    buckets = {
+        float(sample.labels["le"])
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == "controller_runtime_reconcile_time_seconds_bucket"
+        and sample.labels["controller"] == "k7-fresh"
+    }
+    assert len(buckets - {float("inf")}) == 40
+    assert min(buckets) == 0.005
+    assert max(buckets - {float("inf")}) == 60

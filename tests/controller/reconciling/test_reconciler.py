@@ -1,105 +1,22 @@
-"""The reconciler of TrainJobs against stores that a test fills and a client that notes what it is asked."""
+"""The reconciler of TrainJobs: what it makes of what the caches show, request by request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
+from support.world import World, refused
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.clock import VirtualClock
-from trainmaster.controller.kube.errors import ApiError, ServerError
-from trainmaster.controller.kube.events import EventRecorder
-from trainmaster.controller.kube.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
-    CONFIGMAPS,
-    JOBSETS,
-    NAMESPACES,
-    TRAINING_RUNTIMES,
-    Resource,
-)
-from trainmaster.controller.kube.storing import Store
-from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, RequeueAfter, Retry
+from trainmaster.controller.kube.resources import JOBSETS
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, RequeueAfter, Retry
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.extension import Desired
-from trainmaster.runtime.framework import Framework, load_plugins
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
-
-KEY = "team/demo"
-
-
-class World:
-    """Caches, a client that answers at once, and the reconciler between them."""
-
-    def __init__(self, *plugins: Any) -> None:
-        self.clock = VirtualClock()
-        self.trainjobs = Store()
-        kinds = (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
-        self.stores = {(kind.api_version, kind.kind): (kind, Store()) for kind in kinds}
-        self.applied: list[JsonObject] = []
-        self.patches: list[JsonObject] = []
-        self.events: list[str] = []
-        self.refusal: ApiError | None = None
-        self.lagging = False
-        self._version = 100
-        self.reconciler = TrainJobReconciler(
-            client=cast("KubeClient", self),
-            trainjobs=self.trainjobs,
-            stores=self.stores,
-            framework=Framework([*load_plugins(), *plugins]),
-            recorder=cast("EventRecorder", self),
-            clock=self.clock,
-        )
-
-    def put(self, *objects: JsonObject) -> None:
-        for obj in objects:
-            kind = (obj["apiVersion"], obj["kind"])
-            (self.trainjobs if obj["kind"] == "TrainJob" else self.stores[kind][1]).put(obj)
-
-    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
-        if self.refusal is not None:
-            raise self.refusal
-        self.applied.append(obj)
-        return self._versioned(obj)
-
-    async def patch(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, **arguments: Any
-    ) -> JsonObject:
-        self.patches.append(patch)
-        raw = self.trainjobs.get(f"{namespace}/{name}")
-        assert raw is not None
-        changed = self._versioned({**raw, "status": patch["status"] or {}})
-        if not self.lagging:
-            self.trainjobs.put(changed)
-            self.trainjobs.advance(changed["metadata"]["resourceVersion"])
-        return changed
-
-    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
-        self.events.append(note)
-
-    async def reconcile(self) -> Outcome:
-        return await self.reconciler.reconcile(KEY)
-
-    @property
-    def conditions(self) -> dict[str, JsonObject]:
-        raw = self.trainjobs.get(KEY)
-        assert raw is not None
-        return {condition.get("type", ""): condition for condition in (raw.get("status") or {}).get("conditions") or []}
-
-    def _versioned(self, obj: JsonObject) -> JsonObject:
-        self._version += 1
-        copied: JsonObject = copy_tree(obj)
-        copied["metadata"]["resourceVersion"] = str(self._version)
-        return copied
-
-
-def refused(message: str) -> ApiError:
-    return ServerError(status=500, reason="InternalError", message=message)
 
 
 async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
@@ -116,6 +33,25 @@ async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try()
     assert ":41049->" in world.conditions["Blocked"]["message"]
 
 
+async def test_b23_the_first_reconcile_is_no_error() -> None:
+    """There is no JobSet yet whose status could be read; the original fails there, and tries again."""
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    assert await world.reconcile() == DONE
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+    assert world.events == []
+
+
+async def test_b25_a_percent_sign_is_told_as_it_is() -> None:
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    world.refusal = refused("100%s of 5%d%%")
+    await world.reconcile()
+    (note,) = world.events
+    assert note.endswith("100%s of 5%d%%")
+    assert "100%s of 5%d%%" in world.conditions["Blocked"]["message"]
+
+
 async def test_another_reason_is_told_at_once() -> None:
     world = World()
     world.put(trainjob_object())
@@ -127,8 +63,8 @@ async def test_another_reason_is_told_at_once() -> None:
     assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
 
 
-async def test_waiting_for_own_writes_is_no_success() -> None:
-    """C-4: the caches have not seen the write yet; that says nothing about the tries before."""
+async def test_c4_waiting_for_own_writes_is_no_success() -> None:
+    """The caches have not seen the write yet; that says nothing about the tries before."""
     world = World()
     world.put(trainjob_object())
     world.lagging = True
@@ -171,7 +107,7 @@ def _spec(obj: JsonObject, **fields: Any) -> JsonObject:
     ("runtime", "message"),
     [
         (runtime_object(_with_container(resources={"limits": {"cpu": "abc"}})), "cpu: 'abc' is not a quantity"),
-        (runtime_object(_with_container(resources="many")), "is not shaped like a JobSet"),
+        (runtime_object(_with_container(resources="many")), "containers[0].resources: must be an object"),
         (runtime_object(_with_container(env=["A=1"])), "is not shaped like a JobSet"),
         (_spec(runtime_object(), replicatedJobs={}), "replicatedJobs: must be a list"),
         (_spec(runtime_object(), replicatedJobs=[None]), r"replicatedJobs[0]: must be an object"),
@@ -208,8 +144,9 @@ async def test_a_malformed_runtime_is_told_and_not_frozen(runtime: JsonObject, m
 async def test_null_is_the_same_as_absent(runtime: JsonObject) -> None:
     """As for the API server, which decides whether what is left is a JobSet."""
     world = World()
-    resources = {"limits": {"cpu": 1}, "requests": None, "claims": [{"name": "a"}]}
-    world.put(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": 1}, "claims": resources["claims"]}}))
+    resources = {"limits": {"cpu": 1}, "claims": [{"name": "a"}]}
+    claim = {"name": "a", "resourceClaimName": "c", "resourceClaimTemplateName": None}
+    world.put(trainjob_object(trainer={"resourcesPerNode": resources, "resourceClaimsPerNode": [claim]}))
     world.put(runtime)
     await world.reconcile()
     assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
@@ -308,12 +245,12 @@ async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
 
 
 async def test_a_deadline_beyond_the_calendar_is_no_deadline_soon() -> None:
-    """activeDeadlineSeconds is any 64-bit number."""
+    """activeDeadlineSeconds is any 64-bit number; it is looked at now and then, because clocks are set."""
     world = World()
     world.put(trainjob_object(activeDeadlineSeconds=2**63 - 1), runtime_object())
     outcome = await world.reconcile()
     assert isinstance(outcome, RequeueAfter)
-    assert outcome.seconds > 1e18
+    assert outcome.seconds == LONGEST_REQUEUE
 
 
 @pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])

@@ -106,6 +106,36 @@ def test_u5_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
     assert follow(status, problem=None) == {}
 
 
+@pytest.mark.parametrize(
+    ("suspend", "arguments", "expected"),
+    [
+        (True, {}, "Suspended"),
+        (True, {"problem": BLOCKED}, "Blocked"),
+        (True, {"report": StatusReport(conditions=[COMPLETE])}, "Complete"),
+        (False, {}, None),
+        (False, {"problem": BLOCKED}, "Blocked"),
+        (False, {"deadline_exceeded": True}, "Failed"),
+    ],
+)
+def test_u1_what_matters_most_is_the_first_that_is_true(
+    suspend: bool, arguments: dict[str, Any], expected: str | None
+) -> None:
+    """The State column shows that one; the original's shows the last condition, true or not."""
+    status = follow({"conditions": [SUSPENDED]}, suspend=suspend, **arguments)
+    holding = [condition["type"] for condition in status["conditions"] if condition["status"] == "True"]
+    assert holding[:1] == ([expected] if expected else [])
+    assert follow(status, suspend=suspend, **arguments) == status
+
+
+def test_u1_the_order_changes_only_if_something_else_would_be_shown() -> None:
+    """Statuses of the Go controller are not all written again by whoever takes over."""
+    resumed = {**SUSPENDED, "status": "False", "reason": "Resumed", "message": "TrainJob is resumed"}
+    foreign = {**SUSPENDED, "type": "acme.io/Audited"}
+    for conditions in ([resumed, COMPLETE], [COMPLETE, foreign], [resumed, foreign]):
+        assert follow({"conditions": conditions}) == {"conditions": conditions}
+    assert follow({"conditions": [foreign, COMPLETE]}) == {"conditions": [COMPLETE, foreign]}
+
+
 def test_a_finished_job_is_not_blocked() -> None:
     complete = {"conditions": [COMPLETE]}
     assert follow(complete, problem=BLOCKED) == complete

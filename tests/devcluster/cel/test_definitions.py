@@ -36,8 +36,58 @@ _IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 _ANY_ORDER = {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}
 _DEPENDENT = {"replicatedJobs": [{"name": "a"}, {"name": "b", "dependsOn": [{"name": "a", "status": "Ready"}]}]}
 
+_HAS_CLAIM = "(has(self.resourceClaimName) && self.resourceClaimName != '')"
+_HAS_TEMPLATE = "(has(self.resourceClaimTemplateName) && self.resourceClaimTemplateName != '')"
+_CLAIM = {"name": "a", "resourceClaimName": "c"}
+_TEMPLATE = {"name": "b", "resourceClaimTemplateName": "t"}
+
+_GRID_IS_CATEGORICAL = "!has(self.searchAlgorithm.grid) || self.parameters.all(p, has(p.searchSpace.categorical))"
+_ONE_SPACE = "[has(self.uniform),has(self.logUniform),has(self.categorical)].filter(x,x==true).size() == 1"
+_UNIFORM = {"name": "a", "searchSpace": {"uniform": {"min": "0", "max": "1"}}}
+_CATEGORICAL = {"name": "b", "searchSpace": {"categorical": {"choices": ["a"]}}}
+
 VECTORS: dict[str, tuple[list[Any], list[Any]]] = {
+    "self.parallelTrials <= self.numTrials": (
+        [{"parallelTrials": 1, "numTrials": 1}, {"parallelTrials": 1, "numTrials": 9}],
+        [{"parallelTrials": 2, "numTrials": 1}],
+    ),
+    _GRID_IS_CATEGORICAL: (
+        [
+            {"searchAlgorithm": {"random": {}}, "parameters": [_UNIFORM]},
+            {"searchAlgorithm": {"grid": {}}, "parameters": [_CATEGORICAL]},
+        ],
+        [{"searchAlgorithm": {"grid": {}}, "parameters": [_CATEGORICAL, _UNIFORM]}],
+    ),
+    "[has(self.random),has(self.grid)].filter(x,x==true).size() == 1": (
+        [{"random": {"seed": 1}}, {"grid": {}}],
+        [{}, {"random": {}, "grid": {}}],
+    ),
+    _ONE_SPACE: (
+        [_UNIFORM["searchSpace"], _CATEGORICAL["searchSpace"]],
+        [{}, {"uniform": {"min": "0", "max": "1"}, "categorical": {"choices": ["a"]}}],
+    ),
+    "double(self.min) < double(self.max)": (
+        [{"min": "1e-3", "max": "0.5"}, {"min": "-2", "max": "-1"}],
+        [{"min": "1", "max": "1"}, {"min": "10", "max": "9"}],
+    ),
+    "double(self.min) > 0.0": ([{"min": "1e-9", "max": "1"}], [{"min": "0", "max": "1"}, {"min": "-1", "max": "1"}]),
+    "!has(self.name) && !has(self.namespace)": (
+        [{}, {"labels": {"a": "b"}}],
+        [{"name": "a"}, {"namespace": "a"}],
+    ),
     "self >= 1": ([1, 7], [0, -1]),
+    f"{_HAS_CLAIM} || {_HAS_TEMPLATE}": (
+        [_CLAIM, _TEMPLATE, _CLAIM | {"resourceClaimTemplateName": ""}],
+        [{"name": "a"}, {"name": "a", "resourceClaimName": "", "resourceClaimTemplateName": ""}],
+    ),
+    f"!({_HAS_CLAIM} && {_HAS_TEMPLATE})": (
+        [_CLAIM, _TEMPLATE, _TEMPLATE | {"resourceClaimName": ""}],
+        [_CLAIM | {"resourceClaimTemplateName": "t"}],
+    ),
+    "type(self) == int ? self >= 1 : self in ['auto', 'cpu', 'gpu']": (
+        [1, 7, "auto", "cpu", "gpu"],
+        [0, -1, "", "1", "all"],
+    ),
     "self == '' || self.matches('^[A-Za-z][A-Za-z0-9+.-]*://.+$')": (
         ["", "hf://a/b", "s3+x.y-z://é"],
         ["hf", "://a", "hf://", "1x://a", "hf:/a", " hf://a", "hf://\n"],
@@ -128,7 +178,13 @@ def _rules(compiled: dict[tuple[str, str], Rules], name: str, engine: Engine) ->
 
 
 def test_there_are_rules_in_every_definition() -> None:
-    assert set(SCHEMAS) == {"clustertrainingruntimes", "jobsets", "trainingruntimes", "trainjobs"}
+    assert set(SCHEMAS) == {
+        "clustertrainingruntimes",
+        "jobsets",
+        "optimizationjobs",
+        "trainingruntimes",
+        "trainjobs",
+    }
     assert {name for name, *_ in RULES} == set(SCHEMAS)
     assert {entry["rule"] for *_, entry in RULES} == {*VECTORS, IMMUTABLE}
 

@@ -303,6 +303,15 @@ async def test_dependencies_on_readiness_and_suspension(cluster: Stepper) -> Non
     assert jobs(cluster) == ["js-leader-0", "js-worker-0"]
 
 
+async def test_a_job_without_pods_holds_nobody_back(cluster: Stepper) -> None:
+    """This is how an MPI job of one node runs: in the launcher alone."""
+    after = replicated("launcher", dependsOn=[{"name": "node", "status": "Ready"}])
+    await create(cluster, replicated("node", pods=0), after)
+    assert jobs(cluster) == ["js-launcher-0", "js-node-0"]
+    await finish(cluster, "js-launcher-0")
+    assert conditions(cluster) == {"Completed": ("True", "AllJobsCompleted")}
+
+
 async def test_startup_in_order(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b"), startupPolicy={"startupPolicyOrder": "InOrder"})
     assert jobs(cluster) == ["js-a-0"]

@@ -1,0 +1,494 @@
+"""The rules of the Trainer API that the API server itself keeps: each with what it lets through and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from support.conformance import Client, Collection, Target, condition_of, connected, definitions, eventually
+
+from trainmaster.runtime.jsontree import JsonObject
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+FILES = sorted((Path(__file__).resolve().parents[2] / "deploy/crds").glob("*.yaml"))
+POD_PATCH = "template.spec.replicatedJobs.0.template.spec.template.spec"
+
+TRAINJOB: JsonObject = {
+    "apiVersion": API_VERSION,
+    "kind": "TrainJob",
+    "metadata": {"name": "job"},
+    "spec": {"runtimeRef": {"name": "rt"}},
+}
+RUNTIME: JsonObject = {
+    "apiVersion": API_VERSION,
+    "kind": "TrainingRuntime",
+    "metadata": {"name": "rt"},
+    "spec": {
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {"spec": {"template": {"spec": {"containers": [{"name": "node", "image": "a"}]}}}},
+                    }
+                ]
+            }
+        }
+    },
+}
+OPTIMIZATION: JsonObject = {
+    "apiVersion": API_VERSION,
+    "kind": "OptimizationJob",
+    "metadata": {"name": "search"},
+    "spec": {
+        "objectives": [{"metric": "loss"}],
+        "parameters": [{"name": "lr", "searchSpace": {"uniform": {"min": "0.1", "max": "1"}}}],
+        "trainJobTemplate": {"spec": {"runtimeRef": {"name": "rt"}}},
+    },
+}
+BASES = {obj["kind"]: obj for obj in (TRAINJOB, RUNTIME, OPTIMIZATION)}
+PATCH = {
+    "manager": "acme.io/a",
+    "trainingRuntimeSpec": {
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {
+                            "spec": {
+                                "template": {
+                                    "spec": {
+                                        "serviceAccountName": "a",
+                                        "terminationGracePeriodSeconds": 1,
+                                        "securityContext": {"runAsUser": 1},
+                                        "imagePullSecrets": [{"name": "a"}],
+                                        "volumes": [{"name": "a", "emptyDir": {}}],
+                                        "containers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
+                                        "initContainers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
+                                        "nodeSelector": {"a": "1"},
+                                        "tolerations": [{"key": "a"}],
+                                    }
+                                }
+                            }
+                        },
+                    }
+                ]
+            }
+        }
+    },
+}
+FIXED = "field is immutable"
+
+
+def changed(obj: JsonObject, changes: dict[str, Any]) -> JsonObject:
+    """Return a copy with values set at dotted paths; ... removes."""
+    copy = deepcopy(obj)
+    for path, value in changes.items():
+        node: Any = copy
+        *parents, last = path.split(".")
+        for step in parents:
+            node = node[int(step)] if step.isdigit() else node.setdefault(step, {})
+        key: Any = int(last) if last.isdigit() else last
+        if value is ...:
+            del node[key]
+        else:
+            node[key] = deepcopy(value)
+    return copy
+
+
+class Case(NamedTuple):
+    """One rule: what it lets through, what it refuses, and what it says then."""
+
+    kind: str
+    accepted: dict[str, Any]
+    refused: dict[str, Any]
+    message: str
+    base: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def _space(**space: Any) -> dict[str, Any]:
+    return {"spec.parameters.0.searchSpace": space}
+
+
+def _claims(*claims: dict[str, Any], patched: bool = False) -> dict[str, Any]:
+    if not patched:
+        return {"spec.trainer.resourceClaimsPerNode": list(claims)}
+    patch = changed(PATCH, {f"trainingRuntimeSpec.{POD_PATCH}": {"resourceClaims": list(claims)}})
+    return {"spec.runtimePatches": [patch]}
+
+
+def _claim_cases(*, patched: bool) -> list[Case]:
+    """The rules on claims, which hold for those of the trainer and for those of patches."""
+    claim, template = {"name": "a", "resourceClaimName": "c"}, {"name": "a", "resourceClaimTemplateName": "t"}
+    one = "one of resourceClaimName and resourceClaimTemplateName must be set"
+    both = "only one of resourceClaimName and resourceClaimTemplateName can be set"
+    pairs = [
+        ([claim], [{"name": "a"}], one),
+        ([claim | {"resourceClaimTemplateName": ""}], [claim | {"resourceClaimName": ""}], one),
+        ([template | {"resourceClaimName": ""}], [claim | template], both),
+        ([claim, template | {"name": "b"}], [claim, template], "Duplicate value"),
+        ([claim | {"name": "n" * 63}], [claim | {"name": "n" * 64}], "may not be more than 63"),
+        ([claim], [claim | {"name": ""}], "should be at least 1 chars"),
+        (
+            [claim | {"name": f"c{number}"} for number in range(32)],
+            [claim | {"name": f"c{number}"} for number in range(33)],
+            "must have at most 32 items",
+        ),
+    ]
+    return [
+        Case("TrainJob", _claims(*good, patched=patched), _claims(*bad, patched=patched), message)
+        for good, bad, message in pairs
+    ]
+
+
+CREATION = [
+    *_claim_cases(patched=False),
+    *_claim_cases(patched=True),
+    Case(
+        "TrainJob",
+        _claims({"name": "a", "resourceClaimName": "c", "containerNames": ["node", "side"]}),
+        _claims({"name": "a", "resourceClaimName": "c", "containerNames": ["node", "node"]}),
+        "Duplicate value",
+    ),
+    Case("TrainJob", {"metadata.name": "a-1"}, {"metadata.name": "1-a"}, "metadata.name must match RFC 1035"),
+    Case("TrainJob", {"metadata.name": "a" * 63}, {"metadata.name": "a" * 64}, "must be no more than 63 characters"),
+    Case("TrainJob", {}, {"spec.runtimeRef": ...}, "spec.runtimeRef: Required value"),
+    Case("TrainJob", {"spec.runtimeRef.name": "r" * 253}, {"spec.runtimeRef.name": ""}, "should be at least 1 chars"),
+    Case(
+        "TrainJob", {"spec.activeDeadlineSeconds": 1}, {"spec.activeDeadlineSeconds": 0}, "greater than or equal to 1"
+    ),
+    Case(
+        "TrainJob",
+        {"spec.ttlSecondsAfterFinished": 0},
+        {"spec.ttlSecondsAfterFinished": -1},
+        "greater than or equal to 0",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.initializer.dataset.storageUri": "hf://org/data"},
+        {"spec.initializer.dataset.storageUri": "org/data"},
+        "storageUri may be empty, or it must be a valid URI",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.initializer.model.storageUri": ""},
+        {"spec.initializer.model.storageUri": "hf:/one"},
+        "storageUri may be empty, or it must be a valid URI",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.managedBy": "kueue.x-k8s.io/multikueue"},
+        {"spec.managedBy": "acme.io/other"},
+        "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.trainer.numProcPerNode": 1},
+        {"spec.trainer.numProcPerNode": 0},
+        "numProcPerNode must be greater than or equal to 1",
+    ),
+    Case("TrainJob", {"spec.trainer.numNodes": 0}, {"spec.trainer.numNodes": -1}, "greater than or equal to 0"),
+    Case("TrainJob", {"spec.trainer.image": "i" * 500}, {"spec.trainer.image": "i" * 501}, "may not be more than 500"),
+    Case(
+        "TrainJob",
+        {"spec.trainer.env": [{"name": "A"}, {"name": "B"}]},
+        {"spec.trainer.env": [{"name": "A"}, {"name": "A"}]},
+        "Duplicate value",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.runtimePatches": [{"manager": f"a.io/{n}"} for n in range(16)]},
+        {"spec.runtimePatches": [{"manager": f"a.io/{n}"} for n in range(17)]},
+        "must have at most 16 items",
+    ),
+    Case(
+        "TrainJob",
+        {"spec.runtimePatches": [{"manager": "a.io/a"}]},
+        {"spec.runtimePatches": [{"manager": "a.io/a"}, {"manager": "a.io/a"}]},
+        "Duplicate value",
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.mlPolicy": {"torch": {}}},
+        {"spec.mlPolicy": {"torch": {}, "jax": {}}},
+        "Only one of the policy can be configured",
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.mlPolicy.flux.numProcPerNode": 1},
+        {"spec.mlPolicy.flux.numProcPerNode": 0},
+        "NumProcPerNode in fluxPolicy must be >= 1",
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.mlPolicy.mpi.numProcPerNode": 1},
+        {"spec.mlPolicy.mpi.numProcPerNode": 0},
+        "NumProcPerNode in mpiPolicy must be >= 1",
+    ),
+    *(
+        Case(
+            "TrainingRuntime",
+            {"spec.mlPolicy.torch.numProcPerNode": good},
+            {"spec.mlPolicy.torch.numProcPerNode": bad},
+            "NumProcPerNode in torchPolicy must be auto, cpu, gpu or an integer >= 1",
+        )
+        for good, bad in ((1, 0), ("auto", "many"), ("gpu", "2"), ("cpu", -1))
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.mlPolicy.torch.envInjection.targets": [{"jobName": "a", "containerNames": ["b"]}]},
+        {"spec.mlPolicy.torch.envInjection.targets": [{"jobName": "a", "containerNames": ["node"]}]},
+        "containerNames must not include the main node container",
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.template.spec.startupPolicy": {"startupPolicyOrder": "AnyOrder"}},
+        {"spec.template.spec.startupPolicy": {"startupPolicyOrder": "InOrder"}},
+        "StartupPolicy and DependsOn APIs are mutually exclusive",
+        base={"spec.template.spec.replicatedJobs.0.dependsOn": [{"name": "a", "status": "Ready"}]},
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.template.spec.volumeClaimPolicies": [{"templates": [{"metadata": {"name": "a"}}]}]},
+        {"spec.template.spec.volumeClaimPolicies": [{"templates": [{"metadata": {"name": "a", "namespace": "b"}}]}]},
+        "namespace cannot be set for VolumeClaimPolicies templates",
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.template.spec.ttlSecondsAfterFinished": 0},
+        {"spec.template.spec.ttlSecondsAfterFinished": -1},
+        "greater than or equal to 0",
+    ),
+    Case("OptimizationJob", {}, {"spec": ...}, "spec: Required value"),
+    Case("OptimizationJob", {}, {"spec.objectives": []}, "should have at least 1 items"),
+    Case(
+        "OptimizationJob",
+        {"spec.objectives": [{"metric": "loss"}]},
+        {"spec.objectives": [{"metric": "loss"}, {"metric": "time"}]},
+        "must have at most 1 items",
+    ),
+    Case(
+        "OptimizationJob",
+        {"spec.objectives.0.direction": "Maximize"},
+        {"spec.objectives.0.direction": "Sideways"},
+        'supported values: "Maximize", "Minimize"',
+    ),
+    Case(
+        "OptimizationJob",
+        {"spec.numTrials": 4, "spec.parallelTrials": 4},
+        {"spec.numTrials": 4, "spec.parallelTrials": 5},
+        "parallelTrials cannot exceed numTrials",
+    ),
+    Case("OptimizationJob", {"spec.numTrials": 100}, {"spec.numTrials": 101}, "less than or equal to 100"),
+    Case(
+        "OptimizationJob",
+        {"spec.searchAlgorithm": {"grid": {}}, **_space(categorical={"choices": ["a"]})},
+        {"spec.searchAlgorithm": {"grid": {}}},
+        "Grid search requires all parameters to be Categorical",
+    ),
+    Case(
+        "OptimizationJob",
+        {"spec.searchAlgorithm": {"random": {"seed": 1}}},
+        {"spec.searchAlgorithm": {"random": {}, "grid": {}}},
+        "exactly one of the fields in [random grid] must be set",
+    ),
+    Case(
+        "OptimizationJob",
+        _space(logUniform={"min": "1e-5", "max": "1e-1"}),
+        _space(uniform={"min": "0", "max": "1"}, categorical={"choices": ["a"]}),
+        "exactly one of the fields in [uniform logUniform categorical] must be set",
+    ),
+    Case(
+        "OptimizationJob",
+        _space(uniform={"min": "-1", "max": "1"}),
+        _space(uniform={"min": "1", "max": "1"}),
+        "min must be strictly less than max",
+    ),
+    Case(
+        "OptimizationJob",
+        _space(logUniform={"min": "0.1", "max": "1"}),
+        _space(logUniform={"min": "0", "max": "1"}),
+        "min must be strictly greater than 0",
+    ),
+    Case(
+        "OptimizationJob",
+        _space(uniform={"min": "1E+2", "max": "1e3"}),
+        _space(uniform={"min": "01", "max": "2"}),
+        "should match",
+    ),
+    Case("OptimizationJob", {"spec.parameters.0.name": "_lr2"}, {"spec.parameters.0.name": "2lr"}, "should match"),
+    Case(
+        "OptimizationJob",
+        {"spec.trainJobTemplate.metadata": {"labels": {"a": "b"}}},
+        {"spec.trainJobTemplate.metadata": {"name": "a"}},
+        "name and namespace cannot be set in a template.",
+    ),
+    Case(
+        "OptimizationJob",
+        {"spec.trainJobTemplate.spec.trainer.numProcPerNode": 1},
+        {"spec.trainJobTemplate.spec.trainer.numProcPerNode": 0},
+        "numProcPerNode must be greater than or equal to 1",
+    ),
+]
+
+_PATCHES = "spec.runtimePatches.0.trainingRuntimeSpec." + POD_PATCH
+UPDATES = [
+    Case("TrainJob", {"spec.suspend": True}, {"spec.runtimeRef.name": "other"}, FIXED),
+    Case("TrainJob", {"spec.trainer.image": "a"}, {"spec.trainer.image": "b"}, FIXED, base={"spec.trainer.image": "a"}),
+    Case("TrainJob", {"spec.trainer": ...}, {"spec.trainer.image": "b"}, FIXED, base={"spec.trainer.image": "a"}),
+    Case(
+        "TrainJob",
+        {"spec.initializer": ...},
+        {"spec.initializer.model.storageUri": "hf://b"},
+        FIXED,
+        base={"spec.initializer.model.storageUri": "hf://a"},
+    ),
+    Case(
+        "TrainJob",
+        {"spec.activeDeadlineSeconds": ...},
+        {"spec.activeDeadlineSeconds": 6},
+        FIXED,
+        base={"spec.activeDeadlineSeconds": 5},
+    ),
+    Case(
+        "TrainJob",
+        {"spec.ttlSecondsAfterFinished": 6},
+        {"spec.ttlSecondsAfterFinished": -1},
+        "greater than or equal to 0",
+        base={"spec.ttlSecondsAfterFinished": 5},
+    ),
+    Case("TrainJob", {"spec.suspend": False}, {"spec.managedBy": "kueue.x-k8s.io/multikueue"}, FIXED),
+    *(
+        Case("TrainJob", accepted, {f"{_PATCHES}.{field}": value}, FIXED, base={"spec.runtimePatches": [PATCH]})
+        for accepted in ({f"{_PATCHES}.nodeSelector": {"a": "2"}, f"{_PATCHES}.tolerations": []},)
+        for field, value in {
+            "serviceAccountName": "b",
+            "terminationGracePeriodSeconds": 2,
+            "securityContext": {"runAsUser": 2},
+            "imagePullSecrets": [{"name": "b"}],
+            "volumes": [{"name": "b", "emptyDir": {}}],
+            "containers.0.env.0.value": "2",
+            "initContainers.0.env.0.value": "2",
+        }.items()
+    ),
+    # Like what else concerns scheduling, claims of a patch can be changed; those of the trainer cannot.
+    Case(
+        "TrainJob",
+        _claims({"name": "a", "resourceClaimName": "other"}, patched=True),
+        _claims({"name": "a"}, patched=True),
+        "one of resourceClaimName and resourceClaimTemplateName must be set",
+        base=_claims({"name": "a", "resourceClaimName": "c"}, patched=True),
+    ),
+    Case(
+        "TrainJob",
+        {"spec.suspend": True},
+        _claims({"name": "a", "resourceClaimName": "other"}),
+        FIXED,
+        base=_claims({"name": "a", "resourceClaimName": "c"}),
+    ),
+    *(
+        Case("TrainingRuntime", {path: ...}, {path: other}, "Value is immutable", base={path: value})
+        for path, value, other in (
+            ("spec.template.spec.failurePolicy", {"maxRestarts": 1}, {"maxRestarts": 2}),
+            ("spec.template.spec.network", {"subdomain": "a"}, {"subdomain": "b"}),
+            ("spec.template.spec.successPolicy", {"operator": "All"}, {"operator": "Any"}),
+            (
+                "spec.template.spec.startupPolicy",
+                {"startupPolicyOrder": "AnyOrder"},
+                {"startupPolicyOrder": "InOrder"},
+            ),
+            (
+                "spec.template.spec.replicatedJobs.0.dependsOn",
+                [{"name": "a", "status": "Ready"}],
+                [{"name": "a", "status": "Complete"}],
+            ),
+        )
+    ),
+    Case(
+        "OptimizationJob",
+        {"metadata.labels": {"a": "b"}},
+        {"spec.numTrials": 2},
+        "OptimizationJobSpec is immutable and cannot be updated after creation",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def served(target: Target) -> Target:
+    """The target, with the definitions of the Trainer API; a cluster that has them already keeps them."""
+
+    async def install() -> None:
+        async with connected(target.access) as client:
+            crds = definitions(client)
+            for path in FILES:
+                crd = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+                name = crd["metadata"]["name"]
+                if (await crds.get(name)).status == 404:
+                    (await crds.apply(crd)).ok(201)
+
+                async def established(name: str = name) -> bool:
+                    return condition_of(await crds.read(name), "Established") == "True"
+
+                await eventually(established)
+                plural = crd["spec"]["names"]["plural"]
+
+                async def answering(plural: str = plural) -> bool:
+                    return (await client.collection(API_VERSION, plural).list()).status == 200
+
+                await eventually(answering)
+
+    target.run(install())
+    return target
+
+
+@pytest.fixture
+async def client(served: Target) -> AsyncIterator[Client]:
+    async with connected(served.access) as opened:
+        yield opened
+
+
+def collection(client: Client, namespace: str, kind: str) -> Collection:
+    return client.collection(API_VERSION, f"{kind.lower()}s", namespace)
+
+
+@pytest.mark.parametrize("case", CREATION, ids=lambda case: f"{case.kind}-{'-'.join(case.refused)}")
+async def test_creation(client: Client, namespace: str, case: Case) -> None:
+    things = collection(client, namespace, case.kind)
+    base = changed(BASES[case.kind], case.base)
+    (await things.create(changed(base, case.accepted), dryRun="All")).ok(201)
+    refusal = (await things.create(changed(base, case.refused), dryRun="All")).refused(422, "Invalid")
+    assert case.message in refusal["message"]
+
+
+@pytest.mark.parametrize("case", UPDATES, ids=lambda case: f"{case.kind}-{'-'.join(case.refused)}")
+async def test_update(client: Client, namespace: str, case: Case) -> None:
+    """A rule about changes concerns values that are there before and after: adding and removing is no change."""
+    things = collection(client, namespace, case.kind)
+    stored = await things.made(changed(BASES[case.kind], case.base))
+    refusal = (await things.put(changed(stored, case.refused), dryRun="All")).refused(422, "Invalid")
+    assert case.message in refusal["message"]
+    (await things.put(changed(stored, case.accepted))).ok(200)
+
+
+async def test_defaults_of_an_optimization_job(client: Client, namespace: str) -> None:
+    made = await collection(client, namespace, "OptimizationJob").made(OPTIMIZATION)
+    spec = made["spec"]
+    assert spec["searchAlgorithm"] == {"random": {}}
+    assert (spec["numTrials"], spec["parallelTrials"]) == (1, 1)
+    assert spec["objectives"][0]["direction"] == "Minimize"
+    assert spec["parameters"][0]["searchSpace"]["uniform"]["type"] == "Float"
+
+
+async def test_progress_that_a_training_reports_carries_its_time(client: Client, namespace: str) -> None:
+    jobs = collection(client, namespace, "TrainJob")
+    await jobs.made(TRAINJOB)
+    report: JsonObject = {"progressPercentage": 5}
+    refusal = await jobs.patch("job", {"status": {"trainerStatus": report}}, subresource="status")
+    assert "lastUpdatedTime is required when trainerStatus is present" in refusal.refused(422, "Invalid")["message"]
+    report["lastUpdatedTime"] = "2026-01-01T00:00:00Z"
+    (await jobs.patch("job", {"status": {"trainerStatus": report}}, subresource="status")).ok(200)

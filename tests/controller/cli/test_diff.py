@@ -1,0 +1,174 @@
+"""`trainmaster diff`: what applying files would change, against an API server with a manager on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.commands import Finished, trainmaster
+from support.objects import runtime_object, trainjob_object
+from support.stack import Stack, api_server
+
+from trainmaster.controller.cli.diffing.trying import Refused, Trial
+from trainmaster.controller.cli.diffing.writing import difference
+from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.manifests import load_manifests
+from trainmaster.devcluster.faults import Refuse
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    """An API server without any controller: tests play its part, so that what exists is what they say."""
+    async with api_server(tmp_path) as stack:
+        await stack.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        await stack.client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
+        yield stack
+
+
+def job(**spec: Any) -> JsonObject:
+    obj = trainjob_object(**spec)
+    obj["metadata"] = {"name": "demo", "namespace": "team"}
+    return obj
+
+
+async def changes(stack: Stack, tmp_path: Path, *objects: JsonObject) -> dict[str, str]:
+    """The texts of all objects that would change, by the first line."""
+    file = tmp_path / "files.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    trial = Trial(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
+    texts = [difference(change.live, change.merged) for change in await trial.run(load_manifests([str(file)]))]
+    return {text.partition("\n")[0].removeprefix("--- live/"): text for text in texts if text}
+
+
+async def settle(stack: Stack, tmp_path: Path, obj: JsonObject) -> None:
+    """Write a TrainJob and everything that the controller would, as the trial says."""
+    await stack.client.apply(TRAINJOBS, obj, field_manager="kubectl")
+    file = tmp_path / "settled.yaml"
+    file.write_text(yaml.safe_dump(obj))
+    trial = Trial(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
+    for change in (await trial.run(load_manifests([str(file)])))[1:]:
+        resource = {"ConfigMap": CONFIGMAPS, "JobSet": JOBSETS}[change.merged["kind"]]
+        metadata = {
+            field: value
+            for field, value in change.merged["metadata"].items()
+            if field in ("name", "namespace", "ownerReferences")
+        }
+        written = {**change.merged, "metadata": metadata}
+        await stack.client.apply(resource, written, field_manager=FIELD_MANAGER)
+
+
+async def test_a_new_trainjob_is_all_new(stack: Stack, tmp_path: Path) -> None:
+    texts = await changes(stack, tmp_path, job(trainer={"numNodes": 2}))
+    assert list(texts) == [
+        "TrainJob.trainer.kubeflow.org/team/demo",
+        "ConfigMap/team/demo-runtime-snapshot",
+        "JobSet.jobset.x-k8s.io/team/demo",
+    ]
+    assert "+        parallelism: 2\n" in texts["JobSet.jobset.x-k8s.io/team/demo"]
+    assert all(line.startswith(("+", "---", "@@")) for text in texts.values() for line in text.splitlines())
+
+
+async def test_nothing_is_written(stack: Stack, tmp_path: Path) -> None:
+    await changes(stack, tmp_path, job())
+    for resource in (TRAINJOBS, JOBSETS):
+        assert (await stack.client.list(resource))["items"] == []
+
+
+async def test_a_runtime_in_the_files_counts_for_new_trainjobs(stack: Stack, tmp_path: Path) -> None:
+    runtime = runtime_object(policy={"torch": {}, "numNodes": 5})
+    texts = await changes(stack, tmp_path, job(), runtime)
+    assert "+    numNodes: 5\n" in texts["TrainingRuntime.trainer.kubeflow.org/team/rt"]
+    assert "+        parallelism: 5\n" in texts["JobSet.jobset.x-k8s.io/team/demo"]
+
+
+async def test_a_new_runtime_and_its_trainjob_can_be_tried_together(stack: Stack, tmp_path: Path) -> None:
+    """Even though admission webhooks refuse the TrainJob as long as there is no runtime."""
+    assert stack.cluster is not None
+    stack.cluster.faults.add(Refuse(403, message="no runtime"), verb="create,patch", resource="trainjobs")
+    runtime = runtime_object(policy={"torch": {}, "numNodes": 5})
+    runtime["metadata"]["name"] = "new"
+    obj = job(runtimeRef={"kind": "TrainingRuntime", "name": "new"})
+    texts = await changes(stack, tmp_path, obj, runtime)
+    assert "+  suspend: false\n" in texts["TrainJob.trainer.kubeflow.org/team/demo"]
+    assert "+        parallelism: 5\n" in texts["JobSet.jobset.x-k8s.io/team/demo"]
+    obj["spec"]["trainer"] = {"numNode": 1}
+    with pytest.raises(Refused, match=r"files.yaml:1: TrainJob demo: spec.trainer.numNode: unknown field"):
+        await changes(stack, tmp_path, obj, runtime)
+
+
+async def test_a_settled_trainjob_does_not_differ_whatever_becomes_of_its_runtime(stack: Stack, tmp_path: Path) -> None:
+    """Its snapshot counts, not the runtime."""
+    await settle(stack, tmp_path, job())
+    assert await changes(stack, tmp_path, job()) == {}
+    runtime = runtime_object(policy={"torch": {}, "numNodes": 5})
+    assert list(await changes(stack, tmp_path, job(), runtime)) == ["TrainingRuntime.trainer.kubeflow.org/team/rt"]
+
+
+async def test_suspending_changes_the_jobset(stack: Stack, tmp_path: Path) -> None:
+    await settle(stack, tmp_path, job())
+    texts = await changes(stack, tmp_path, job(suspend=True))
+    assert list(texts) == ["TrainJob.trainer.kubeflow.org/team/demo", "JobSet.jobset.x-k8s.io/team/demo"]
+    for text in texts.values():
+        assert "-  suspend: false\n+  suspend: true\n" in text
+
+
+async def test_secrets_show_that_they_change_and_not_what_they_hold() -> None:
+    def secret(value: str) -> JsonObject:
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": value, "b": "same"}}
+
+    text = difference(secret("before1"), secret("after2"))
+    assert "-  a: '*** (before)'\n+  a: '*** (after)'\n" in text
+    assert "   b: '***'\n" in text
+    assert not any(value in text for value in ("before1", "after2", "same"))
+
+
+@pytest.fixture
+def diff(tmp_path: Path) -> Callable[..., Any]:
+    async def run(obj: JsonObject, *arguments: str, **environment: str) -> Finished:
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(obj))
+        return await trainmaster("diff", "-f", "job.yaml", *arguments, cwd=tmp_path, HOME=str(tmp_path), **environment)
+
+    return run
+
+
+async def test_exit_codes(stack: Stack, tmp_path: Path, diff: Callable[..., Any]) -> None:
+    kubeconfig = str(tmp_path / "cluster/kubeconfig")
+    different = await diff(job(), KUBECONFIG=kubeconfig)
+    assert (different.code, different.err) == (1, "")
+    assert different.out.startswith("--- live/TrainJob.trainer.kubeflow.org/team/demo\n+++ merged/TrainJob")
+    await settle(stack, tmp_path, job())
+    assert await diff(job(), "--kubeconfig", kubeconfig) == Finished(0, "", "")
+
+
+async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, tmp_path: Path, diff: Any) -> None:
+    kubeconfig = str(tmp_path / "cluster/kubeconfig")
+    wrong = await diff(job(trainer={"numNode": 1}), KUBECONFIG=kubeconfig)
+    assert wrong.code == 2
+    assert "trainmaster: job.yaml:1: TrainJob demo: " in wrong.err
+    assert ".spec.trainer.numNode: field not declared in schema" in wrong.err
+    missing = await diff(job(runtimeRef={"name": "nowhere"}), KUBECONFIG=kubeconfig)
+    assert missing.code == 2
+    assert "RuntimeNotFound: not found ClusterTrainingRuntime" in missing.err
+
+
+async def test_a_missing_permission_is_told(stack: Stack, tmp_path: Path, diff: Any) -> None:
+    assert stack.cluster is not None
+    refusal = Refuse(403, message='jobsets "demo" is forbidden: User "eve" cannot patch resource "jobsets"')
+    stack.cluster.faults.add(refusal, verb="patch", resource="jobsets")
+    forbidden = await diff(job(), KUBECONFIG=str(tmp_path / "cluster/kubeconfig"))
+    assert (forbidden.code, forbidden.out) == (2, "")
+    assert 'TrainJob demo: jobsets "demo" is forbidden: User "eve" cannot patch' in forbidden.err
+    assert "diff makes dry runs, which take those of the writes themselves" in forbidden.err
+
+
+async def test_without_a_cluster_it_says_what_to_do(diff: Any) -> None:
+    alone = await diff(job())
+    assert (alone.code, alone.out) == (2, "")
+    assert "no cluster is configured" in alone.err
+    assert "pass --kubeconfig or set KUBECONFIG" in alone.err

@@ -1,0 +1,108 @@
+"""The manager as a process: what signals, and losing the lease, do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.commands import Running, eventually, started
+from support.stack import Stack, api_server
+
+from trainmaster.controller.kube.resources import LEASES
+from trainmaster.runtime.jsontree import JsonObject
+
+CONFIGURATION = """\
+apiVersion: config.trainer.kubeflow.org/v1alpha1
+kind: Configuration
+webhook: {enabled: false}
+metrics: {bindAddress: "0"}
+health: {healthProbeBindAddress: "0"}
+leaderElection:
+  {leaderElect: true, resourceNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+"""
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        yield stack
+
+
+@asynccontextmanager
+async def leading(tmp_path: Path) -> AsyncIterator[Running]:
+    """Run a manager until it leads, and while the block runs."""
+    configuration = tmp_path / "config.yaml"
+    configuration.write_text(CONFIGURATION)
+    arguments = ("--config", str(configuration), "--kubeconfig", str(next(tmp_path.rglob("kubeconfig"))))
+    async with started("manager", *arguments, cwd=tmp_path) as running:
+        await eventually(lambda: said(running, "lease acquired"))
+        yield running
+
+
+def said(running: Running, event: str) -> bool:
+    return any(event in line for line in running.err)
+
+
+async def lease(stack: Stack) -> JsonObject:
+    spec: JsonObject = (await stack.client.get(LEASES, "default", "trainer.kubeflow.org"))["spec"]
+    return spec
+
+
+async def test_l11_m2_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
+    async with leading(tmp_path) as running:
+        running.process.terminate()
+        finished = await running.finish()
+    assert finished.code == 0, finished.err
+    assert (await lease(stack))["holderIdentity"] == ""
+    assert '"level": "error"' not in finished.err
+
+
+async def test_l9_l10_l14_a_process_that_was_stopped_for_too_long_ends_with_one_clear_line(
+    stack: Stack, tmp_path: Path
+) -> None:
+    async with leading(tmp_path) as running:
+        running.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(4)  # longer than the lease; nothing can be waited for in a stopped process
+        running.process.send_signal(signal.SIGCONT)
+        finished = await running.finish()
+    assert finished.code == 1
+    errors = [line for line in finished.err.splitlines() if '"level": "error"' in line or '"level": "critical"' in line]
+    assert len(errors) == 1, finished.err
+    assert "lease lost" in errors[0]
+    assert (await lease(stack))["holderIdentity"] != "", "a lost lease is not released"
+
+
+HANGING = """
+import asyncio
+from trainmaster.controller.cli.manager import _stopping_on_signals
+
+async def main():
+    stop = asyncio.Event()
+    with _stopping_on_signals(stop):
+        print("started", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_second_signal_ends_it_at_once() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HANGING, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"started" not in await process.stdout.readline():
+            pass
+        process.terminate()
+        while b"stopping" not in await process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == -signal.SIGINT

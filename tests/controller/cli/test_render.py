@@ -1,0 +1,156 @@
+"""`trainmaster render`: what TrainJobs become, from files alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.controller.cli import main
+from trainmaster.controller.cli.offline import built_in_names
+from trainmaster.controller.cli.printing import to_yaml
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
+
+BUILT_IN = sorted(path.stem for path in (Path(__file__).resolve().parents[3] / "deploy/runtimes").glob("*.yaml"))
+
+
+def trainjob(runtime: str = "torch-distributed", *, name: str = "demo", **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": runtime}, **spec},
+    }
+
+
+def write(path: Path, *objects: JsonObject) -> str:
+    path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+def rendered(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[JsonObject]:
+    assert main(["render", *arguments]) == code
+    return [document for _, document in load_yaml_documents(capsys.readouterr().out)]
+
+
+def test_the_nine_built_in_runtimes_are_known() -> None:
+    assert built_in_names() == BUILT_IN
+    assert len(BUILT_IN) == 9
+
+
+@pytest.mark.parametrize("runtime", BUILT_IN)
+def test_a_minimal_trainjob_becomes_snapshot_and_jobset(
+    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = rendered(capsys, "-f", write(tmp_path / "job.yaml", trainjob(runtime)))
+    assert (objects[0]["kind"], objects[0]["metadata"]["name"]) == ("ConfigMap", "demo-runtime-snapshot")
+    assert (objects[-1]["kind"], objects[-1]["metadata"]["name"]) == ("JobSet", "demo")
+    assert all(obj["metadata"]["namespace"] == "default" for obj in objects)
+    # What the definition of runtimes fills in has been filled in.
+    assert all(job["groupName"] == "default" for job in objects[-1]["spec"]["replicatedJobs"])
+
+
+def test_the_trainjob_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "job.yaml", trainjob(trainer={"numNodes": 3, "image": "mine:1"}))
+    (jobset,) = rendered(capsys, "-f", file, "--only", "jobset", "-n", "team")
+    assert jobset["metadata"]["namespace"] == "team"
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["parallelism"] == 3
+    container = job["template"]["spec"]["containers"][0]
+    assert container["image"] == "mine:1"
+    assert {"name": "PET_NNODES", "value": "3"} in container["env"]
+
+
+def test_runtimes_may_come_after_trainjobs_and_from_directories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime = yaml.safe_load((Path(__file__).resolve().parents[3] / "deploy/runtimes/jax-distributed.yaml").read_text())
+    runtime |= {"kind": "TrainingRuntime", "metadata": {"name": "mine"}}
+    reference: JsonObject = {"runtimeRef": {"name": "mine", "kind": "TrainingRuntime"}}
+    write(tmp_path / "a.yaml", trainjob(name="first", **reference), trainjob(name="second", **reference))
+    write(tmp_path / "b.yml", runtime)
+    (tmp_path / "notes.txt").write_text("not: [yaml")
+    objects = rendered(capsys, "-f", str(tmp_path), "--only", "JobSet")
+    assert [obj["metadata"]["name"] for obj in objects] == ["first", "second"]
+
+
+def test_secrets_are_told_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "job.yaml", trainjob("deepspeed-distributed"))
+    (secret,) = rendered(capsys, "-f", file, "--only", "Secret")
+    assert set(secret["data"].values()) == {"<redacted>"}
+    (secret,) = rendered(capsys, "-f", file, "--only", "Secret", "--show-secrets")
+    assert "<redacted>" not in secret["data"].values()
+
+
+def test_json_is_one_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", write(tmp_path / "job.yaml", trainjob()), "-o", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "List"
+    assert [item["kind"] for item in printed["items"]] == ["ConfigMap", "JobSet"]
+
+
+def test_what_would_be_refused_is_not_rendered_and_the_rest_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "job.yaml", trainjob(name="typo", trainr={}), trainjob(name="good"))
+    assert main(["render", "-f", file, "--only", "JobSet"]) == 1
+    printed = capsys.readouterr()
+    assert [doc["metadata"]["name"] for _, doc in load_yaml_documents(printed.out)] == ["good"]
+    assert 'TrainJob typo: spec.trainr: unknown field (did you mean "trainer"?)' in printed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no TrainJob in the files"),
+        ("a: [\n]]", "job.yaml:2:2: error: "),
+        (yaml.safe_dump(trainjob("torch-distribute")), 'did you mean "torch-distributed"?'),
+    ],
+)
+def test_nothing_to_render_fails(text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    assert main(["render", "-f", str(tmp_path / "job.yaml")]) == 1
+    printed = capsys.readouterr()
+    assert complaint in printed.err
+    assert printed.out == ""
+
+
+def test_a_kind_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "job.yaml", trainjob())
+    assert main(["render", "-f", file, "--only", "Pod"]) == 1
+    assert "nothing is of kind Pod; there are: ConfigMap, JobSet" in capsys.readouterr().err
+
+
+def test_plugins_are_those_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "job.yaml", trainjob())
+    configuration = write(
+        tmp_path / "config.yaml",
+        {
+            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+            "kind": "Configuration",
+            "plugins": {"disabled": ["torch"]},
+        },
+    )
+    assert main(["render", "-f", file, "--config", configuration]) == 1
+    assert "no installed plugin serves mlPolicy.torch" in capsys.readouterr().err
+    assert main(["render", "-f", file, "--config", "nowhere.yaml"]) == 2
+    assert "nowhere.yaml" in capsys.readouterr().err
+
+
+def test_generated_names_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = trainjob()
+    job["metadata"] = {"generateName": "demo-"}
+    (jobset,) = rendered(capsys, "-f", write(tmp_path / "job.yaml", job), "--only", "JobSet")
+    assert jobset["metadata"]["name"] == "demo-xxxxx"
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])) | st.sampled_from(["y", "1e3"]))
+def test_a_text_stays_a_text(text: str) -> None:
+    """YAML has many ways of taking a text for something else, and Kubernetes knows more of them than PyYAML."""
+    assert load_yaml(to_yaml({"a": text})) == {"a": text}

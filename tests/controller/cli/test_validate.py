@@ -1,0 +1,198 @@
+"""`trainmaster validate`: everything that is wrong in files, each with its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.cli import main
+
+ROOT = Path(__file__).resolve().parents[3]
+
+WRONG = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: demo
+  labls: {team: a}
+spec:
+  runtimeRef:
+    name: torch-distributed
+  trainer:
+    numNode: 3
+    numNodes: 0
+    numProcPerNode: 0
+    env:
+      - name: PET_NNODES
+        value: "3"
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: other
+spec:
+  runtimeRef: {name: torch-distribute}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJobb
+metadata: {name: third}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: mine}
+spec:
+  mlPolicy: {torch: {}, jax: {}}
+  template:
+    spec:
+      replicatedJobs:
+        - name: node
+          replicas: one
+          template: {}
+---
+a: [1
+b: 2
+"""
+
+
+def validate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], str]:
+    code = main(["validate", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out.splitlines(), printed.err
+
+
+def test_everything_is_told_at_once_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(WRONG)
+    code, lines, summary = validate(capsys, "-f", str(file))
+    told = [line.removeprefix(f"{file}:") for line in lines]
+    assert code == 1
+    expected = [
+        r'5:3: error: TrainJob demo: metadata.labls: unknown field \(did you mean "labels"\?\)',
+        r'10:5: error: TrainJob demo: spec.trainer.numNode: unknown field \(did you mean "numNodes"\?\)',
+        r"11:5: error: TrainJob demo: spec.trainer.numNodes: Invalid value: 0: .*",
+        r"12:5: error: TrainJob demo: spec.trainer.numProcPerNode: Invalid value: 0: numProcPerNode must be greater .*",
+        r"13:5: error: TrainJob demo: spec.trainer.env: Invalid value: .*reserved envs.*PET_NNODES.*",
+        r'22:16: error: TrainJob other: spec.runtimeRef.name: no file has .*did you mean "torch-distributed"\?.*',
+        r'25:1: error: TrainJobb third: kind: .* has no kind "TrainJobb" \(did you mean "TrainJob"\?\)',
+        r"37:11: error: ClusterTrainingRuntime mine: spec.template.spec.replicatedJobs\[0\].replicas: .*integer.*",
+        r"41:2: error: .*",
+    ]
+    assert len(told) == len(expected), told
+    for line, pattern in zip(told, expected, strict=True):
+        assert re.fullmatch(pattern, line), (line, pattern)
+    assert summary == "trainmaster: 4 objects checked, 9 errors, 0 warnings\n"
+
+
+def test_rules_in_cel_are_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rules are evaluated only on what has the right shape, as on a server."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(WRONG.split("---\n")[3].replace("replicas: one", "replicas: 1"))
+    code, lines, _ = validate(capsys, "-f", str(file))
+    assert code == 1
+    assert any("spec.mlPolicy: Invalid value: Only one of the policy can be configured" in line for line in lines)
+
+
+def test_what_is_right_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, summary = validate(
+        capsys, "-f", str(ROOT / "deploy/runtimes"), "-f", str(ROOT / "examples/numpy-digits")
+    )
+    assert (code, lines) == (0, [])
+    assert summary == "trainmaster: 11 objects checked, 0 errors, 0 warnings, not checked: ConfigMap\n"
+
+
+def test_warnings_do_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
+        "spec:\n  runtimeRef:\n    apiGroup: kubeflow.org\n    name: torch-distributed\n"
+    )
+    code, lines, summary = validate(capsys, "-f", str(file))
+    assert code == 0
+    (warning,) = lines
+    assert warning.startswith(f"{file}:6:5: warning: TrainJob demo: spec.runtimeRef.apiGroup: ")
+    assert "0 errors, 1 warning" in summary
+
+
+def test_a_missing_required_field_points_to_what_is_around_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
+        "spec:\n  runtimeRef:\n    kind: TrainingRuntime\n"
+    )
+    _, lines, _ = validate(capsys, "-f", str(file))
+    assert lines == [f"{file}:5:3: error: TrainJob demo: spec.runtimeRef.name: Required value"]
+
+
+def test_two_objects_of_one_name_are_an_error_unless_they_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
+    specs = ["spec: {runtimeRef: {name: torch-distributed}}\n", "spec: {runtimeRef: {name: jax-distributed}}\n"]
+    file.write_text("---\n".join(job + spec for spec in [specs[0], *specs]))
+    code, lines, _ = validate(capsys, "-f", str(file))
+    assert code == 1
+    (line,) = lines
+    assert line.startswith(f"{file}:13:12: error: TrainJob demo: metadata.name: the files have another object")
+
+
+def test_files_that_cannot_be_read_are_told_with_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "repeated.json").write_text('{"kind": "TrainJob",\n "kind": "Pod"}')
+    names = [str(tmp_path / name) for name in ("missing.yaml", "empty", "repeated.json")]
+    code, lines, _ = validate(capsys, *(word for name in names for word in ("-f", name)))
+    assert code == 1
+    assert [line.split(": error: ")[0] for line in lines] == [names[0], names[1], f"{names[2]}:2:2"]
+
+
+def test_items_of_lists_have_places_also_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some JSON is no YAML; of that only the line is known in which the document starts."""
+    job = (
+        '{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "demo"},\n'
+        '\t"spec": {"runtimeRef": {"name": "torch-distributed"}, "x": "%s"}}'
+    )
+    for name, value, place in (("yaml", "", "2:56"), ("json", "\\ud83d\\ude00", "1")):
+        file = tmp_path / f"{name}.json"
+        file.write_text('{"apiVersion": "v1", "kind": "List", "items": [' + job % value + "]}")
+        _, (line,), _ = validate(capsys, "-f", str(file))
+        assert line.startswith(f"{file}:{place}: error: TrainJob demo: spec.x: unknown field"), line
+
+
+def test_the_report_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(WRONG)
+    code, lines, errors = validate(capsys, "-f", str(file), "-o", "json")
+    report = json.loads("\n".join(lines))
+    assert (code, errors) == (1, "")
+    assert report["valid"] is False
+    assert len(report["problems"]) == 9
+    assert report["problems"][1] == {
+        "severity": "error",
+        "file": str(file),
+        "line": 10,
+        "column": 5,
+        "object": "TrainJob demo",
+        "path": "spec.trainer.numNode",
+        "message": 'unknown field (did you mean "numNodes"?)',
+    }
+
+
+def test_our_kinds_in_a_wrong_group_are_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("apiVersion: trainer.kubeflow.com/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n")
+    code, lines, _ = validate(capsys, "-f", str(file))
+    assert (code, len(lines)) == (1, 1)
+    assert "but trainer.kubeflow.org/v1alpha1 has" in lines[0]
+
+
+def test_files_without_any_object_are_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("# nothing\n")
+    code, lines, summary = validate(capsys, "-f", str(file))
+    assert (code, lines) == (1, [])
+    assert "nothing to check" in summary

@@ -1,0 +1,62 @@
+"""The limit on our own requests, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trainmaster.controller.kube.clock import VirtualClock, settle
+from trainmaster.controller.kube.limiting import RateLimiter
+
+
+async def test_t1_burst_at_once_then_so_many_a_second() -> None:
+    clock = VirtualClock()
+    limiter = RateLimiter(qps=10, burst=3, clock=clock)
+    passed: list[float] = []
+
+    async def request() -> None:
+        await limiter.wait()
+        passed.append(round(clock.monotonic(), 6))
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(6):
+            tasks.create_task(request())
+        await settle()
+        assert passed == [0, 0, 0]
+        await clock.advance(1)
+    assert passed == [0, 0, 0, 0.1, 0.2, 0.3]
+
+
+async def test_t1_tokens_come_back_up_to_the_burst() -> None:
+    clock = VirtualClock()
+    limiter = RateLimiter(qps=10, burst=2, clock=clock)
+    for _ in range(2):
+        await limiter.wait()
+    await clock.advance(3600)
+    for _ in range(2):
+        await limiter.wait()
+    third = asyncio.create_task(limiter.wait())
+    await clock.advance(0.05)
+    assert not third.done()
+    await clock.advance(0.05)
+    assert third.done()
+
+
+async def test_t1_cancelled_request_gives_its_token_back() -> None:
+    clock = VirtualClock()
+    limiter = RateLimiter(qps=1, burst=1, clock=clock)
+    await limiter.wait()
+    cancelled = asyncio.create_task(limiter.wait())
+    await settle()
+    cancelled.cancel()
+    await settle()
+    following = asyncio.create_task(limiter.wait())
+    await clock.advance(1)
+    assert following.done()
+
+
+@pytest.mark.parametrize(("qps", "burst"), [(0.0, 1), (-1.0, 1), (5.0, 0)])
+def test_impossible_limits(qps: float, burst: int) -> None:
+    with pytest.raises(ValueError, match="positive qps and burst"):
+        RateLimiter(qps=qps, burst=burst, clock=VirtualClock())

@@ -1,0 +1,334 @@
+"""Certificates, keys and tokens that are replaced while a client lives, against servers with real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+import pytest
+import yaml
+from aiohttp import web
+from support.authorities import Authority
+
+from trainmaster.controller.kube import refreshing
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.configuration import ClusterAccess, ConfigurationError, load_cluster_access
+from trainmaster.controller.kube.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
+from trainmaster.controller.kube.loading import load
+from trainmaster.controller.kube.resources import PODS
+from trainmaster.metrics.registry import REGISTRY
+
+Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
+
+
+def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> str:
+    document = {
+        "current-context": "main",
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def last(server: Any, body: Any = POD, *, times: int = 1) -> None:
+    """Answer so that the connection is not used again."""
+    server.on("list", *[server.reply(200, body, Connection="close")] * times)
+
+
+def client_for(access: ClusterAccess, clock: Any) -> KubeClient:
+    return KubeClient(access, user_agent="test", clock=clock, timeout=5.0)
+
+
+async def test_rotated_authority_of_a_service_account(
+    tmp_path: Path, serve: Serve, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server gets a certificate of a new authority; the client follows without a restart or a failed request."""
+    old, new = Authority("old"), Authority("new")
+    context = old.server_context(tmp_path)
+    server = await serve(context)
+    (tmp_path / "token").write_text("pod-token")
+    (tmp_path / "ca.crt").write_bytes(old.pem)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+    access = await load(kubeconfig=None, context=None, clock=clock, service_account=tmp_path)
+    async with client_for(access, clock) as client:
+        last(server, times=4)
+        assert await client.get(PODS, "ns", "a") == POD
+        context.load_cert_chain(*new.issue(tmp_path))
+        with pytest.raises(CertificateRejected, match="certificate-authority"):
+            await client.get(PODS, "ns", "a")
+        (tmp_path / "ca.crt").write_bytes(new.pem)
+        clock.pushed += refreshing.RENEWAL_PAUSE
+        assert await client.get(PODS, "ns", "a") == POD
+        # The other way, as operators do it: both authorities first, then the certificate.
+        (tmp_path / "ca.crt").write_bytes(new.pem + old.pem)
+        clock.pushed += refreshing.REFRESH_PERIOD
+        assert await client.get(PODS, "ns", "a") == POD
+        context.load_cert_chain(*old.issue(tmp_path))
+        assert await client.get(PODS, "ns", "a") == POD
+    assert len(server.seen) == 4
+
+
+async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
+    tmp_path: Path, serve: Serve, clock: Any
+) -> None:
+    authority = Authority()
+    server = await serve(authority.server_context(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    async with client_for(access, clock) as client:
+        last(server, times=2)
+        assert await client.get(PODS, "ns", "a") == POD
+        for content in (authority.pem[:100], b""):
+            (tmp_path / "ca.crt").write_bytes(content)
+            clock.pushed += refreshing.REFRESH_PERIOD
+            server.on("list", server.reply(200, POD, Connection="close"))
+            assert await client.get(PODS, "ns", "a") == POD
+        with pytest.raises(ConfigurationError, match=r"certificate authority .*ca\.crt is unusable"):
+            await access.credentials.renew()
+        assert await client.get(PODS, "ns", "a") == POD
+
+
+async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """A connection that was opened under the old trust carries no new request."""
+    old, new = Authority("old"), Authority("new")
+    context = old.server_context(tmp_path)
+    server = await serve(context)
+    (tmp_path / "ca.crt").write_bytes(old.pem)
+    path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    async with client_for(access, clock) as client:
+        server.on("list", server.reply(200, POD))
+        await client.get(PODS, "ns", "a")
+        (tmp_path / "ca.crt").write_bytes(new.pem)
+        clock.pushed += refreshing.REFRESH_PERIOD
+        with pytest.raises(CertificateRejected):
+            await client.get(PODS, "ns", "a")
+
+
+async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """Also through the moment in which the new certificate lies beside the old key."""
+    authority = Authority()
+    context = authority.server_context(tmp_path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authority.pem.decode())
+    server = await serve(context)
+    serials: list[str] = []
+
+    async def who(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        serials.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        return web.json_response(POD, headers={"Connection": "close"})
+
+    certificate, key = authority.issue(tmp_path, name="jane")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    user = {"client-certificate": str(certificate), "client-key": str(key)}
+    path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    old_key = key.read_bytes()
+    async with client_for(access, clock) as client:
+        server.on("list", who, who, who)
+        await client.get(PODS, "ns", "a")
+        authority.issue(tmp_path, name="jane")
+        new_key = key.read_bytes()
+        key.write_bytes(old_key)
+        clock.pushed += refreshing.REFRESH_PERIOD
+        await client.get(PODS, "ns", "a")
+        key.write_bytes(new_key)
+        clock.pushed += refreshing.REFRESH_PERIOD
+        await client.get(PODS, "ns", "a")
+    assert serials[0] == serials[1]
+    assert serials[1] != serials[2]
+
+
+async def test_client_certificate_of_an_exec_plugin(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    authority = Authority()
+    context = authority.server_context(tmp_path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authority.pem.decode())
+    server = await serve(context)
+    certificate, key = authority.issue(tmp_path, name="jane")
+    api = "client.authentication.k8s.io/v1"
+    status = {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
+    (tmp_path / "answer").write_text(json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": status}))
+    user = {"exec": {"command": "cat", "args": [str(tmp_path / "answer")], "apiVersion": api}}
+    authority_data = base64.b64encode(authority.pem).decode()
+    path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority-data": authority_data})
+    last(server)
+    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+        assert await client.get(PODS, "ns", "a") == POD
+
+
+async def test_name_of_the_server_can_be_told(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    authority = Authority()
+    server = await serve(authority.server_context(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    for name in ("server", "another"):
+        path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt", "tls-server-name": name})
+        last(server)
+        async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+            if name == "server":
+                assert await client.get(PODS, "ns", "a") == POD
+            else:
+                with pytest.raises(CertificateRejected, match="set tls-server-name"):
+                    await client.get(PODS, "ns", "a")
+
+
+async def test_unknown_certificate_is_accepted_only_on_demand(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    server = await serve(Authority().server_context(tmp_path))
+    last(server)
+    path = kubeconfig(tmp_path / "k", server.url, **{"insecure-skip-tls-verify": True})
+    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+        assert await client.get(PODS, "ns", "a") == POD
+    path = kubeconfig(tmp_path / "k", server.url)
+    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+        with pytest.raises(CertificateRejected):
+            await client.get(PODS, "ns", "a")
+    assert len(server.seen) == 1
+
+
+def id_token(*, expires: float) -> str:
+    """A token whose base64 has letters that only the URL alphabet has."""
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires, "name": "ÿþ?>~~~"}).encode()).decode().rstrip("=")
+    return f"e30.{claims}.signature"
+
+
+async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """Before it expires and after a refusal, each time with the refresh token that the provider gave last."""
+    authority = Authority()
+    provider = await serve(authority.server_context(tmp_path))
+    given: list[str] = []
+
+    async def trade(request: web.Request) -> web.StreamResponse:
+        form = parse_qs((await request.read()).decode())
+        given.append(form["refresh_token"][0])
+        number = len(given)
+        return web.json_response({"id_token": id_token(expires=1e10 + number), "refresh_token": f"refresh-{number}"})
+
+    described = provider.reply(200, {"token_endpoint": f"{provider.url}/token"})
+    provider.on("list", described, described)
+    provider.on("POST", trade, trade)
+    config = {
+        "idp-issuer-url": provider.url,
+        "client-id": "cli",
+        "client-secret": "s",
+        "refresh-token": "refresh-0",
+        "id-token": id_token(expires=clock.now().timestamp() + 30),
+        "idp-certificate-authority-data": base64.b64encode(authority.pem).decode(),
+    }
+    user = {"auth-provider": {"name": "oidc", "config": config}}
+    path = kubeconfig(tmp_path / "k", "http://one", user=user)
+    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 1)}"}
+    assert await access.credentials.renew()
+    assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 2)}"}
+    assert given == ["refresh-0", "refresh-1"]
+    assert provider.requests("POST")[0].headers["Authorization"] == "Basic Y2xpOnM="
+
+
+async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """Also when the kubeconfig names no authority for it: a refresh token is as good as a password."""
+    provider = await serve(Authority().server_context(tmp_path))
+    config = {"idp-issuer-url": provider.url, "client-id": "cli", "refresh-token": "r"}
+    user = {"auth-provider": {"name": "oidc", "config": config}}
+    with pytest.raises(ConfigurationError, match=r"identity provider .* cannot be reached: .* was not accepted"):
+        await load_cluster_access(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
+    assert provider.seen == []
+
+
+async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) -> None:
+    server.on("list", server.reply(200, {"token_endpoint": f"{server.url}/token"}))
+    server.on("POST", server.reply(400, {"error": "invalid_grant", "hint": "secret"}))
+    config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
+    user = {"auth-provider": {"name": "oidc", "config": config}}
+    with pytest.raises(ConfigurationError, match=r"refused at .*/token: 400 invalid_grant; log in again") as caught:
+        await load_cluster_access(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
+    assert "secret" not in str(caught.value)
+
+
+async def test_expired_token_file_is_read_again_for_the_same_request(tmp_path: Path, server: Any, clock: Any) -> None:
+    (tmp_path / "token").write_text("old")
+    access = await load_cluster_access(
+        kubeconfig=kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
+    )
+    (tmp_path / "token").write_text("new")
+    refusal = server.status(401, "Unauthorized", "Unauthorized")
+    server.on("list", refusal, server.reply(200, POD), refusal)
+    async with client_for(access, clock) as client:
+        assert await client.get(PODS, "ns", "a") == POD
+        with pytest.raises(Unauthorized):
+            await client.get(PODS, "ns", "a")
+    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+async def tunnel(target: str, asked: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Be a proxy that lets in who has the password, and leads everybody to one server."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    asked.append(head)
+    if b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" not in head:
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+        return
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    host, _, port = target.rpartition(":")
+    upstream = await asyncio.open_connection(host, int(port))
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while chunk := await source.read(2**16):
+            sink.write(chunk)
+        sink.close()
+
+    await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer))
+
+
+async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """TLS is between us and the server; the proxy learns the name of the server and its own password."""
+    authority = Authority()
+    server = await serve(authority.server_context(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    asked: list[bytes] = []
+    proxy = await asyncio.start_server(partial(tunnel, server.url.removeprefix("https://"), asked), "127.0.0.1", 0)
+    address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    async with proxy:
+        for password in ("secret", "wrong"):
+            path = kubeconfig(
+                tmp_path / "k",
+                "https://server:6443",
+                user={"token": "for-the-server"},
+                **{"certificate-authority": "ca.crt", "proxy-url": f"http://me:{password}@{address}"},
+            )
+            last(server)
+            async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+                if password == "secret":
+                    assert await client.get(PODS, "ns", "a") == POD
+                    continue
+                with pytest.raises(NotConnected) as caught:
+                    await client.get(PODS, "ns", "a")
+                assert str(caught.value) == (
+                    f"GET https://server:6443/api/v1/namespaces/ns/pods/a: the proxy http://{address} refused to "
+                    "connect: 407 Proxy Authentication Required; check proxy-url, HTTPS_PROXY and NO_PROXY"
+                )
+    assert asked[0].startswith(b"CONNECT server:6443 HTTP/1.1\r\n")
+    assert b"for-the-server" not in b"".join(asked)
+    assert len(server.seen) == 1
+
+
+async def test_k10_broken_tls_connection_is_counted_as_closed(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    server = await serve(Authority().server_context(tmp_path))
+    async with client_for(ClusterAccess(server=server.url), clock) as client:
+        for _ in range(3):
+            with pytest.raises(TransportError):
+                await client.get(PODS, "ns", "a")
+    assert REGISTRY.get_sample_value("trainmaster_client_connections", {"pool": "request"}) == 0

@@ -1,0 +1,556 @@
+"""The reader against a server that misbehaves byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import VirtualClock, settle
+from trainmaster.controller.kube.configuration import ClusterAccess
+from trainmaster.controller.kube.informing import Informer
+from trainmaster.controller.kube.resources import JOBSETS, PODS
+from trainmaster.metrics.informer import RESTARTS
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+def informer(client: KubeClient, clock: Any) -> Informer:
+    return Informer(client, PODS, clock=clock, random=lambda: 0.0)
+
+
+def restarts(resource: str = "pods") -> dict[str, float]:
+    samples = [sample for family in RESTARTS.collect() for sample in family.samples]
+    return {sample.labels["cause"]: sample.value for sample in samples if sample.labels["resource"] == resource}
+
+
+async def test_r2_r3_r4_s13_a_streaming_list_goes_on_as_the_watch(
+    server: Any, informer: Informer, until: Until
+) -> None:
+    server.on(
+        "stream",
+        server.stream(
+            event("ADDED", pod("b", 7)),
+            event("ADDED", pod("a", 3)),
+            bookmark(9, end=True),
+            event("MODIFIED", pod("a", 10)),
+            event("DELETED", pod("b", 11)),
+            bookmark(20),
+            then="hang",
+        ),
+    )
+    ear = Ear(informer)
+    async with running(informer):
+        await until(lambda: informer.store.resource_version == 20)
+    assert ear.heard == ["+b!", "+a!", "~a:3>10", "-b"]
+    assert ear.sizes == [2, 2, 2, 1]
+    assert ear.deleted == [pod("b", 11)]
+    assert [seen.what for seen in server.seen] == ["stream"]
+    query = server.seen[0].query
+    assert query["resourceVersionMatch"] == "NotOlderThan"
+    assert query["allowWatchBookmarks"] == "true"
+    assert query["timeoutSeconds"] == "300"
+    assert "resourceVersion" not in query
+
+
+async def test_r3_nothing_is_visible_before_the_snapshot_is_complete(
+    server: Any, informer: Informer, until: Until
+) -> None:
+    sent = asyncio.Event()
+    server.on("stream", server.stream(event("ADDED", pod("a", 1)), then="hang", before=sent.set))
+    async with running(informer):
+        await asyncio.wait_for(sent.wait(), 5)
+        await until(lambda: server.open_streams == 1)
+        assert len(informer.store) == 0
+        assert not informer.has_synced
+
+
+async def test_r5_a_streaming_list_closed_early_leaves_no_trace(server: Any, informer: Informer, until: Until) -> None:
+    """The half that arrived is thrown away, and this attempt takes a list."""
+    server.on("stream", server.stream(event("ADDED", pod("ghost", 1)), bookmark(2)))
+    server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
+    ear = Ear(informer)
+    async with running(informer):
+        await asyncio.wait_for(informer.wait_synced(), 5)
+        await until(lambda: server.requests("watch"))
+    assert ear.heard == ["+a!"]
+    assert server.requests("watch")[0].query["resourceVersion"] == "5"
+
+
+@pytest.mark.parametrize("code", [400, 403, 405, 410, 422, 500, 501, 504])
+async def test_r1_r8_a_server_without_streaming_lists_is_listed_at_once(
+    server: Any, informer: Informer, until: Until, code: int
+) -> None:
+    """Any refusal falls back to a list at once, without a wait."""
+    server.on("stream", server.status(code, "Whatever"))
+    server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
+    async with running(informer):
+        await until(lambda: server.requests("watch"))
+    assert informer.store.keys() == ["ns/a"]
+    assert informer.store.get("ns/a") == pod("a", 3), "items get the kind that only their list states"
+    assert informer._clock.slept == []  # type: ignore[attr-defined] # the test's clock
+    (listed,) = server.requests("list")
+    assert listed.query == {"limit": "500"}
+
+
+async def test_r13_s7_the_version_is_that_of_the_list(server: Any, informer: Informer, until: Until) -> None:
+    server.on("list", server.reply(200, pod_list(5, pod("a", 30))))
+    async with running(informer):
+        await until(lambda: server.requests("watch"))
+    assert server.requests("watch")[0].query["resourceVersion"] == "5"
+    assert informer.store.resource_version == 5
+
+
+async def test_r9_pages_are_joined(server: Any, informer: Informer, until: Until) -> None:
+    """A continuation names no version."""
+    first = pod_list(5, pod("a", 1), **{"continue": "next"})
+    server.on("list", server.reply(200, first), server.reply(200, pod_list(5, pod("b", 2))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/a", "ns/b"]
+    assert server.requests("list")[1].query == {"limit": "500", "continue": "next"}
+
+
+async def test_r10_an_expired_continuation_takes_the_whole_list(server: Any, informer: Informer, until: Until) -> None:
+    first = pod_list(5, pod("a", 1), **{"continue": "next"})
+    whole = server.reply(200, pod_list(6, pod("b", 2)))
+    server.on("list", server.reply(200, first), server.status(410, "Expired"), whole)
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/b"]
+    assert server.requests("list")[2].query == {}
+
+
+@pytest.mark.parametrize("refusal", ["gone", "too large", "too large, said as a cause"])
+async def test_r8_r11_r12_r26_an_unusable_version_goes_to_a_quorum_list(
+    server: Any, informer: Informer, until: Until, refusal: str
+) -> None:
+    """First at the last version, then at once without one."""
+    refusals = {
+        "gone": server.status(410, "Expired"),
+        "too large": server.status(504, "Timeout", "Too large resource version"),
+        "too large, said as a cause": server.reply(
+            504, {"kind": "Status", "code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
+        ),
+    }
+    server.on(
+        "list",
+        server.reply(200, pod_list(5, pod("a", 1))),
+        refusals[refusal],
+        server.reply(200, pod_list(9, pod("b", 8))),
+    )
+    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    versions = [seen.query.get("resourceVersion") for seen in server.requests("list")]
+    assert versions == [None, "5", None]
+    assert informer.store.keys() == ["ns/b"]
+    assert server.requests("watch")[1].query["resourceVersion"] == "9"
+
+
+async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
+    server: Any, clock: Any, until: Until
+) -> None:
+    """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
+    server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
+    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
+    access = ClusterAccess(server=server.url)
+    async with (
+        KubeClient(access, user_agent="test", clock=clock, timeout=0.3) as client,
+        running(Informer(client, PODS, clock=clock, random=lambda: 0.0)),
+    ):
+        await until(lambda: len(server.requests("watch")) == 2)
+    asked = [(seen.query.get("resourceVersion"), seen.query.get("limit")) for seen in server.requests("list")]
+    assert asked == [(None, "500"), ("5", None), (None, "500")]
+
+
+async def test_r28_r31_p6_a_410_when_a_watch_is_opened_changes_the_version(
+    server: Any, informer: Informer, until: Until
+) -> None:
+    """The same version is not tried for ever."""
+    server.on("list", *(server.reply(200, pod_list(version, pod("a", 1))) for version in (5, 8)))
+    server.on("watch", server.status(410, "Gone"))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "8"]
+
+
+async def test_r21_r22_r23_a_watch_that_ends_is_opened_again_without_a_list(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """From the last bookmark or event; a long quiet watch is no failure."""
+    server.on("list", server.reply(200, pod_list(5)))
+    server.on(
+        "watch",
+        server.stream(event("ADDED", pod("a", 6))),
+        server.stream(bookmark(15)),
+        server.stream(before=lambda: setattr(clock, "pushed", clock.pushed + 300)),
+    )
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 4)
+    assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "6", "15", "15"]
+    assert len(server.requests("list")) == 1
+    assert clock.slept == []
+
+
+async def test_r24_r27_p7_a_watch_that_ends_at_once_backs_off(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """A broken proxy must not make a hot loop."""
+    server.on("list", *(server.reply(200, pod_list(5)) for _ in range(20)))
+    server.on("watch", *(server.stream() for _ in range(20)))
+    async with running(informer):
+        await until(lambda: len(clock.slept) >= 7)
+    assert clock.slept[:7] == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0])
+
+
+async def test_r24_r27_a_repeated_bookmark_is_no_progress(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    server.on("list", *(server.reply(200, pod_list(5)) for _ in range(5)))
+    server.on("watch", *(server.stream(bookmark(5)) for _ in range(5)))
+    async with running(informer):
+        await until(lambda: len(clock.slept) >= 3)
+    assert clock.slept[:3] == pytest.approx([0.8, 1.6, 3.2])
+
+
+async def test_r27_jitter_only_adds(client: KubeClient, server: Any, clock: Any, until: Until) -> None:
+    """The wait is between d and 2d."""
+    informer = Informer(client, PODS, clock=clock, random=lambda: 0.5)
+    async with running(informer):
+        await until(lambda: len(clock.slept) >= 2)
+    assert clock.slept[:2] == pytest.approx([1.2, 2.4])
+
+
+async def test_r25_r26_a_busy_server_keeps_the_version(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """429, when opening and in the stream, backs off and lists nothing."""
+    server.on("list", server.reply(200, pod_list(5)))
+    server.on(
+        "watch",
+        server.status(429, "TooManyRequests", Retry_After="7"),
+        server.stream(event("ERROR", {"kind": "Status", "code": 429, "reason": "TooManyRequests"})),
+    )
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 3)
+    assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "5", "5"]
+    assert clock.slept == pytest.approx([7.0, 1.6])
+
+
+@pytest.mark.parametrize("fault", ["reset", "truncated", "silent"])
+async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
+    server: Any, clock: Any, until: Until, fault: str
+) -> None:
+    """No list, nothing lost, nothing twice."""
+    server.on("list", server.reply(200, pod_list(5)))
+    first = event("ADDED", pod("a", 6))
+    server.on(
+        "watch",
+        {
+            "reset": server.stream(first, then="reset"),
+            "truncated": server.stream(first, b'{"type":"ADDED","obj'),
+            "silent": server.stream(first, then="hang"),
+        }[fault],
+        server.stream(event("ADDED", pod("b", 7)), then="hang"),
+    )
+    access = ClusterAccess(server=server.url)
+    async with KubeClient(access, user_agent="test", clock=clock, inactivity_limit=0.2) as client:
+        informer = Informer(client, PODS, clock=clock)
+        ear = Ear(informer)
+        before = restarts()
+        async with running(informer):
+            await until(lambda: len(informer.store) == 2)
+    assert ear.heard == ["+a", "+b"]
+    assert server.requests("watch")[1].query["resourceVersion"] == "6"
+    assert len(server.requests("list")) == 1
+    cause = "silent" if fault == "silent" else "broken"
+    assert restarts()[cause] == before[cause] + 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "Table", "metadata": {"resourceVersion": "5"}, "rows": []},
+        {"kind": "PodList", "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": 5, "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": [5], "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": [], "metadata": {}},
+        {},
+        [],
+        b"gateway says hello",
+    ],
+)
+async def test_r14_an_answer_that_is_no_list_is_not_an_empty_collection(
+    server: Any, informer: Informer, clock: Any, until: Until, answer: Any
+) -> None:
+    """Not an empty collection."""
+    server.on("list", server.reply(200, answer), server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/a"]
+    assert len(clock.slept) == 1
+
+
+async def test_r29_foreign_objects_are_skipped(server: Any, informer: Informer, until: Until) -> None:
+    odd = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "6"}}
+    server.on("list", server.reply(200, pod_list(5)))
+    server.on("watch", server.stream(event("ADDED", odd), event("ADDED", pod("a", 7)), then="hang"))
+    async with running(informer):
+        await until(lambda: len(informer.store))
+    assert informer.store.keys() == ["ns/a"]
+
+
+async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
+    server: Any, clock: Any, until: Until, unused_tcp_port: int
+) -> None:
+    """Keeps trying; streaming or not makes no difference to a refused connection."""
+    access = ClusterAccess(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with KubeClient(access, user_agent="test", clock=clock, tries=1) as client:
+        informer = Informer(client, PODS, clock=clock)
+        server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
+        async with running(informer):
+            await until(lambda: len(clock.slept) >= 3)
+            assert not informer.has_synced
+            access.server = server.url
+            await until(lambda: informer.has_synced)
+
+
+async def test_r6_silence_before_the_end_of_a_snapshot_is_told() -> None:
+    clock = VirtualClock()
+    script = Script(clock)
+    informer = Informer(script, PODS, clock=clock)
+    with capture_logs() as logs:
+        async with running(informer):
+            await settle()
+            await script.send(event("ADDED", pod("a", 1)))
+            await clock.advance(9)
+            await script.send(event("ADDED", pod("b", 2)))
+            await clock.advance(2)
+            assert not logs, "something came within the ten seconds"
+            await clock.advance(20)
+            assert [(each["log_level"], each["seconds"], each["events"]) for each in logs] == [
+                ("warning", 10.0, 2),
+                ("warning", 20.0, 2),
+            ]
+            await script.send(bookmark(5, end=True))
+            await clock.advance(40)
+            assert informer.has_synced
+    assert len([each for each in logs if "nothing comes" in each["event"]]) == 2
+
+
+async def test_r7_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+    """They are not in the order of their versions: a reader that went on from the last one would miss others."""
+    server.on("stream", server.stream(event("ADDED", pod("a", 50)), bookmark(60)))
+    async with running(informer):
+        await until(lambda: len(server.requests("stream")) >= 2)
+    assert "resourceVersion" not in server.requests("stream")[1].query
+    assert "resourceVersion" not in server.requests("list")[0].query
+
+
+async def test_r9_at_a_version_nothing_is_paged(server: Any, informer: Informer, until: Until) -> None:
+    server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("c", 8))))
+    server.on("watch", server.stream(failure(410, "Expired")))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    assert server.requests("list")[1].query == {"resourceVersion": "5"}
+
+
+async def test_r14_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer, until: Until) -> None:
+    """Its rows would be skipped as objects of another kind, and the collection would look empty."""
+    table = {"kind": "Table", "metadata": {"resourceVersion": "4"}, "rows": []}
+    server.on("stream", server.stream(event("ADDED", table), bookmark(5, end=True), then="hang"))
+    server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/a"]
+
+
+@pytest.mark.parametrize(("drawn", "asked"), [(0.0, 300), (0.5, 450), (0.99, 597)])
+async def test_r20_watches_last_five_to_ten_minutes(drawn: float, asked: float) -> None:
+    clock = VirtualClock()
+    script = Script(clock)
+    async with running(Informer(script, PODS, clock=clock, random=lambda: drawn)):
+        await script.send(bookmark(5, end=True))
+        await clock.advance(2)
+        await script.close()
+    assert [watch["timeout_seconds"] for watch in script.opened] == pytest.approx([asked, asked])
+
+
+async def test_r22_progress_is_recorded_after_the_store_has_it(server: Any, informer: Informer, until: Until) -> None:
+    """An event that the store could not take is read again, not lost."""
+    server.on("list", *(server.reply(200, pod_list(5)) for _ in range(2)))
+    nameless = event("ADDED", {"kind": "Pod", "metadata": {"name": "a"}})
+    server.on("watch", server.stream(event("ADDED", pod("b", 6)), nameless))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    assert server.requests("list")[1].query["resourceVersion"] == "6"
+
+
+@pytest.mark.parametrize("code", [429, 410, 500])
+async def test_r26_errors_in_the_stream_of_a_snapshot(
+    server: Any, informer: Informer, clock: Any, until: Until, code: int
+) -> None:
+    """The stream is a watch by then: 429 keeps the version; all others take a snapshot, first at the last version.
+
+    Only 410 does so at once.
+    """
+    server.on("stream", server.stream(bookmark(5, end=True), event("ADDED", pod("a", 6)), failure(code)))
+    async with running(informer):
+        await until(lambda: len(server.seen) >= 2)
+    second = server.seen[1]
+    assert (second.what, second.query["resourceVersion"]) == ("watch" if code == 429 else "stream", "6")
+    assert code == 410 or clock.slept[0] == pytest.approx(0.8)
+    assert informer.store.keys() == ["ns/a"]
+
+
+@pytest.mark.parametrize("frame", [b"not json\n", b'{"type":"NEW","object":{}}\n', failure(500), failure(None)])
+async def test_p8_p10_no_frame_ends_the_reader(
+    server: Any, informer: Informer, until: Until, frame: bytes | JsonObject
+) -> None:
+    server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("b", 8))))
+    server.on("watch", server.stream(frame))
+    async with running(informer):
+        await until(lambda: informer.store.keys() == ["ns/b"])
+
+
+async def test_r31_a_version_that_stays_expired_is_given_up(server: Any, informer: Informer, until: Until) -> None:
+    """Also if the streaming list is offered: the next one asks for the newest state."""
+    gone = server.status(410, "Expired")
+    server.on("stream", server.stream(bookmark(5, end=True), failure(410)), gone)
+    server.on("list", gone, server.status(500, "InternalError"))
+    async with running(informer):
+        await until(lambda: len(server.requests("stream")) >= 3)
+    assert [seen.query.get("resourceVersion") for seen in server.requests("list")][:2] == ["5", None]
+    assert "resourceVersion" not in server.requests("stream")[2].query
+
+
+async def test_s20_restarts_are_counted_by_cause(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+    causes = ["ended", "broken", "busy", "expired", "malformed", "failed", "denied", "refused", "short"]
+    before = restarts()
+
+    async def refuse(request: Any) -> Any:
+        request.transport.abort()
+
+    server.on("list", *(server.reply(200, pod_list(version)) for version in range(5, 60, 10)))
+    server.on(
+        "watch",
+        server.stream(bookmark(6)),
+        server.stream(bookmark(7), b'{"type":'),
+        server.stream(bookmark(8), failure(429)),
+        server.stream(failure(410)),
+        server.stream(b"nonsense\n"),
+        server.stream(failure(500)),
+        server.status(403, "Forbidden"),
+        server.stream(),
+        refuse,
+    )
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 10)
+    counted = {cause: count - before[cause] for cause, count in restarts().items()}
+    assert counted == dict.fromkeys(causes, 1.0) | {"ended": 2.0, "silent": 0.0}
+
+
+async def test_s20_all_series_are_there_at_zero(client: KubeClient) -> None:
+    Informer(client, JOBSETS)
+    assert restarts(JOBSETS.name)["silent"] == 0
+    names = {
+        sample.name
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.labels.get("resource") == JOBSETS.name
+    }
+    assert len({name for name in names if name.startswith("trainmaster_informer_")}) == 10
+
+
+async def test_r27_a_trouble_is_told_once_and_so_is_its_end(server: Any, informer: Informer, until: Until) -> None:
+    """A dead server must not fill the log."""
+    server.on("list", *(server.reply(200, pod_list(5)) for _ in range(9)))
+    server.on("watch", *(server.stream() for _ in range(6)), server.stream(bookmark(6), then="hang"))
+    with capture_logs() as logs:
+        async with running(informer):
+            await until(lambda: informer.store.resource_version == 6)
+            await until(lambda: logs[-1]["event"] == "collection can be read again")
+    told = [entry["event"] for entry in logs if entry["log_level"] != "debug" and "collection" in entry["event"]]
+    assert told == ["collection cannot be read, trying again", "collection can be read again"]
+
+
+async def test_a_missing_permission_is_told_with_what_to_grant(
+    client: KubeClient, server: Any, clock: Any, until: Until
+) -> None:
+    informer = Informer(client, JOBSETS, clock=clock)
+    server.on("stream", *(server.status(403, "Forbidden", "no") for _ in range(3)))
+    listed = {"kind": "JobSetList", "metadata": {"resourceVersion": "5"}, "items": []}
+    server.on("list", server.status(403, "Forbidden", "no"), *(server.reply(200, listed) for _ in range(2)))
+    server.on("watch", server.status(403, "Forbidden", "no"))
+    with capture_logs() as logs:
+        async with running(informer):
+            await until(lambda: len(server.requests("watch")) == 2)
+    told = [entry for entry in logs if entry["event"] == "collection cannot be read, trying again"]
+    grant = (
+        'grant the verbs list and watch on the resource "jobsets" of the API group "jobset.x-k8s.io" by a ClusterRole'
+    )
+    assert [entry["reason"] for entry in told] == [f"no permission to {verb} it; {grant}" for verb in ("list", "watch")]
+    assert {entry["log_level"] for entry in told} == {"warning"}
+    assert {entry["resource"] for entry in told} == {JOBSETS.name}
+
+
+async def test_p20_p35_large_objects_are_read_and_other_tasks_run_meanwhile(
+    server: Any, client: KubeClient, until: Until
+) -> None:
+    """Thousands of events in one burst leave turns for others."""
+    frames = b"".join(orjson.dumps(event("ADDED", pod(f"p{n}", n, blob="x" * 5000))) + b"\n" for n in range(1, 2001))
+    huge = event("ADDED", pod("huge", 3000, blob="x" * 5 * 2**20))
+    server.on("stream", server.stream(frames, huge, bookmark(4000, end=True), frames, then="hang"))
+    informer, turns = Informer(client, PODS), 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(take_turns())
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    other.cancel()
+    assert len(informer.store) == 2001
+    assert turns > 2 * 2000 * 5000 / 2**18
+
+
+async def test_r10_a_410_on_the_first_page_is_an_error(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """There is no version to go back to, so the list is not asked for again without a wait."""
+    server.on("list", server.status(410, "Expired"), server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert len(server.requests("list")) == 2
+    assert clock.slept == [pytest.approx(0.8)]
+
+
+async def test_r26_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """The server has just answered: there is nothing to wait for. If its snapshots expire as fast, there is."""
+    server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(4)))
+    server.on("watch", *(server.stream(failure(410, "Expired")) for _ in range(3)))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 4)
+    assert clock.slept == [pytest.approx(0.8), pytest.approx(1.6)]
+
+
+async def test_r27_progress_ends_the_backoff(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+    """Otherwise the next failure, minutes after a long outage, would wait as long as the last one of the outage."""
+    server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(9)))
+    unavailable = server.status(500, "InternalError")
+    server.on("watch", unavailable, unavailable, unavailable, server.stream(bookmark(90)), unavailable)
+    async with running(informer):
+        await until(lambda: len(clock.slept) == 4)
+    assert clock.slept == pytest.approx([0.8, 1.6, 3.2, 0.8])

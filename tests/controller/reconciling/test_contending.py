@@ -1,0 +1,280 @@
+"""Somebody keeps undoing what we write: we go on, but less and less often."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.objects import runtime_object, trainjob_object
+from support.world import KEY, World
+
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.queueing import WorkQueue
+from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.trainjobs.contending import (
+    FREE_CHANGES,
+    FREE_WRITES,
+    LONGEST_WAIT,
+    QUIET,
+    Contests,
+    Dispute,
+    dispute,
+)
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.jsontree import JsonObject
+
+JOBSET = 'JobSet "demo"'
+
+
+@asynccontextmanager
+async def controlled(world: World, rival: Callable[[JsonObject], None]) -> AsyncIterator[None]:
+    """Run the controller; every write, and what the rival makes of it, wakes the key up at once."""
+    queue = WorkQueue(clock=world.clock)
+
+    def react(written: JsonObject) -> None:
+        rival(written)
+        queue.add(KEY)
+
+    world.on_write = react
+    controller = Controller("contended", world.reconciler.reconcile, queue, workers=2, clock=world.clock)
+    running = asyncio.create_task(controller.run())
+    queue.add(KEY)
+    yield
+    queue.shut_down()
+    await asyncio.wait_for(running, 10)
+
+
+class Suspender:
+    """Another controller, which suspends every JobSet that it sees running."""
+
+    def __init__(self, world: World) -> None:
+        self.active = True
+        self._world = world
+
+    def __call__(self, written: JsonObject) -> None:
+        if self.active and written["kind"] == "JobSet" and not written["spec"].get("suspend"):
+            fields: JsonObject = {"f:spec": {"f:suspend": {}}}
+            written["metadata"]["managedFields"] = [
+                {"manager": "acme-quota", "operation": "Update", "fieldsV1": fields},
+                {"manager": "trainer", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicatedJobs": {}}}},
+            ]
+            self._world.store({**written, "spec": {**written["spec"], "suspend": True}})
+
+
+def fighting_world() -> World:
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    return world
+
+
+async def test_a_fight_over_an_object_is_no_hot_loop() -> None:
+    """Both answer at once, so without the guard no virtual time would ever pass."""
+    world = fighting_world()
+    with capture_logs() as logs:
+        async with controlled(world, Suspender(world)):
+            await world.clock.advance(10)
+            assert FREE_WRITES < world.requests.count("apply JobSet") <= FREE_WRITES + 4
+            await world.clock.advance(3590)
+    # 1, 2, 4, ... 256 s, and then every five minutes.
+    assert world.requests.count("apply JobSet") <= FREE_WRITES + 10 + 3600 / LONGEST_WAIT
+    assert world.requests.count("get JobSet") == 1
+    assert len(world.requests) < 40
+    (line,) = [entry for entry in logs if entry["event"].startswith("our writes are undone")]
+    assert (line["log_level"], line["object"]) == ("warning", JOBSET)
+    assert (line["fields"], line["managers"]) == (["spec.suspend"], ["acme-quota"])
+    (note,) = world.events
+    assert JOBSET in note
+    assert "spec.suspend (set by acme-quota)" in note
+
+
+class Restless:
+    """A plugin that never wants the same twice."""
+
+    name = "Restless"
+
+    def __init__(self) -> None:
+        self._wishes = itertools.count()
+
+    def build(self, info: Any, job: Any, facts: Any) -> list[Desired]:
+        metadata = {"name": "restless", "namespace": "team"}
+        data = {"wish": str(next(self._wishes))}
+        return [Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})]
+
+
+async def test_a_plugin_that_keeps_changing_its_mind_makes_no_hot_loop() -> None:
+    """Each of our writes wakes us up, and each time something else is to be written."""
+    world = World(Restless())
+    world.put(trainjob_object(), runtime_object())
+    async with controlled(world, lambda written: None):
+        for _ in range(600):
+            await world.clock.advance(1)
+        assert 300 <= world.requests.count("apply ConfigMap") <= 300 + FREE_CHANGES + 2
+        assert world.events == []
+
+
+async def test_a_fight_ends_by_itself_when_the_other_stops() -> None:
+    world = fighting_world()
+    rival = Suspender(world)
+    async with controlled(world, rival):
+        await world.clock.advance(600)
+        rival.active = False
+        await world.clock.advance(LONGEST_WAIT)
+        assert world.find("JobSet")["spec"].get("suspend") is not True
+        settled = len(world.requests)
+        await world.clock.advance(2 * LONGEST_WAIT + 1)
+        assert len(world.requests) == settled
+        # Much later it is as if there had been nothing: what somebody undoes is put right at once.
+        world.change("JobSet", spec={**world.find("JobSet")["spec"], "suspend": True})
+        await world.reconcile()
+        assert world.find("JobSet")["spec"].get("suspend") is not True
+
+
+async def test_a_webhook_that_changes_what_we_send_is_named_as_such() -> None:
+    world = fighting_world()
+
+    def webhook(written: JsonObject) -> None:
+        if written["kind"] == "JobSet":
+            written["spec"]["suspend"] = True
+            written["metadata"]["managedFields"] = [
+                {"manager": "trainer", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}}
+            ]
+            world.store(written)
+
+    async with controlled(world, webhook):
+        await world.clock.advance(3600)
+    assert len(world.requests) < 40
+    (note,) = world.events
+    assert "spec.suspend (changed by an admission webhook, or by another controller that calls itself trainer)" in note
+
+
+async def test_an_object_that_is_deleted_again_and_again_is_not_made_in_a_hot_loop() -> None:
+    world = fighting_world()
+
+    def reaper(written: JsonObject) -> None:
+        if written["kind"] == "JobSet":
+            world.remove("JobSet")
+
+    async with controlled(world, reaper):
+        await world.clock.advance(3600)
+    assert world.requests.count("apply JobSet") < 30
+    assert "the whole object, which is deleted" in world.events[0]
+
+
+async def test_a_fight_over_the_status_is_no_hot_loop() -> None:
+    world = World()
+    world.put(trainjob_object(suspend=True), runtime_object())
+
+    def cleaner(written: JsonObject) -> None:
+        if written["kind"] == "TrainJob" and written.get("status"):
+            world.store({**written, "status": {}})
+
+    async with controlled(world, cleaner):
+        await world.clock.advance(3600)
+    assert world.requests.count("patch status") < 30
+    (note,) = world.events
+    assert "the status does not stay" in note
+
+
+async def test_others_do_not_wait_for_a_contested_object_that_is_there() -> None:
+    """The status is still written, and a deadline still counts."""
+    world = World()
+    world.put(trainjob_object(activeDeadlineSeconds=60), runtime_object())
+    async with controlled(world, Suspender(world)):
+        await world.clock.advance(61)
+    assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
+    assert world.deleted == [("demo", world.applied[-1]["metadata"].get("uid"))]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def test_another_content_starts_over(clock: VirtualClock) -> None:
+    """Whoever changes their TrainJob often is in nobody's way."""
+    contests = Contests(clock)
+    for number in range(50):
+        assert contests.hold(KEY, JOBSET, {"v": number}) is None
+        contests.wrote(KEY, JOBSET, {"v": number})
+
+
+def test_repetitions_far_apart_are_no_contest(clock: VirtualClock) -> None:
+    contests = Contests(clock)
+    for _ in range(50):
+        assert contests.hold(KEY, JOBSET, {}) is None
+        contests.wrote(KEY, JOBSET, {})
+        clock.step(QUIET + 1)
+
+
+def test_waits_double_and_are_told_once(clock: VirtualClock) -> None:
+    contests = Contests(clock)
+    for _ in range(FREE_WRITES):
+        assert contests.hold(KEY, JOBSET, {}) is None
+        contests.wrote(KEY, JOBSET, {})
+    waits = []
+    for number in range(12):
+        hold = contests.hold(KEY, JOBSET, {})
+        assert hold is not None
+        assert hold.first == (number == 0)
+        waits.append(hold.seconds)
+        clock.step(hold.seconds)
+        assert contests.hold(KEY, JOBSET, {}) is None
+        contests.wrote(KEY, JOBSET, {})
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert contests.hold("team/other", JOBSET, {}) is None
+
+
+def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
+    contests = Contests(clock)
+    for number in range(1000):
+        contests.wrote(f"team/{number}", JOBSET, {})
+        clock.step(1)
+    assert len(contests) <= QUIET + 1
+
+
+def test_a_dispute_names_places_and_who_set_them() -> None:
+    live = {
+        "metadata": {
+            "labels": {"a": "theirs"},
+            "managedFields": [
+                {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
+                {"manager": "scaler", "fieldsV1": {"f:spec": {"f:jobs": {'k:{"name":"n"}': {"f:replicas": {}}}}}},
+                {
+                    "manager": "porter",
+                    "fieldsV1": {"f:spec": {"f:ports": {'k:{"containerPort":1,"protocol":"TCP"}': {"f:hostPort": {}}}}},
+                },
+                {"manager": "bystander", "fieldsV1": {"f:spec": {"f:other": {}}}},
+                {"manager": "trainer", "fieldsV1": {"f:metadata": {"f:labels": {"f:gone": {}}}}},
+            ],
+        },
+        "spec": {
+            "jobs": [{"name": "n", "replicas": 2}],
+            "ports": [{"containerPort": 1, "protocol": "TCP", "hostPort": 2}],
+            "args": ["x"],
+        },
+    }
+    desired = {
+        "metadata": {"labels": {"a": "ours"}},
+        "spec": {
+            "jobs": [{"name": "n", "replicas": 1}, {"name": "m"}],
+            "ports": [{"containerPort": 1, "hostPort": 1}],
+            "args": ["y"],
+        },
+    }
+    found = dispute(live, desired, [("f:metadata", "f:labels", "f:gone")])
+    assert found.fields == [
+        "metadata.labels.a",
+        "spec.jobs[name=n].replicas",
+        "spec.jobs[name=m]",
+        "spec.ports[containerPort=1].hostPort",
+        "spec.args",
+        "metadata.labels.gone",
+    ]
+    assert found.managers == ["kubectl", "scaler", "porter", "trainer"]
+    assert str(found).endswith("spec.args, ... (set by kubectl, scaler, porter)")
+    assert str(Dispute([], [])) == "nothing at this moment"

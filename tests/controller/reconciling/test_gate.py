@@ -1,0 +1,111 @@
+"""The read-your-writes gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.reconciling.gate import PATIENCE, WriteGate
+from trainmaster.runtime.jsontree import JsonObject
+
+KEY = "team/demo"
+
+
+def store_at(version: int, *objects: JsonObject) -> Store:
+    store = Store()
+    store.replace([store.entry(obj) for obj in objects], resource_version=str(version))
+    return store
+
+
+def child(kind: str = "JobSet", *, version: str = "7", uid: str = "c1", **metadata: Any) -> JsonObject:
+    identity = {"namespace": "team", "name": "demo", "uid": uid, "resourceVersion": version}
+    return {"apiVersion": "v1", "kind": kind, "metadata": identity | metadata}
+
+
+def test_c4_the_gate_opens_when_the_cache_has_seen_the_write() -> None:
+    gate, store = WriteGate(clock=VirtualClock()), store_at(5)
+    gate.wrote(KEY, child(), store)
+    assert not gate.is_open(KEY)
+    assert gate.is_open("team/other")
+    store.advance("7")
+    assert gate.is_open(KEY)
+    assert len(gate) == 0
+
+
+def test_c6_a_later_version_opens_it_as_well() -> None:
+    """The version of the write itself may never be seen: another write came right after it."""
+    gate, store = WriteGate(clock=VirtualClock()), store_at(5)
+    gate.wrote(KEY, child(version="7"), store)
+    store.advance("9")
+    assert gate.is_open(KEY)
+
+
+def test_c4_every_kind_has_to_catch_up() -> None:
+    gate, behind = WriteGate(clock=VirtualClock()), store_at(1)
+    gate.wrote(KEY, child("ConfigMap"), store_at(9))
+    gate.wrote(KEY, child("JobSet", version="8"), behind)
+    assert not gate.is_open(KEY)
+    behind.advance("8")
+    assert gate.is_open(KEY)
+
+
+def test_c4_of_two_writes_of_an_object_the_later_one_counts() -> None:
+    gate, store = WriteGate(clock=VirtualClock()), store_at(5)
+    gate.wrote(KEY, child(version="7"), store)
+    gate.wrote(KEY, child(version="8"), store)
+    store.advance("7")
+    assert not gate.is_open(KEY)
+    store.advance("8")
+    assert gate.is_open(KEY)
+
+
+def test_c5_a_version_that_is_no_number_holds_nothing_up() -> None:
+    gate = WriteGate(clock=VirtualClock())
+    gate.wrote(KEY, child(version="opaque"), store_at(0))
+    assert gate.is_open(KEY)
+
+
+def test_c5_writes_of_an_object_that_was_replaced_are_forgotten() -> None:
+    gate = WriteGate(clock=VirtualClock())
+    gate.wrote(KEY, child("TrainJob", uid="old"), store_at(5), own=True)
+    assert not gate.is_open(KEY, "old")
+    assert gate.is_open(KEY, "new")
+    gate.wrote(KEY, child("TrainJob", uid="new"), store_at(5), own=True)
+    assert gate.is_open(KEY, None)
+
+
+def test_c5_writes_of_its_children_are_not() -> None:
+    """Otherwise the new one would be built over what the old one left, as if nothing were there."""
+    gate, store = WriteGate(clock=VirtualClock()), store_at(5)
+    gate.wrote(KEY, child(), store)
+    assert not gate.is_open(KEY, "new")
+    store.advance("7")
+    assert gate.is_open(KEY, "new")
+
+
+def test_c3_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
+    gate, old = WriteGate(clock=VirtualClock()), child()
+    store = store_at(7, old)
+    for after in (None, child(uid="c2", version="9"), child(version="9", deletionTimestamp="2026-01-01T00:00:00Z")):
+        store.put(old)
+        gate.deleted(KEY, old, store)
+        store.advance("100")
+        assert not gate.is_open(KEY)
+        store.remove("team/demo") if after is None else store.put(after)
+        assert gate.is_open(KEY)
+
+
+def test_c3_no_wait_is_for_ever() -> None:
+    """A cache that never shows a write is a fault, but of the cache."""
+    clock = VirtualClock()
+    gate, store = WriteGate(clock=clock), store_at(5)
+    gate.wrote(KEY, child(), store)
+    clock.step(PATIENCE)
+    assert not gate.is_open(KEY)
+    clock.step(1)
+    with capture_logs() as logs:
+        assert gate.is_open(KEY)
+    assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "JobSet team/demo")]

@@ -1,0 +1,148 @@
+"""How often a status is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.objects import runtime_object, trainjob_object
+from support.world import World
+
+from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter, Retry
+from trainmaster.controller.reconciling.trainjobs.statuses import only_counters
+from trainmaster.controller.reconciling.trainjobs.writing import COUNTERS_INTERVAL
+from trainmaster.runtime.jsontree import JsonObject
+
+COMPLETED = {
+    "type": "Completed",
+    "status": "True",
+    "reason": "AllJobsCompleted",
+    "message": "jobset completed successfully",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+def counters(**counts: int) -> list[JsonObject]:
+    return [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]
+
+
+def report(world: World, *conditions: JsonObject, **counts: int) -> None:
+    world.change("JobSet", status={"replicatedJobsStatus": counters(**counts), "conditions": list(conditions)})
+
+
+def shown(world: World) -> Any:
+    return (world.find("TrainJob").get("status") or {}).get("jobsStatus")
+
+
+@pytest.fixture
+async def world() -> World:
+    """A world in which the job has been built."""
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    assert world.requests == ["apply ConfigMap", "apply JobSet"]
+    return world
+
+
+async def test_counters_are_written_once_a_second_at_most_and_the_last_ones_surely(world: World) -> None:
+    """Twenty changes within a second are one write, of the last of them, when a second has passed."""
+    for active in range(20):
+        report(world, active=active)
+        outcome = await world.reconcile()
+        assert isinstance(outcome, RequeueAfter)
+        assert outcome.seconds == pytest.approx(COUNTERS_INTERVAL - active / 20)
+        world.clock.step(0.05)
+    assert world.patches == []
+    assert await world.reconcile() == DONE
+    assert len(world.patches) == 1
+    assert shown(world) == counters(active=19)
+    report(world, ready=1)
+    assert isinstance(await world.reconcile(), RequeueAfter)
+    world.clock.step(COUNTERS_INTERVAL)
+    assert await world.reconcile() == DONE
+    assert len(world.patches) == 2
+
+
+async def test_an_end_is_written_at_once_with_the_newest_counters(world: World) -> None:
+    report(world, active=1)
+    assert isinstance(await world.reconcile(), RequeueAfter)
+    report(world, COMPLETED, succeeded=1)
+    assert await world.reconcile() == DONE
+    assert len(world.patches) == 1
+    assert world.conditions["Complete"]["status"] == "True"
+    assert shown(world) == counters(succeeded=1)
+
+
+async def test_a_whole_life_with_restless_counters_takes_four_writes(world: World) -> None:
+    for active in range(10):
+        report(world, active=active, ready=active)
+        await world.reconcile()
+        world.clock.step(0.09)
+    world.clock.step(0.2)
+    await world.reconcile()
+    world.clock.step(3600)
+    report(world, COMPLETED, succeeded=1)
+    await world.reconcile()
+    assert world.requests == ["apply ConfigMap", "apply JobSet", "patch status", "patch status"]
+
+
+async def test_counters_that_go_back_to_what_is_written_are_not_written(world: World) -> None:
+    report(world, active=1)
+    await world.reconcile()
+    world.change("JobSet", status={})
+    assert await world.reconcile() == DONE
+    world.clock.step(10)
+    assert await world.reconcile() == DONE
+    assert world.patches == []
+    report(world, active=1)
+    outcome = await world.reconcile()
+    assert isinstance(outcome, RequeueAfter)
+    assert outcome.seconds == COUNTERS_INTERVAL
+
+
+async def test_a_blocked_job_gets_its_counters_in_time_as_well() -> None:
+    """Whatever the backoff of what blocks it."""
+
+    class Moody:
+        name = "Moody"
+        mood = True
+
+        def enforce_pod_spec(self, info: Any, job: Any) -> None:
+            if not self.mood:
+                raise KeyError("mood")
+
+    moody = Moody()
+    world = World(moody)
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    moody.mood = False
+    assert isinstance(await world.reconcile(), Retry)
+    report(world, active=1)
+    outcome = await world.reconcile()
+    assert isinstance(outcome, Retry)
+    assert outcome.at_latest == COUNTERS_INTERVAL
+
+
+async def test_a_job_that_is_gone_leaves_nothing_behind(world: World) -> None:
+    report(world, active=1)
+    await world.reconcile()
+    world.remove("TrainJob")
+    assert await world.reconcile() == DONE
+    assert not world.reconciler._statuses._due
+    assert not world.reconciler._teller._told
+    assert len(world.reconciler._gate) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "only"),
+    [
+        ({}, {"jobsStatus": counters()}, True),
+        ({"jobsStatus": counters(active=1)}, {"jobsStatus": counters(ready=1)}, True),
+        ({"jobsStatus": counters()}, {}, True),
+        ({}, {"conditions": [COMPLETED]}, False),
+        ({"jobsStatus": counters()}, {"jobsStatus": counters(active=1), "conditions": [COMPLETED]}, False),
+        ({}, {}, False),
+    ],
+)
+def test_what_concerns_nothing_but_counters(old: JsonObject, new: JsonObject, only: bool) -> None:
+    assert only_counters(old, new) is only

@@ -1,0 +1,255 @@
+"""The caches: one informer for each kind, wide enough for everyone, and what wakes up which TrainJobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from support.informers import Script, bookmark, event
+from support.objects import trainjob_object
+
+from trainmaster.controller.caches import Caches
+from trainmaster.controller.kube.clock import VirtualClock, settle
+from trainmaster.controller.kube.errors import NotFound
+from trainmaster.controller.kube.queueing import WorkQueue
+from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from trainmaster.runtime.facts import Watch
+from trainmaster.runtime.jsontree import JsonObject
+
+JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True)
+GANG = ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")
+
+
+class Cluster:
+    """A server of many kinds; those in `absent` it does not serve."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.kinds: dict[str, Script] = defaultdict(lambda: Script(clock))
+        self.absent: set[str] = set()
+
+    async def list_bytes(self, resource: Resource, *_: Any, **__: Any) -> bytes:
+        raise NotFound(status=404, reason="NotFound")
+
+    @asynccontextmanager
+    async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[Any]:
+        if resource.name in self.absent:
+            raise NotFound(status=404, reason="NotFound")
+        async with self.kinds[resource.name].watch(resource, **asked) as stream:
+            yield stream
+
+    async def send(self, resource: Resource, *frames: JsonObject) -> None:
+        await self.kinds[resource.name].send(*frames)
+
+    async def fill(self) -> None:
+        """Show that there is nothing of any kind."""
+        await settle()
+        for script in self.kinds.values():
+            await script.send(bookmark(1, end=True))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster(clock: VirtualClock) -> Cluster:
+    return Cluster(clock)
+
+
+@asynccontextmanager
+async def running(caches: Caches) -> AsyncIterator[None]:
+    task = asyncio.create_task(caches.run())
+    try:
+        await settle()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+class Recorder(WorkQueue):
+    """A queue that remembers what it was given."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock=clock)
+        self.added: list[tuple[str, int]] = []
+
+    def add(self, key: str, *, priority: int = 0) -> None:
+        self.added.append((key, priority))
+        super().add(key, priority=priority)
+
+    def news(self) -> list[tuple[str, int]]:
+        """Return what came since the last call."""
+        added, self.added = self.added, []
+        return added
+
+
+async def test_e7_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: Cluster, clock: VirtualClock) -> None:
+    """It is looked for every ten seconds, and read when it is there."""
+    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    caches = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock)
+    _, store = caches.stores()[GANG[:2]]
+    async with running(caches):
+        await cluster.fill()
+        assert caches.missing() == []
+        await asyncio.wait_for(caches.wait_synced(), 1)
+        cluster.absent = set()
+        await clock.advance(10.1)
+        await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(
+            event("ADDED", {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}}),
+            bookmark(3, end=True),
+        )
+        assert store.keys() == ["ns/a"]
+
+
+async def test_e7_a_needed_kind_that_is_not_served_is_named_with_what_to_do(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    cluster.absent = {JOBSETS.name}
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    async with running(caches):
+        await cluster.fill()
+        (missing,) = caches.missing()
+        assert missing.startswith(f"{JOBSETS.name} (the cluster does not serve it")
+        assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in missing
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caches.wait_synced(), 0.01)
+
+
+async def test_e7_a_kind_that_one_plugin_needs_is_needed(cluster: Cluster, clock: VirtualClock) -> None:
+    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    caches = Caches(cluster, [Watch(*GANG, optional=True), Watch(*GANG)], clock=clock)
+    async with running(caches):
+        await cluster.fill()
+        assert len(caches.missing()) == 1
+
+
+@pytest.mark.parametrize(
+    ("watches", "metadata_only", "selector"),
+    [
+        ([Watch(*GANG, metadata_only=True, label_selector="a")], True, "a"),
+        ([Watch(*GANG, metadata_only=True), Watch(*GANG)], False, None),
+        ([Watch(*GANG, label_selector="a"), Watch(*GANG, label_selector="a")], False, "a"),
+        ([Watch(*GANG, label_selector="a"), Watch(*GANG, label_selector="b")], False, None),
+        ([Watch(*GANG, label_selector="a"), Watch(*GANG)], False, None),
+    ],
+)
+async def test_s18_s19_s21_one_informer_serves_all_who_declare_a_kind(
+    cluster: Cluster, clock: VirtualClock, watches: list[Watch], metadata_only: bool, selector: str | None
+) -> None:
+    """It is as narrow as all of them allow."""
+    async with running(Caches(cluster, watches, clock=clock)):
+        (asked,) = cluster.kinds["podgroups.scheduling.x-k8s.io"].opened
+    assert asked["metadata_only"] is metadata_only
+    assert asked["label_selector"] == selector
+
+
+async def test_s21_a_kind_of_the_controller_itself_is_shared_with_plugins(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    own = [Watch(each.api_version, each.kind, each.plural) for each in (TRAINJOBS, CONFIGMAPS, TRAINING_RUNTIMES)]
+    caches = Caches(cluster, own, clock=clock)
+    assert caches.stores()[TRAINJOBS.api_version, TRAINJOBS.kind][1] is caches.trainjobs.store
+    async with running(caches):
+        assert {name: len(script.opened) for name, script in cluster.kinds.items()} == dict.fromkeys(cluster.kinds, 1)
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_trainer_s1_only_a_plugin_that_reads_config_maps_gets_them_whole(
+    cluster: Cluster, clock: VirtualClock, read: bool
+) -> None:
+    """Otherwise of those that are no TrainJob's hardly anything is kept."""
+    watch = Watch("v1", "ConfigMap", "configmaps", writes=not read)
+    caches = Caches(cluster, [watch], clock=clock)
+    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
+    async with running(caches):
+        await cluster.send(
+            CONFIGMAPS, event("ADDED", {"kind": "ConfigMap", "metadata": metadata, "data": {}}), bookmark(3, end=True)
+        )
+    stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
+    assert stored is not None
+    assert ("data" in stored) == read
+
+
+async def test_s13_s14_reminders_and_what_was_there_at_the_start_come_after_everything_else(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
+    caches.connect(queue)
+    job = trainjob_object()
+    key = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+    async with running(caches):
+        job["metadata"]["resourceVersion"] = "2"
+        await cluster.send(TRAINJOBS, event("ADDED", job), bookmark(3, end=True))
+        assert queue.news() == [(key, -100)]
+        job["metadata"]["resourceVersion"] = "4"
+        await cluster.send(TRAINJOBS, event("MODIFIED", job))
+        assert queue.news() == [(key, 0)]
+        await clock.advance(11 * 3600)
+        assert queue.news() == [(key, -100)]
+        caches.wake_all()
+        assert queue.news() == [(key, -100)]
+
+
+def jobs_of(obj: JsonObject) -> Iterable[tuple[str, str]]:
+    return [(obj["metadata"]["namespace"], obj["metadata"]["labels"]["job"])]
+
+
+async def test_e4_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualClock) -> None:
+    caches, queue = Caches(cluster, [Watch(*GANG, jobs=jobs_of)], clock=clock), Recorder(clock)
+    caches.connect(queue)
+
+    def gang(version: int, job: str) -> JsonObject:
+        metadata = {"name": "g", "namespace": "ns", "resourceVersion": str(version), "labels": {"job": job}}
+        return {"kind": "PodGroup", "metadata": metadata}
+
+    async with running(caches):
+        podgroups = cluster.kinds["podgroups.scheduling.x-k8s.io"]
+        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")))
+        assert queue.news() == [("ns/a", 0)]
+        await podgroups.send(event("MODIFIED", gang(3, "b")))
+        assert queue.news() == [("ns/a", 0), ("ns/b", 0)]
+        await podgroups.send(event("DELETED", gang(4, "b")))
+        assert queue.news() == [("ns/b", 0)]
+
+
+async def test_u16_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    watches = [Watch("v1", "ConfigMap", "configmaps", writes=True)] * 3
+    caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
+    caches.connect(queue)
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "demo", "controller": True}
+    metadata = {"name": "hosts", "namespace": "team", "resourceVersion": "2", "ownerReferences": [owner]}
+    async with running(caches):
+        await cluster.send(
+            CONFIGMAPS, bookmark(1, end=True), event("ADDED", {"kind": "ConfigMap", "metadata": metadata})
+        )
+    assert {key for key, _ in queue.added} == {"team/demo"}
+    assert len(queue) == 1
+
+
+async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Cluster, clock: VirtualClock) -> None:
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    job = trainjob_object()
+    owner = {"apiVersion": job["apiVersion"], "kind": "TrainJob", "name": "demo", "uid": "uid-1", "controller": True}
+
+    def jobset(version: int, **status: Any) -> JsonObject:
+        metadata = {"name": "demo", "namespace": "team", "resourceVersion": str(version), "ownerReferences": [owner]}
+        return {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "metadata": metadata, "status": status}
+
+    async with running(caches):
+        await cluster.send(TRAINJOBS, event("ADDED", job), bookmark(8, end=True))
+        await cluster.send(JOBSETS, event("ADDED", jobset(9)), bookmark(10, end=True))
+        assert caches.departures.last("team/demo") is None
+        await cluster.send(JOBSETS, event("DELETED", jobset(11, restarts=1)))
+        assert (caches.departures.last("team/demo") or {})["status"] == {"restarts": 1}
+        await cluster.send(
+            TRAINJOBS, event("DELETED", {**job, "metadata": {**job["metadata"], "resourceVersion": "12"}})
+        )
+        assert caches.departures.last("team/demo") is None

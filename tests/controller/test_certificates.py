@@ -1,0 +1,122 @@
+"""Certificates that are replaced while they are served."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+from support.authorities import Authority
+
+from trainmaster.controller.certificates import Certificates
+from trainmaster.controller.configuration import Tls
+from trainmaster.controller.tls import server_context
+
+
+class Mounted:
+    """A directory as Kubernetes mounts a Secret."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "mounted"
+        self.directory.mkdir()
+        self._issued = directory / "issued"
+        self._issued.mkdir()
+
+    def put(self, authority: Authority, *, certificate: bool = True, key: bool = True) -> None:
+        paths = authority.issue(self._issued)
+        if certificate:
+            shutil.copy(paths[0], self.directory / "tls.crt")
+        if key:
+            shutil.copy(paths[1], self.directory / "tls.key")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Mounted:
+    return Mounted(tmp_path)
+
+
+@pytest.fixture
+def certificates(mounted: Mounted) -> Certificates:
+    return Certificates(mounted.directory, lambda: server_context(Tls()))
+
+
+def trusts(authority: Authority, certificates: Certificates) -> bool:
+    """Shake hands with a server that has these certificates, in memory."""
+    client_in, server_in = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    client = context.wrap_bio(client_in, server_in, server_hostname="server")
+    server = certificates.server_context().wrap_bio(server_in, client_in, server_side=True)
+    try:
+        for _ in range(4):
+            for side in (client, server):
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+    except ssl.SSLCertVerificationError:
+        return False
+    return True
+
+
+def test_h10_files_that_are_not_there_are_named_and_taken_when_they_come(
+    mounted: Mounted, certificates: Certificates
+) -> None:
+    assert not certificates.refresh()
+    assert certificates.trouble == f"cannot read {mounted.directory / 'tls.crt'}: No such file or directory"
+    authority = Authority()
+    mounted.put(authority)
+    assert certificates.refresh()
+    assert certificates.trouble is None
+    assert trusts(authority, certificates)
+    assert not trusts(Authority(), certificates)
+
+
+def test_h10_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certificates: Certificates) -> None:
+    old, new = Authority("old"), Authority("new")
+    mounted.put(old)
+    certificates.refresh()
+    mounted.put(new, key=False)
+    assert certificates.refresh(), "the old pair is gone"
+    assert "are no pair of certificate and key" in str(certificates.trouble)
+    assert trusts(old, certificates)
+    mounted.put(new)
+    assert certificates.refresh()
+    assert certificates.trouble is None
+    assert trusts(new, certificates)
+    assert not trusts(old, certificates)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
+def test_h10_damaged_or_lost_files_leave_the_old_pair(
+    mounted: Mounted, certificates: Certificates, damage: bytes
+) -> None:
+    authority = Authority()
+    mounted.put(authority)
+    certificates.refresh()
+    (mounted.directory / "tls.crt").write_bytes(damage)
+    assert certificates.refresh()
+    (mounted.directory / "tls.crt").unlink()
+    assert certificates.refresh()
+    assert trusts(authority, certificates)
+
+
+def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certificates: Certificates) -> None:
+    mounted.put(Authority())
+    certificates.refresh()
+    before = certificates._current
+    os.utime(mounted.directory / "tls.crt")
+    certificates.refresh()
+    assert certificates._current is before
+
+
+def test_tls_as_go_describes_it(caplog: pytest.LogCaptureFixture) -> None:
+    assert server_context(Tls()).minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context(Tls(min_version="1.3")).minimum_version is ssl.TLSVersion.TLSv1_3
+    assert server_context(Tls(min_version="9")).minimum_version is ssl.TLSVersion.TLSv1_2
+    suites = ["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_RSA_WITH_RC4_128_SHA", "TLS_AES_128_GCM_SHA256"]
+    chosen = server_context(Tls(cipher_suites=suites)).get_ciphers()
+    assert {suite["name"] for suite in chosen if not suite["name"].startswith("TLS_")} == {
+        "ECDHE-RSA-AES256-GCM-SHA384"
+    }

@@ -1,0 +1,185 @@
+"""The audit log: what it tells of each request, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import uuid
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from support.commands import eventually, trainmaster
+
+from trainmaster.devcluster.faults import Reset
+from trainmaster.devcluster.http.auditing import AuditLog
+from trainmaster.devcluster.testing import ServedApi, serve_api
+
+_CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+_CONFIGMAP: dict[str, Any] = {"metadata": {"name": "a"}}
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.log"
+
+
+@pytest.fixture
+async def server(tmp_path: Path, path: Path) -> AsyncIterator[ServedApi]:
+    audit = AuditLog(path)
+    async with serve_api(tmp_path, audit=audit) as served:
+        yield served
+    audit.close()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+async def _call(server: ServedApi, method: str, target: str, **options: Any) -> int:
+    headers = {"Authorization": f"Bearer {server.token}", "User-Agent": "tester/1.0"} | options.pop("headers", {})
+    async with server.session(headers=headers) as session, session.request(method, target, **options) as response:
+        await response.read()
+        return response.status
+
+
+async def test_a_request_has_its_line_as_soon_as_it_is_answered(server: ServedApi, path: Path) -> None:
+    assert await _call(server, "PUT", f"{_LEASES}/mine?fieldManager=x", json={"metadata": {"name": "mine"}}) == 201
+    (event,) = _lines(path)
+    uuid.UUID(event.pop("auditID"))
+    received, answered = (
+        datetime.strptime(event.pop(name), "%Y-%m-%dT%H:%M:%S.%f%z")
+        for name in ("requestReceivedTimestamp", "stageTimestamp")
+    )
+    assert received <= answered
+    assert event == {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "stage": "ResponseComplete",
+        "requestURI": f"{_LEASES}/mine?fieldManager=x",
+        "verb": "update",
+        "user": {"username": "trainmaster-admin", "groups": ["system:masters", "system:authenticated"]},
+        "sourceIPs": ["127.0.0.1"],
+        "userAgent": "tester/1.0",
+        "objectRef": {
+            "resource": "leases",
+            "namespace": "default",
+            "name": "mine",
+            "apiGroup": "coordination.k8s.io",
+            "apiVersion": "v1",
+        },
+        "responseStatus": {"metadata": {}, "code": 201},
+    }
+
+
+async def test_verbs_are_those_of_rules_and_a_creation_names_its_object(server: ServedApi, path: Path) -> None:
+    patch = {"Content-Type": "application/merge-patch+json"}
+    await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
+    await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
+    await _call(server, "GET", f"{_CONFIGMAPS}/a")
+    await _call(server, "GET", _CONFIGMAPS)
+    await _call(server, "PATCH", f"{_CONFIGMAPS}/a", json={"data": {"x": "y"}}, headers=patch)
+    await _call(server, "PATCH", "/api/v1/namespaces/default/status", json={}, headers=patch)
+    await _call(server, "DELETE", f"{_CONFIGMAPS}/a")
+    await _call(server, "DELETE", _CONFIGMAPS)
+    await _call(server, "POST", _CONFIGMAPS, data=b"{", headers={"Content-Type": "application/json"})
+    await _call(server, "GET", f"{_CONFIGMAPS}?watch=perhaps")
+    await _call(server, "GET", "/version")
+    seen = []
+    for event in _lines(path):
+        reference = event.get("objectRef", {})
+        where = "/".join(reference[part] for part in ("resource", "name", "subresource") if part in reference)
+        seen.append((event["verb"], where, event["responseStatus"]["code"]))
+    assert seen == [
+        ("create", "configmaps/a", 201),
+        ("create", "configmaps/a", 409),
+        ("get", "configmaps/a", 200),
+        ("list", "configmaps", 200),
+        ("patch", "configmaps/a", 200),
+        ("patch", "namespaces/default/status", 200),
+        ("delete", "configmaps/a", 200),
+        ("deletecollection", "configmaps", 200),
+        ("create", "configmaps", 400),
+        ("list", "configmaps", 400),
+        ("get", "", 200),
+    ]
+
+
+async def test_a_watch_has_its_line_when_it_ends_whoever_ends_it(server: ServedApi, path: Path) -> None:
+    assert await _call(server, "GET", f"{_CONFIGMAPS}?watch=true&timeoutSeconds=1") == 200
+    assert [(event["verb"], event["responseStatus"]["code"]) for event in _lines(path)] == [("watch", 200)]
+    async with server.session() as session:
+        response = await session.get(f"{_CONFIGMAPS}?watch=true")
+        assert len(_lines(path)) == 1
+        response.close()
+        await eventually(lambda: len(_lines(path)) == 2)
+    assert _lines(path)[1]["responseStatus"]["code"] == 200
+
+
+async def test_a_request_without_an_answer_has_a_line_without_a_status(server: ServedApi, path: Path) -> None:
+    server.server.faults.add(Reset(when="after"), verb="create")
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
+    await eventually(lambda: len(_lines(path)) == 1)
+    (event,) = _lines(path)
+    assert "responseStatus" not in event
+    assert (event["verb"], event["objectRef"]["name"]) == ("create", "a")
+
+
+async def test_it_tells_strangers_from_users_and_users_from_those_who_act_for_them(
+    server: ServedApi, path: Path
+) -> None:
+    assert await _call(server, "GET", _CONFIGMAPS, headers={"Authorization": "Bearer wrong"}) == 401
+    assert await _call(server, "GET", _CONFIGMAPS, headers={"Impersonate-User": "jane"}) == 200
+    stranger, jane = _lines(path)
+    assert (stranger["user"], stranger["responseStatus"]["code"]) == ({}, 401)
+    assert jane["user"]["username"] == "trainmaster-admin"
+    assert jane["impersonatedUser"] == {"username": "jane", "groups": ["system:authenticated"]}
+    assert "wrong" not in path.read_text()
+    assert server.token not in path.read_text()
+
+
+async def test_lines_of_requests_at_once_do_not_mix_and_earlier_ones_stay(tmp_path: Path, path: Path) -> None:
+    for _ in range(2):
+        audit = AuditLog(path)
+        async with serve_api(tmp_path, audit=audit) as served, served.session() as session:
+
+            async def get(session: aiohttp.ClientSession = session) -> None:
+                async with session.get(_CONFIGMAPS) as response:
+                    await response.read()
+
+            await asyncio.gather(*(get() for _ in range(20)))
+        audit.close()
+    assert len(_lines(path)) == 40
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_full_disk_loses_lines_but_no_requests(server: ServedApi, path: Path, monkeypatch: Any) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trainmaster.devcluster.http.auditing.os.write", full)
+        assert await _call(server, "GET", _CONFIGMAPS) == 200
+    assert await _call(server, "GET", f"{_CONFIGMAPS}/a") == 404
+    assert [event["verb"] for event in _lines(path)] == ["get"]
+
+
+async def test_the_command_line_takes_a_file_for_it(tmp_path: Path) -> None:
+    bare = ("--without", "manager,controllers,gc,kubelet")
+    up = await trainmaster("cluster", "up", "--detach", *bare, "--audit-log", "here.log", cwd=tmp_path)
+    try:
+        assert (up.code, up.err) == (0, "")
+        assert (tmp_path / "here.log").exists()
+    finally:
+        assert (await trainmaster("cluster", "down", cwd=tmp_path)).code == 0
+    refused = await trainmaster("cluster", "up", *bare, "--audit-log", os.devnull + "/x", cwd=tmp_path)
+    assert refused.code == 1
+    assert f"cannot write the audit log {os.devnull}/x: Not a directory; choose another file with" in refused.err

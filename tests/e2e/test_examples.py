@@ -1,0 +1,93 @@
+"""The examples and the guides, as users run them, on a whole embedded cluster with real processes.
+
+What needs a framework runs where that is installed: `make test` installs JAX and XGBoost; PyTorch, whose default build
+for Linux comes with CUDA, is there after `make run`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.commands import trainmaster
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = sorted(path for path in (ROOT / "docs/guides").glob("*.md") if path.stem != "README")
+NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost"}
+TIMEOUT = 240
+
+pytestmark = [
+    pytest.mark.timeout(TIMEOUT),
+    pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn, which has the data, is missing"),
+]
+
+
+def marks(name: str, module: str | None) -> list[pytest.MarkDecorator]:
+    if module is None:
+        return []
+    missing = pytest.mark.skipif(find_spec(module) is None, reason=f"{module}, which {name} needs, is not installed")
+    return [missing, *([pytest.mark.torch] if module == "torch" else [])]
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path.parent, marks=marks(path.parent.name, NEEDED.get(path.parent.name)), id=path.parent.name)
+        for path in sorted((ROOT / "examples").glob("*/train.py"))
+    ],
+)
+async def test_an_example_trains(example: Path, cluster_home: Path) -> None:
+    done = await trainmaster(
+        *("run", str(example), "--plain", "--delete", "--timeout", "55"),
+        cwd=cluster_home,
+        KUBECONFIG=str(cluster_home / ".trainmaster/kubeconfig"),
+    )
+    assert done.code == 0, done.out + done.err
+    accuracies = [float(found) for found in re.findall(r"accuracy ([0-9.]+)%", done.out)]
+    assert accuracies, done.out
+    if example.name.endswith("-digits"):
+        losses = [float(found) for found in re.findall(r"loss ([0-9.]+)$", done.out, re.MULTILINE)]
+        assert losses[-1] < losses[0] / 10
+        assert accuracies[0] >= 95
+
+
+def commands(guide: Path) -> str:
+    """What a guide tells to run."""
+    return "\n".join(re.findall(r"^```sh\n(.*?)^```", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+
+
+def guide_marks(guide: Path) -> list[pytest.MarkDecorator]:
+    text = commands(guide)
+    needed = next((module for name, module in NEEDED.items() if f"run examples/{name}" in text), None)
+    found = marks(guide.stem, needed)
+    if "kubectl" in text:
+        missing = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+        found += [pytest.mark.kubectl, missing]
+    return found
+
+
+@pytest.mark.parametrize("guide", [pytest.param(guide, marks=guide_marks(guide), id=guide.stem) for guide in GUIDES])
+def test_the_commands_of_a_guide_work(guide: Path, cluster_home: Path, tmp_path: Path) -> None:
+    """In their order, from a checkout."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    environment = os.environ | {
+        "KUBECONFIG": str(cluster_home / ".trainmaster/kubeconfig"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-x", "-c", commands(guide)],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT - 20,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

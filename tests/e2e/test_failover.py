@@ -1,0 +1,224 @@
+"""Two managers as processes, each behind a proxy of its own; the leader dies, sleeps, is cut off or is told to stop.
+
+The judge is the audit log of the API server: it knows who wrote what and when, whatever the managers believe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support.audit import AuditedWrite, AuditLogReader
+from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
+from support.proxy import Direction, FaultProxy
+from support.training import apply_runtime, runtime, trainjob, until
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.resources import JOBSETS, TRAINJOBS
+
+LEASE, RENEWAL, RETRY = 4.0, 2.5, 0.5
+ELECTION = {
+    "leaderElection": {
+        "leaderElect": True,
+        "leaseDuration": f"{LEASE:g}s",
+        "renewDeadline": f"{RENEWAL:g}s",
+        "retryPeriod": f"{RETRY:g}s",
+    }
+}
+LONGEST_WAIT = RETRY * (1 + 1.2)
+"""Between two tries of a candidate: the retry period and its jitter."""
+
+SLACK = 1.5
+"""For a machine that has other things to do: requests and wake-ups come later than they should."""
+
+PAUSE = 60.0 if os.environ.get("TRAINMASTER_SOAK_MINUTES") else 8.0
+"""How long a leader is stopped; both are longer than its lease."""
+
+
+@dataclass
+class Duel:
+    """A leader, a candidate, and TrainJobs that come all the time."""
+
+    cluster: ClusterProcess
+    client: KubeClient
+    leader: ManagerProcess
+    wire: FaultProxy
+    """Between the leader and the server."""
+
+    candidate: ManagerProcess
+    audit: AuditLogReader
+    created: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def jobs_coming(self) -> AsyncIterator[None]:
+        """Create TrainJobs while the block runs."""
+
+        enough = asyncio.Event()
+
+        async def create() -> None:
+            while not enough.is_set():
+                name = f"job-{len(self.created)}"
+                await self.client.create(TRAINJOBS, trainjob(name))
+                self.created.append(name)
+                await asyncio.sleep(0.1)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(create())
+            yield
+            enough.set()
+
+    async def taken_over(self) -> AuditedWrite:
+        """Wait until the candidate has the lease; returns the write by which it got it."""
+        acquisition: AuditedWrite = await until(self._acquisition)
+        return acquisition
+
+    async def _acquisition(self) -> AuditedWrite | None:
+        return next((write for write in self.audit.by(self.candidate.user) if _renews(write)), None)
+
+    async def all_have_jobsets(self) -> None:
+        """Wait until every TrainJob has its JobSet."""
+
+        async def served() -> bool:
+            jobsets = (await self.client.list(JOBSETS, "default"))["items"]
+            return {jobset["metadata"]["name"] for jobset in jobsets} >= set(self.created)
+
+        await until(served)
+
+    def check(self, acquisition: AuditedWrite, *, within: float, since: float) -> None:
+        """Compare what happened with what may happen."""
+        old, new = self.audit.by(self.leader.user), self.audit.by(self.candidate.user)
+        taken = acquisition.answered - since
+        assert taken <= within, f"the lease was taken over after {taken:.1f} s"
+        late = [write for write in old if write.may_have_counted and write.received > acquisition.answered]
+        assert not late, "the old leader wrote after the new one had acquired the lease"
+        early = [write for write in new if not _of_lease(write) and write.received < acquisition.received]
+        assert not early, "the candidate wrote before it led"
+        renewals = [write.received for write in old if _renews(write)]
+        expired = [write for write in old if not any(0 <= write.received - at <= LEASE for at in renewals)]
+        assert not [write for write in expired if write.may_have_counted and not _of_lease(write)]
+        made = Counter(w.name for w in (*old, *new) if w.resource == "jobsets" and w.code == 201)
+        assert made == Counter(self.created), "every TrainJob has one JobSet"
+        assert any(write.name == self.created[-1] for write in new), "the new leader works"
+
+    def last_renewal(self) -> float:
+        """When the server last heard a renewal of the old leader."""
+        return max(write.received for write in self.audit.by(self.leader.user) if _renews(write))
+
+
+def _of_lease(write: AuditedWrite) -> bool:
+    return write.resource == "leases"
+
+
+def _renews(write: AuditedWrite) -> bool:
+    return _of_lease(write) and write.code is not None and write.code < 300
+
+
+@pytest.fixture
+async def duel(tmp_path: Path) -> AsyncIterator[Duel]:
+    async with AsyncExitStack() as stack:
+        cluster, client = await stack.enter_async_context(cluster_process(tmp_path))
+        await apply_runtime(client, runtime())
+        managers: list[ManagerProcess] = []
+        wires: list[FaultProxy] = []
+        for name in ("first", "second"):
+            wire = await stack.enter_async_context(await FaultProxy.start("127.0.0.1", cluster.port))
+            token = await account_token(client, name)
+            manager = ManagerProcess(cluster, name, token=token, port=wire.port, configuration=ELECTION)
+            stack.push_async_callback(manager.kill)
+            await manager.start()
+            # The first one leads, since the second one starts when that is so.
+            await manager.logged("waiting for the lease" if managers else "lease acquired")
+            managers.append(manager)
+            wires.append(wire)
+        yield Duel(cluster, client, managers[0], wires[0], managers[1], AuditLogReader(cluster.audit_log))
+
+
+async def test_l5_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(duel: Duel) -> None:
+    async with duel.jobs_coming():
+        await until_served(duel)
+        await duel.leader.kill()
+        acquisition = await duel.taken_over()
+        created = len(duel.created)
+        await until_created(duel, created + 5)
+    await duel.all_have_jobsets()
+    # The candidate may see the last renewal late by one wait, and that it has expired by another one.
+    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+
+
+@pytest.mark.timeout(120 + PAUSE)
+async def test_l14_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_up(duel: Duel) -> None:
+    async with duel.jobs_coming():
+        await until_served(duel)
+        duel.leader.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        acquisition = await duel.taken_over()
+        await asyncio.sleep(max(0.0, stopped + PAUSE - time.monotonic()))
+        duel.leader.signal(signal.SIGCONT)
+        assert await duel.leader.wait() == 1
+        await until_created(duel, len(duel.created) + 5)
+    await duel.all_have_jobsets()
+    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+
+
+@pytest.mark.parametrize(
+    "cut_off",
+    [
+        lambda wire: wire.black_hole(True),
+        lambda wire: wire.black_hole(True, Direction.TO_CLIENT),
+        lambda wire: wire.cut(True),
+    ],
+    ids=["silence", "answers-vanish", "refused"],
+)
+async def test_l9_l10_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
+    duel: Duel, cut_off: Callable[[FaultProxy], None]
+) -> None:
+    async with duel.jobs_coming():
+        await until_served(duel)
+        cut_off(duel.wire)
+        assert await duel.leader.wait() == 1
+        ended = time.time()
+        acquisition = await duel.taken_over()
+        assert ended < acquisition.received
+        duel.wire.heal()
+        await until_created(duel, len(duel.created) + 5)
+    await duel.all_have_jobsets()
+    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+
+
+async def test_l11_a_leader_that_is_told_to_stop_hands_over_at_once(duel: Duel) -> None:
+    async with duel.jobs_coming():
+        await until_served(duel)
+        told = time.time()
+        duel.leader.signal(signal.SIGTERM)
+        assert await duel.leader.wait() == 0
+        acquisition = await duel.taken_over()
+        await until_created(duel, len(duel.created) + 5)
+    await duel.all_have_jobsets()
+    duel.check(acquisition, within=LONGEST_WAIT + SLACK, since=told)
+
+
+async def until_served(duel: Duel) -> None:
+    """Wait until the leader is in the middle of its work."""
+    await until_created(duel, 5)
+    await until(lambda: _writes_jobsets(duel))
+
+
+async def _writes_jobsets(duel: Duel) -> bool:
+    return any(write.resource == "jobsets" for write in duel.audit.by(duel.leader.user))
+
+
+async def until_created(duel: Duel, number: int) -> None:
+    """Wait until so many TrainJobs exist."""
+
+    async def enough() -> bool:
+        return len(duel.created) >= number
+
+    await until(enough)

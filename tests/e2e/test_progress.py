@@ -1,0 +1,169 @@
+"""Trainers that report their progress by the snippet of the guide: a whole cluster, processes, own tokens, TLS."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from support.authorities import Authority
+from support.commands import client_of, trainmaster
+from support.training import apply_runtime, ended, pods, python, runtime, trainjob, until
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.resources import CONFIGMAPS, TRAINJOBS
+
+SNIPPET = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "progress.md").read_text(), re.DOTALL
+)[0]
+
+INTRUDER = """
+import os
+os.environ["KUBEFLOW_TRAINER_SERVER_URL"] = os.environ["KUBEFLOW_TRAINER_SERVER_URL"].replace("/stranger/", "/victim/")
+try:
+    {report}
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode(), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    client: KubeClient
+    certificates: Path
+
+
+@pytest.fixture
+async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
+    """A cluster whose manager has the feature on."""
+    certificates = tmp_path / "certificates"
+    certificates.mkdir()
+    _certify(certificates, Authority())
+    port, health = _free_port(), _free_port()
+    configuration = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "featureGates": {"TrainJobStatus": True},
+        "webhook": {"enabled": False, "certDir": str(certificates)},
+        "statusServer": {"port": port, "qps": 50, "burst": 100},
+        "plugins": {"options": {"trainjobstatus": {"server": f"https://127.0.0.1:{port}"}}},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(configuration))
+    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=tmp_path)
+    assert up.code == 0, up.err
+    try:
+        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
+            await apply_runtime(client, runtime())
+            await until(lambda: _is_ready(health))
+            yield Setting(client, certificates)
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def _is_ready(port: int) -> bool:
+    try:
+        async with aiohttp.request("GET", f"http://127.0.0.1:{port}/readyz/status-server-readyz") as response:
+            return response.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+def _certify(directory: Path, authority: Authority) -> None:
+    certificate, key = authority.issue(directory)
+    certificate.rename(directory / "tls.crt")
+    key.rename(directory / "tls.key")
+    (directory / "ca.crt").write_bytes(authority.pem)
+
+
+async def test_a_trainer_reports_its_progress(setting: Setting) -> None:
+    client = setting.client
+    await client.create(TRAINJOBS, trainjob("reports", trainer={"command": python(SNIPPET)}))
+    assert (await ended(client, "reports"))["type"] == "Complete"
+    status = (await client.get(TRAINJOBS, "default", "reports"))["status"]["trainerStatus"]
+    assert status.pop("lastUpdatedTime").startswith("20")
+    assert status == {
+        "progressPercentage": 45,
+        "estimatedRemainingSeconds": 795,
+        "metrics": [{"name": "loss", "value": "0.2347"}],
+    }
+
+
+async def test_trainer_s2_a_pod_of_another_trainjob_is_refused(setting: Setting, tmp_path: Path) -> None:
+    """With its own token, and with one that is made for the victim but bound to the pod of another TrainJob."""
+    client = setting.client
+    wait = f"import time, pathlib\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
+    await client.create(TRAINJOBS, trainjob("victim", trainer={"command": python(wait)}))
+    definitions, call = SNIPPET.rsplit("\n\n\n", 1)
+    script = definitions + INTRUDER.format(report=call.strip())
+    # Pods may ask for tokens of any audience: the one that the plugin gives the victim, here given to another pod.
+    volume = {
+        "name": "forged",
+        "projected": {
+            "sources": [
+                {
+                    "serviceAccountToken": {
+                        "audience": "trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/victim/status",
+                        "path": "token",
+                    }
+                }
+            ]
+        },
+    }
+    forger = runtime("forging")
+    pod = forger["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [volume]
+    pod["containers"][0]["volumeMounts"] = [{"name": "forged", "mountPath": "/forged"}]
+    pod["containers"][0]["env"] = [{"name": "FORGED", "value": "/forged/token"}]
+    await apply_runtime(client, forger)
+    script += 'os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"] = os.environ["FORGED"]\n'
+    script += INTRUDER.format(report=call.strip())
+    await client.create(TRAINJOBS, trainjob("stranger", on="forging", trainer={"command": python(script)}))
+    assert (await ended(client, "stranger"))["type"] == "Complete"
+    (found,) = await pods(client, "stranger")
+    _, _, log = await client.raw(
+        "GET", f"/api/v1/namespaces/default/pods/{found['metadata']['name']}/log", accept="*/*"
+    )
+    lines = log.decode().splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("403 ") and '"Forbidden"' in line for line in lines), lines
+    (tmp_path / "go").touch()
+    await ended(client, "victim")
+    assert "trainerStatus" not in (await client.get(TRAINJOBS, "default", "victim"))["status"]
+
+
+async def test_trainer_s6_running_trainers_get_a_new_authority(setting: Setting, tmp_path: Path) -> None:
+    client = setting.client
+    wait = f"import time, pathlib\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
+    await client.create(TRAINJOBS, trainjob("runs", trainer={"command": python(wait)}))
+
+    async def running() -> bool:
+        return any(pod["status"].get("phase") == "Running" for pod in await pods(client, "runs"))
+
+    await until(running)
+    renewed = Authority("renewed")
+    _certify(setting.certificates, renewed)
+
+    async def distributed() -> bool:
+        config_map = await client.get(CONFIGMAPS, "default", "runs-tls-config")
+        return bool(config_map["data"]["ca.crt"] == renewed.pem.decode())
+
+    await until(distributed)
+    await client.create(TRAINJOBS, trainjob("later", trainer={"command": python(SNIPPET)}))
+    assert (await ended(client, "later"))["type"] == "Complete"
+    (tmp_path / "go").touch()
+    await ended(client, "runs")

@@ -1,0 +1,166 @@
+"""The recorded answers of admission: the API server and our webhooks say what the original's said.
+
+Deliberate differences are in `admission-differences.yaml`: an entry replaces fields of the recorded answer, and says
+why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from support.admission import Answer, Requests, admitting
+from support.golden import RESOURCES, Normaliser, load_yaml
+from support.stack import api_server
+
+from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, install_definitions
+from trainmaster.runtime.jsontree import JsonObject
+
+HERE = Path(__file__).parent
+CASES = sorted((HERE / "admission").glob("*.yaml"))
+DIFFERENCES: dict[str, Any] = load_yaml((HERE / "admission-differences.yaml").read_text())
+DIFFERENT = {entry["case"]: entry for entry in DIFFERENCES["cases"]}
+
+PATIENCE = 5.0
+"""Seconds until the caches of the manager must know what has just been written."""
+
+MERGE = "application/merge-patch+json"
+
+pytestmark = pytest.mark.golden
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def requests(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
+    directory = tmp_path_factory.mktemp("admission")
+    async with api_server(directory) as stack:
+        if stack.cluster is not None:
+            await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
+        async with admitting(stack, directory / "serving") as requests:
+            yield requests
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+async def test_answer(requests: Requests, path: Path) -> None:
+    case = load_yaml(path.read_text())
+    expected = case["expect"] | DIFFERENT.get(path.stem, {}).get("expect", {})
+    expected = {key: value for key, value in expected.items() if value is not None}
+    player = Player(requests, f"admission-{path.stem[:3]}", case.get("unordered") or [])
+    seen: JsonObject = {}
+    try:
+        await player.prepare(case)
+        async with asyncio.timeout(PATIENCE):
+            # The webhooks see what their caches have, which follow the server within milliseconds.
+            while (seen := player.normalised(await player.act(case["request"], dry=True))) != expected:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        assert yaml.safe_dump(seen) == yaml.safe_dump(expected)
+    finally:
+        await player.clean()
+
+
+def test_every_difference_belongs_to_a_case_and_has_its_reason() -> None:
+    assert set(DIFFERENT) <= {path.stem for path in CASES}
+    assert {reason for entry in DIFFERENT.values() for reason in entry["reasons"]} == set(DIFFERENCES["reasons"])
+
+
+class Player:
+    """Plays one case in a namespace of its own."""
+
+    def __init__(self, requests: Requests, namespace: str, unordered: list[str]) -> None:
+        self._requests = requests
+        self._namespace = namespace
+        self._normaliser = Normaliser(namespace, unordered)
+        self._made: list[str] = []
+
+    async def prepare(self, case: JsonObject) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+        await self._requests.send("POST", "/api/v1/namespaces", namespace)
+        for obj in map(_loaded, case.get("given") or []):
+            async with asyncio.timeout(PATIENCE):
+                while (answer := await self.act({"create": obj})).code != 201:
+                    # A TrainJob is refused until the webhooks know its runtime.
+                    assert obj["kind"] == "TrainJob", answer.message
+                    await asyncio.sleep(0.02)
+            self._made.append(self._path(obj["kind"], obj["metadata"]["name"]))
+        for action in case.get("setup") or []:
+            if "sleep" not in action:
+                answer = await self.act(action)
+                assert answer.code == 200, answer.message
+
+    async def act(self, action: JsonObject, *, dry: bool = False) -> Answer:
+        ((verb, target),) = _in_namespace(action, self._namespace).items()
+        if verb == "create":
+            target = _loaded(target)
+            return await self._requests.send("POST", self._path(target["kind"]), target, dry=dry)
+        path = self._path(target["kind"], target["name"], target.get("subresource"))
+        if verb == "delete":
+            return await self._requests.send("DELETE", path, dry=dry)
+        if verb == "merge":
+            return await self._requests.send("PATCH", path, target["body"], kind=MERGE, dry=dry)
+        assert verb == "update", verb
+        version = (await self._requests.send("GET", path)).body["metadata"]["resourceVersion"]
+        body = target["body"] | {"metadata": {**target["body"]["metadata"], "resourceVersion": version}}
+        return await self._requests.send("PUT", path, body, dry=dry)
+
+    def normalised(self, answer: Answer) -> JsonObject:
+        """The answer in the form in which it was recorded."""
+        seen: JsonObject = {"allowed": answer.code < 300, "code": answer.code}
+        if answer.code < 300:
+            seen["object"] = self._normaliser.object(answer.body)
+            if not seen["object"].get("status", True):
+                del seen["object"]["status"]
+        else:
+            message = self._normaliser.tree(answer.message)
+            seen |= {"reason": answer.body.get("reason"), "message": _in_order(message)}
+            causes = (answer.body.get("details") or {}).get("causes")
+            if causes:
+                seen["causes"] = sorted(
+                    self._normaliser.tree(causes), key=lambda cause: json.dumps(cause, sort_keys=True)
+                )
+        if answer.warnings:
+            seen["warnings"] = sorted(self._normaliser.tree(answer.warnings))
+        return {key: value for key, value in seen.items() if value is not None}
+
+    async def clean(self) -> None:
+        for path in self._made:
+            await self._requests.send("DELETE", path)
+        await self._requests.send("DELETE", f"/api/v1/namespaces/{self._namespace}")
+
+    def _path(self, kind: str, name: str | None = None, subresource: str | None = None) -> str:
+        resource = RESOURCES[kind]
+        return resource.path(self._namespace if resource.namespaced else None, name, subresource)
+
+
+def _loaded(obj: JsonObject) -> JsonObject:
+    if "$file" not in obj:
+        return obj
+    loaded: JsonObject = load_yaml((HERE / "runtimes" / Path(obj["$file"]).name).read_text())
+    loaded["metadata"]["name"] = obj.get("$name", loaded["metadata"]["name"])
+    return loaded
+
+
+def _in_namespace(node: Any, namespace: str) -> Any:
+    if isinstance(node, dict):
+        return {key: _in_namespace(value, namespace) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_in_namespace(value, namespace) for value in node]
+    if isinstance(node, str):
+        return namespace if node == "NS" else node.replace("@NS@", namespace)
+    return node
+
+
+def _in_order(message: str) -> str:
+    """Sort the parts of an aggregated message: the order in which the original's validators run is chance."""
+    found = re.search(r"\[((?:spec|status|metadata|<nil>)[.:\[].*)\]$", message, re.DOTALL)
+    if not found:
+        return message
+    parts = sorted(re.split(r", (?=(?:spec|status|metadata|<nil>)[.:\[])", found[1]))
+    return f"{message[: found.start(1)]}{', '.join(parts)}]"

@@ -1,0 +1,58 @@
+"""What pods mount, with a real manager: made once, made again when it is gone, and left alone while pods run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from support.objects import replicated_job, runtime_object, trainjob_object
+from support.stack import Stack, api_server, manager
+
+from trainmaster.controller.kube.errors import NotFound
+from trainmaster.controller.kube.resources import (
+    CONFIGMAPS,
+    JOBSETS,
+    NAMESPACES,
+    SECRETS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+from trainmaster.runtime.jsontree import JsonObject
+
+
+async def appears(stack: Stack, resource: Resource, name: str, *, other_than: str | None = None) -> JsonObject:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                found: JsonObject = await stack.client.get(resource, "team", name)
+            except NotFound:
+                found = {}
+            if found and found["metadata"]["uid"] != other_than:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_b30_a_lost_key_is_made_again_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    """The Secret is watched by its metadata alone: that has to wake up its owner, and to be enough to decide."""
+    on = runtime_object(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {}})
+    bare: dict[str, Any] = trainjob_object()
+    bare["metadata"] = {"name": "demo", "namespace": "team"}
+    async with api_server(tmp_path) as stack, manager(stack.access):
+        await stack.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        await stack.client.create(TRAINING_RUNTIMES, on)
+        await stack.client.create(TRAINJOBS, bare)
+        jobset = await appears(stack, JOBSETS, "demo")
+        secret = await appears(stack, SECRETS, "demo-mpi-ssh-auth")
+        mine = {"data": {"hostfile": "mine\n"}}
+        await stack.client.patch(CONFIGMAPS, "team", "demo-mpi-hostfile", mine)
+        for _ in range(2):  # the reconcile that made the first is over when the second is there
+            await stack.client.delete(SECRETS, "team", "demo-mpi-ssh-auth", uid=secret["metadata"]["uid"])
+            fresh = await appears(stack, SECRETS, "demo-mpi-ssh-auth", other_than=secret["metadata"]["uid"])
+            assert fresh["data"]["ssh-privatekey"] != secret["data"]["ssh-privatekey"]
+            secret = fresh
+        hostfile = await stack.client.get(CONFIGMAPS, "team", "demo-mpi-hostfile")
+        assert hostfile["data"] == mine["data"], "pods run with the one that they were started with"
+        again = await stack.client.get(JOBSETS, "team", "demo")
+        assert again["metadata"]["resourceVersion"] == jobset["metadata"]["resourceVersion"]

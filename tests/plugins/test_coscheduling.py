@@ -1,0 +1,326 @@
+"""CoScheduling, and what gangs of both schedulers have in common: who starts together, and what that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.generated import RESOURCES, check_that_resolving_is_pure, trainjobs
+from support.objects import replicated_job, runtime_object, trainjob
+from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, complaints, jobset
+
+from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.extension import ApplyWhen, Rejected
+from trainmaster.runtime.facts import NO_FACTS, Facts
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resolving import PolicyUnserved, resolve
+
+SCHEDULERS = ("coscheduling", "volcano")
+POLICY: JsonObject = {"coscheduling": {}}
+
+DATA = replicated_job("dataset-initializer", ancestor="dataset-initializer", containers=[{"name": "d", "image": "i"}])
+MODEL = replicated_job("model-initializer", ancestor="model-initializer", containers=[{"name": "m", "image": "i"}])
+
+
+def on(*jobs: JsonObject, policy: JsonObject | None = None, gang: JsonObject = POLICY, **spec: Any) -> Runtime:
+    obj = runtime_object(*jobs, policy=policy, **spec)
+    obj["spec"]["podGroupPolicy"] = gang
+    return parse_runtime(obj)
+
+
+def after(name: str, status: str = "Complete") -> JsonObject:
+    return {"name": name, "status": status}
+
+
+def group(job: TrainJob, runtime: Runtime, *, facts: Facts = NO_FACTS) -> JsonObject:
+    spec: JsonObject = companion("PodGroup", job, runtime, facts=facts).object["spec"]
+    return spec
+
+
+def resources(job: TrainJob, runtime: Runtime, *, facts: Facts = NO_FACTS) -> JsonObject:
+    found: JsonObject = group(job, runtime, facts=facts)["minResources"]
+    return found
+
+
+def members(obj: JsonObject) -> list[str]:
+    """The ReplicatedJobs of a JobSet whose pods name a group of either scheduler."""
+    marks = {"scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"}
+    metadata = {each["name"]: pod_metadata(each) for each in obj["spec"]["replicatedJobs"]}
+    return [name for name, each in metadata.items() if marks & {*each.get("labels", ()), *each.get("annotations", ())}]
+
+
+def pod_metadata(replicated: JsonObject) -> JsonObject:
+    found: JsonObject = replicated["template"]["spec"]["template"]["metadata"]
+    return found
+
+
+def asking(requests: JsonObject | None = None, limits: JsonObject | None = None, **pod: Any) -> JsonObject:
+    """A trainer whose container asks for resources."""
+    job = replicated_job(
+        containers=[{"name": "node", "image": "i", "resources": {"requests": requests or {}, "limits": limits or {}}}]
+    )
+    job["template"]["spec"]["template"]["spec"] |= pod
+    return job
+
+
+def test_a_group_of_all_nodes_is_built_and_named_by_their_pods() -> None:
+    job = trainjob(trainer={"numNodes": 4})
+    desired = companion("PodGroup", job, on(asking({"cpu": "500m"})))
+    assert desired.object == {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
+        "spec": {"minMember": 4, "minResources": {"cpu": "2"}, "scheduleTimeoutSeconds": 60},
+    }
+    (node,) = jobset(job, on())["spec"]["replicatedJobs"]
+    assert pod_metadata(node) == {"labels": {"scheduling.x-k8s.io/pod-group": "demo"}}
+
+
+def test_the_timeout_is_that_of_the_runtime() -> None:
+    assert group(trainjob(), on(gang={"coscheduling": {"scheduleTimeoutSeconds": 5}}))["scheduleTimeoutSeconds"] == 5
+
+
+def test_without_a_policy_there_is_no_group() -> None:
+    objects = resolve(trainjob(), parse_runtime(runtime_object()), FRAMEWORK).objects
+    assert [desired.identity[1] for desired in objects] == ["JobSet"]
+    assert members(objects[0].object) == []
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_b10_initializers_are_not_waited_for(scheduler: str) -> None:
+    """B10: they counted for the quorum, but the trainer's pods appear only after they have ended."""
+    trainer = replicated_job(dependsOn=[after("dataset-initializer"), after("model-initializer")])
+    job, runtime = trainjob(trainer={"numNodes": 3}), on(DATA, MODEL, trainer, gang={scheduler: {}})
+    assert group(job, runtime)["minMember"] == 3
+    assert members(jobset(job, runtime)) == ["node"]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_b10_initializers_that_nobody_waits_for_start_with_the_trainer(scheduler: str) -> None:
+    job, runtime = trainjob(trainer={"numNodes": 32}), on(DATA, MODEL, replicated_job(), gang={scheduler: {}})
+    assert group(job, runtime)["minMember"] == 34
+    assert members(jobset(job, runtime)) == ["dataset-initializer", "model-initializer", "node"]
+
+
+def test_b10_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> None:
+    node, launcher = replicated_job(ancestor=None), replicated_job("launcher", dependsOn=[after("node", "Ready")])
+    job = trainjob(trainer={"numNodes": 5})
+    runtime = on(node, launcher, policy={"mpi": {"runLauncherAsNode": True}})
+    assert group(job, runtime)["minMember"] == 4
+    assert members(jobset(job, runtime)) == ["node"]
+    ((path, message),) = complaints(job, runtime, severity="warning")
+    assert path == "spec.runtimeRef"
+    assert message.startswith(
+        "replicated job launcher waits for node, so that the gang scheduler cannot start both at once"
+    )
+
+
+def test_b10_a_launcher_that_does_not_wait_is_a_member() -> None:
+    runtime = on(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {"runLauncherAsNode": True}})
+    assert group(trainjob(trainer={"numNodes": 5}), runtime)["minMember"] == 5
+    assert complaints(trainjob(), runtime, severity="warning") == []
+
+
+def test_b10_a_start_up_in_order_is_a_chain_of_dependencies() -> None:
+    jobs = [replicated_job("first", ancestor=None), replicated_job(), replicated_job("last", ancestor=None)]
+    job, runtime = trainjob(trainer={"numNodes": 2}), on(*jobs, startupPolicy={"startupPolicyOrder": "InOrder"})
+    assert group(job, runtime)["minMember"] == 2
+    assert members(jobset(job, runtime)) == ["node"]
+
+
+def test_b10_who_waits_for_somebody_who_waits_for_the_trainer_is_no_member() -> None:
+    jobs = [
+        replicated_job(),
+        replicated_job("test", ancestor=None, dependsOn=[after("node")]),
+        replicated_job("report", ancestor=None, dependsOn=[after("test")]),
+        replicated_job("server", ancestor=None),
+    ]
+    assert members(jobset(trainjob(), on(*jobs))) == ["node", "server"]
+
+
+def test_b10_the_trainer_is_a_gang_however_large_its_preparation_is() -> None:
+    wide = replicated_job("wide", ancestor=None, replicas=100)
+    trainer = replicated_job(dependsOn=[after("wide")])
+    assert group(trainjob(trainer={"numNodes": 2}), on(wide, trainer))["minMember"] == 2
+
+
+def test_who_works_through_a_list_is_not_waited_for() -> None:
+    """Towards the end of its list it has fewer pods than its quorum."""
+    worker = replicated_job("worker", ancestor=None)
+    worker["template"]["spec"] |= {"parallelism": 4, "completions": 10}
+    assert members(jobset(trainjob(), on(worker, replicated_job()))) == ["node"]
+
+
+def test_mpi_nodes_fewer_than_the_runtimes_completions_are_a_gang() -> None:
+    """Nodes never work through a list: a rank that comes up only when another has ended is no rank."""
+    node = replicated_job("node", ancestor=None)
+    node["template"]["spec"] |= {"parallelism": 4, "completions": 4}
+    runtime = on(node, replicated_job("launcher"), policy={"mpi": {}})
+    job = trainjob(trainer={"numNodes": 2})
+    built = jobset(job, runtime)
+    assert members(built) == ["node", "launcher"]
+    assert group(job, runtime)["minMember"] == 3
+    spec = built["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert (spec["parallelism"], spec["completions"]) == (2, 2)
+
+
+def test_all_jobs_of_a_replicated_job_count() -> None:
+    """32 hosts in 4 slices, and 2 servers."""
+    job, server = trainjob(trainer={"numNodes": 32}), replicated_job("server", ancestor=None, replicas=2)
+    runtime = on(replicated_job(replicas=4), server, policy={"jax": {}})
+    assert group(job, runtime)["minMember"] == 34
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_gang_of_nobody_has_no_group(scheduler: str) -> None:
+    """The schema of coscheduling refuses a quorum of 0, and nobody has to wait."""
+    job, runtime = trainjob(trainer={"numNodes": 0}), on(gang={scheduler: {}})
+    assert [desired.identity[1] for desired in resolve(job, runtime, FRAMEWORK).objects] == ["JobSet"]
+    assert members(jobset(job, runtime)) == []
+
+
+def test_b22_a_limit_without_a_request_counts() -> None:
+    """B22: GPUs are given as limits, and did not count."""
+    runtime = on(asking({"cpu": "1"}, {"cpu": "4", "nvidia.com/gpu": 8}))
+    assert resources(trainjob(trainer={"numNodes": 2}), runtime) == {"cpu": "2", "nvidia.com/gpu": "16"}
+
+
+def test_b22_a_limit_of_a_whole_pod_counts_for_what_no_container_names() -> None:
+    runtime = on(asking({"cpu": "1"}, resources={"limits": {"cpu": "4", "memory": "8Gi"}}))
+    assert resources(trainjob(), runtime) == {"cpu": "1", "memory": "8Gi"}
+
+
+def limit_range(name: str, namespace: str = "team", *, kind: str = "Container", **limit: Any) -> JsonObject:
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": metadata,
+        "spec": {"limits": [{"type": kind, **limit}]},
+    }
+
+
+def test_b21_limit_ranges_and_runtime_classes_count() -> None:
+    """B21: both were watched and never read."""
+    facts = KnownFacts(
+        limit_range("b", defaultRequest={"cpu": "7", "memory": "1Gi"}),
+        limit_range("a", defaultRequest={"cpu": "2"}, default={"cpu": "4", "ephemeral-storage": "1Gi"}),
+        limit_range("a", namespace="other", defaultRequest={"x": "1"}),
+        limit_range("c", kind="Pod", default={"y": "1"}),
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "kata"},
+            "overhead": {"podFixed": {"cpu": "250m"}},
+        },
+    )
+    runtime = on(asking({"memory": "3Gi"}, runtimeClassName="kata"))
+    assert resources(trainjob(trainer={"numNodes": 2}), runtime, facts=facts) == {
+        "cpu": "4500m",
+        "memory": "6Gi",
+        "ephemeral-storage": "2Gi",
+    }
+
+
+def test_overhead_that_a_runtime_states_itself_stays() -> None:
+    runtime = on(asking(runtimeClassName="kata", overhead={"cpu": "1"}))
+    assert resources(trainjob(), runtime) == {"cpu": "1"}
+
+
+def test_a_group_follows_its_trainjob_until_the_workload_runs() -> None:
+    """Whoever changes the number of nodes and resumes in one go gets a group of the new size."""
+    job = trainjob()
+
+    def when(job: TrainJob, **jobset_spec: Any) -> ApplyWhen:
+        running = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
+            "spec": jobset_spec,
+        }
+        return companion("PodGroup", job, on(), facts=KnownFacts(running)).when
+
+    assert companion("PodGroup", job, on()).when is ApplyWhen.ALWAYS
+    assert when(job, suspend=True) is ApplyWhen.ALWAYS
+    assert when(trainjob(suspend=True)) is ApplyWhen.ALWAYS
+    assert when(job, suspend=False) is ApplyWhen.MISSING
+
+
+def test_u18_two_schedulers_are_refused_once() -> None:
+    """U18: a group was made for each, although a pod has one scheduler."""
+    both = on(gang={"coscheduling": {}, "volcano": {}})
+    with pytest.raises(
+        PluginFailed, match=r"sets both podGroupPolicy\.coscheduling and podGroupPolicy\.volcano"
+    ) as failed:
+        resolve(trainjob(), both, FRAMEWORK)
+    assert isinstance(failed.value.__cause__, Rejected)
+    assert complaints(trainjob(), both) == [("spec.runtimeRef", str(failed.value))]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_policy_whose_plugin_is_disabled_is_refused(scheduler: str) -> None:
+    """Run without its gang, the job might block others for ever."""
+    framework = Framework(load_plugins(disabled=frozenset({scheduler})))
+    with pytest.raises(PolicyUnserved, match=rf"no installed plugin serves podGroupPolicy\.{scheduler}"):
+        resolve(trainjob(), on(gang={scheduler: {}}), framework)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_u17_a_scheduler_may_be_installed_later(scheduler: str) -> None:
+    kinds = [watch for watch in FRAMEWORK.watches() if watch.kind == "PodGroup" and scheduler[:7] in watch.api_version]
+    assert all(watch.optional for watch in kinds)
+
+
+@st.composite
+def _gangs(draw: st.DrawFn) -> JsonObject:
+    """A runtime of several ReplicatedJobs that depend on earlier ones in any way."""
+    jobs: list[JsonObject] = []
+    ancestors = draw(st.permutations(["trainer", None, "dataset-initializer", "model-initializer", None]))
+    for index, ancestor in enumerate(ancestors[: draw(st.integers(1, 5))]):
+        containers = [{"name": "node", "image": "i", "resources": draw(RESOURCES)}]
+        name = "node" if ancestor == "trainer" else f"job-{index}"
+        status = st.sampled_from(["Ready", "Complete"])
+        names = draw(st.lists(st.sampled_from([each["name"] for each in jobs]), unique=True)) if jobs else []
+        job = replicated_job(name, ancestor=ancestor, containers=containers)
+        if names:
+            job["dependsOn"] = [after(each, draw(status)) for each in names]
+        if ancestor is None:
+            job["replicas"] = draw(st.integers(0, 3))
+            job["template"]["spec"] |= {"parallelism": draw(st.integers(1, 3)), "completions": draw(st.integers(1, 5))}
+        jobs.append(job)
+    order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}} if draw(st.booleans()) else {}
+    obj = runtime_object(*jobs, **order)
+    obj["spec"]["podGroupPolicy"] = {draw(st.sampled_from(SCHEDULERS)): {}}
+    return obj
+
+
+@given(trainjobs(), _gangs())
+def test_b10_a_quorum_can_always_come_together(raw_job: JsonObject, raw_runtime: JsonObject) -> None:
+    """Simulates JobSet: everybody starts whose dependencies have come far enough, gangs when they are complete."""
+    check_that_resolving_is_pure(raw_job, raw_runtime)
+    objects = [
+        desired.object for desired in resolve(parse_trainjob(raw_job), parse_runtime(raw_runtime), FRAMEWORK).objects
+    ]
+    obj = next(each for each in objects if each["kind"] == "JobSet")
+    groups = [each["spec"] for each in objects if each["kind"] == "PodGroup"]
+    gang = set(members(obj))
+    assert bool(gang) == bool(groups)
+    jobs = {each["name"]: each for each in obj["spec"]["replicatedJobs"]}
+    in_order = obj["spec"].get("startupPolicy", {}).get("startupPolicyOrder") == "InOrder"
+    sizes = {name: each.get("replicas", 1) * each["template"]["spec"]["parallelism"] for name, each in jobs.items()}
+    started: set[str] = set()
+    present: set[str] = set()
+    while started != jobs.keys():
+        for index, (name, each) in enumerate(jobs.items()):
+            awaited = {d["name"] for d in each.get("dependsOn", [])} | (set(list(jobs)[:index]) if in_order else set())
+            if awaited <= started:
+                present.add(name)
+        waiting = present & gang
+        complete = sum(sizes[name] for name in waiting) >= sum(each["minMember"] for each in groups)
+        runnable = present - started - (set() if complete else gang)
+        assert runnable, f"{gang} never comes together"
+        started |= runnable
+    assert [each["minMember"] for each in groups] == ([sum(sizes[name] for name in gang)] if gang else [])

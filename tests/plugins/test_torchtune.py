@@ -1,0 +1,232 @@
+"""Torchtune: which recipe is run how, and for which wishes there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.generated import check_resolution, runtimes, trainjobs
+from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
+from support.resolutions import Runtime, complaints, container, env, findings, jobset
+
+from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.framework import PluginFailed
+from trainmaster.runtime.jsontree import JsonObject
+
+LORA = "model.lora_attn_modules=[q_proj]"
+QLORA = "model.quantize_base=True"
+
+OWNED = ["output_dir=/out", "tokenizer.path=/m/tok", "checkpointer.checkpoint_dir=/m", "tokenizer.merges_file=/m/x"]
+COMMAND = ["tune", "run", "old_recipe", "--config", "old/config", "dataset=d", *OWNED]
+
+
+def blueprint(name: str = "torchtune-llama3.2-1b", *, gpus: int = 2, nodes: int = 1, **torch: Any) -> Runtime:
+    node = {"name": "node", "image": "i", "command": COMMAND, "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    obj = runtime_object(replicated_job(containers=[node]), policy={"numNodes": nodes, "torch": torch})
+    obj["metadata"]["name"] = name
+    return parse_runtime(obj)
+
+
+def tuning(*arguments: str, on: str = "torchtune-llama3.2-1b", **trainer: Any) -> TrainJob:
+    obj = trainjob_object(trainer={"command": ["tune", "run"], "args": list(arguments), **trainer})
+    obj["spec"]["runtimeRef"]["name"] = on
+    return parse_trainjob(obj)
+
+
+def command(job: TrainJob, on: Runtime) -> list[str]:
+    """The completed command without `tune run` and what the runtime owns."""
+    whole: list[str] = container(jobset(job, on))["command"]
+    assert whole[:2] == ["tune", "run"]
+    assert whole[-len(OWNED) :] == OWNED
+    return whole[2 : -len(OWNED)]
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("arguments", "trainer", "gpus", "recipe", "configuration"),
+        [
+            ([], {}, 1, "full_finetune_single_device", "llama3_2/1B_full_single_device"),
+            ([LORA], {}, 1, "lora_finetune_single_device", "llama3_2/1B_lora_single_device"),
+            ([LORA, QLORA], {}, 1, "lora_finetune_single_device", "llama3_2/1B_qlora_single_device"),
+            ([QLORA], {"numProcPerNode": 1}, 4, "lora_finetune_single_device", "llama3_2/1B_qlora_single_device"),
+            ([], {"numProcPerNode": 1}, 4, "full_finetune_single_device", "llama3_2/1B_full_single_device"),
+            ([], {}, 0, "full_finetune_single_device", "llama3_2/1B_full_single_device"),
+            ([], {}, 2, "full_finetune_distributed", "llama3_2/1B_full"),
+            ([LORA], {}, 2, "lora_finetune_distributed", "llama3_2/1B_lora"),
+            ([QLORA], {}, 2, "lora_finetune_distributed", "llama3_2/1B_qlora"),
+            ([], {"numNodes": 2}, 1, "full_finetune_distributed", "llama3_2/1B_full_multinode"),
+            ([LORA, QLORA], {"numNodes": 2}, 8, "full_finetune_distributed", "llama3_2/1B_full_multinode"),
+        ],
+    )
+    def test_the_recipe_fits(
+        self, arguments: list[str], trainer: JsonObject, gpus: int, recipe: str, configuration: str
+    ) -> None:
+        assert command(tuning(*arguments, **trainer), blueprint(gpus=gpus))[-3:] == [recipe, "--config", configuration]
+
+    @pytest.mark.parametrize(
+        ("arguments", "configuration"),
+        [
+            ([LORA, "model.quantize_base=False"], "lora"),
+            ([LORA, QLORA, "model.use_dora=True"], "lora"),
+            ([LORA, QLORA, "model.use_dora=false"], "qlora"),
+            (["--model.quantize_base= TRUE "], "qlora"),
+            (["model.quantize_base"], "full"),
+        ],
+    )
+    def test_flags_are_read_as_people_write_them(self, arguments: list[str], configuration: str) -> None:
+        assert command(tuning(*arguments), blueprint())[-1] == f"llama3_2/1B_{configuration}"
+
+    @pytest.mark.parametrize(
+        ("trainer", "gpus", "meets"),
+        [
+            ({}, 1, False),
+            ({}, 2, True),
+            ({"numProcPerNode": 1}, 2, False),
+            ({"numProcPerNode": 4}, 1, True),
+            ({"numNodes": 2, "numProcPerNode": 1}, 1, True),
+        ],
+    )
+    def test_several_processes_meet(self, trainer: JsonObject, gpus: int, meets: bool) -> None:
+        expected = ["--rdzv_endpoint=demo-node-0-0.demo:29500"] if meets else []
+        assert command(tuning(**trainer), blueprint(gpus=gpus))[:-3] == expected
+
+    def test_u12_processes_that_the_runtime_lets_torchrun_count_meet(self) -> None:
+        whole = command(tuning(), blueprint(numProcPerNode="gpu"))
+        assert whole[0] == "--rdzv_endpoint=demo-node-0-0.demo:29500"
+        assert whole[1] == "full_finetune_distributed"
+
+    def test_the_users_settings_stay_arguments(self) -> None:
+        result = container(jobset(tuning("epochs=1", LORA), blueprint()))
+        assert result["args"] == ["epochs=1", LORA]
+
+    def test_the_master_is_named_by_the_command_alone(self) -> None:
+        """Torchrun would not know which of the two holds."""
+        variables = env(container(jobset(tuning(env=[{"name": "A", "value": "1"}]), blueprint())))
+        assert list(variables) == ["A", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"]
+
+    def test_side_containers_get_the_master_all_the_same(self) -> None:
+        on = blueprint(envInjection={"targets": [{"jobName": "node", "containerNames": ["side"]}]})
+        obj = on.to_json()
+        pod = obj["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod["containers"].append({"name": "side", "image": "i"})
+        assert "PET_MASTER_ADDR" in env(container(jobset(tuning(), parse_runtime(obj)), index=1))
+
+    def test_another_command_is_left_alone(self) -> None:
+        job = tuning(command=["tune", "run", "x"])
+        result = container(jobset(job, blueprint()))
+        assert result["command"] == ["tune", "run", "x"]
+        assert "PET_MASTER_ADDR" in env(result)
+
+    def test_without_a_command_the_runtimes_is_run(self) -> None:
+        result = container(jobset(trainjob(), blueprint()))
+        assert result["command"] == COMMAND
+        assert "PET_MASTER_ADDR" in env(result)
+
+    def test_b5_the_runtimes_gpus_count_beside_the_trainjobs_memory(self) -> None:
+        """Without them the recipe was that of a single device."""
+        job = tuning(resourcesPerNode={"limits": {"memory": "1Gi"}})
+        assert command(job, blueprint(gpus=4))[-3] == "full_finetune_distributed"
+
+    def test_a_runtime_that_names_no_model_is_refused(self) -> None:
+        with pytest.raises(PluginFailed, match="my-tune") as caught:
+            jobset(tuning(on="my-tune"), blueprint("my-tune"))
+        assert caught.value.rejected
+
+    def test_what_cannot_be_a_command_is_left_to_others(self) -> None:
+        """`tune run` on a runtime of another framework is a command like any other."""
+        obj = runtime_object(policy={"jax": {}})
+        assert container(jobset(tuning(), parse_runtime(obj)))["command"] == ["tune", "run"]
+
+
+class TestValidation:
+    @pytest.mark.parametrize(
+        ("name", "model"),
+        [("torchtune-gpt2-xl", "gpt2/XL"), ("my-tune", ""), ("torchtune-llama3.2-1b-mine", "")],
+    )
+    def test_the_model_must_be_known(self, name: str, model: str) -> None:
+        (finding,) = findings(tuning(on=name), blueprint(name))
+        assert finding.path == "spec.runtimeRef.name"
+        assert finding.value == name
+        assert finding.message == f"must have a supported pretrained model, invalid model configured: {model}"
+
+    @pytest.mark.parametrize(
+        "name",
+        ["torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "torchtune-llama3.3-70b", "torchtune-qwen2.5-1.5b"],
+    )
+    def test_supported_models(self, name: str) -> None:
+        assert complaints(tuning(on=name), blueprint(name)) == []
+
+    def test_only_the_largest_model_has_several_nodes(self) -> None:
+        assert complaints(tuning(numNodes=2, on="torchtune-llama3.3-70b"), blueprint("torchtune-llama3.3-70b")) == []
+        assert complaints(tuning(numNodes=2), blueprint()) == [
+            ("spec.trainer.numNodes", "must be 1 for llama3_2/1B model")
+        ]
+
+    def test_nodes_of_the_runtime_count_as_well(self) -> None:
+        """They escaped all checks of numNodes."""
+        (finding,) = findings(tuning(), blueprint(nodes=2))
+        assert (finding.path, finding.value) == ("spec.trainer.numNodes", 2)
+        assert complaints(tuning(numNodes=1), blueprint(nodes=2)) == []
+
+    @pytest.mark.parametrize("method", [LORA, QLORA])
+    def test_lora_has_one_node(self, method: str) -> None:
+        name = "torchtune-llama3.3-70b"
+        assert complaints(tuning(method, numNodes=2, on=name), blueprint(name)) == [
+            ("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
+        ]
+
+    @pytest.mark.parametrize("name", ["torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b"])
+    def test_too_many_nodes_are_not_also_too_many_devices(self, name: str) -> None:
+        """On several nodes the recipe is not that of QLoRA."""
+        paths = [path for path, _ in complaints(tuning(QLORA, numNodes=2, on=name), blueprint(name))]
+        assert paths == ["spec.trainer.numNodes", "spec.trainer.numNodes"]
+
+    @pytest.mark.parametrize("gpus", [1, 2])
+    def test_qwen_has_no_qlora(self, gpus: int) -> None:
+        name = "torchtune-qwen2.5-1.5b"
+        assert complaints(tuning(QLORA, on=name), blueprint(name, gpus=gpus)) == [
+            ("spec.runtimeRef.name", "QLoRA is not supported for qwen2_5/1.5B model")
+        ]
+
+    @pytest.mark.parametrize(("trainer", "processes"), [({}, "auto"), ({"numProcPerNode": 2}, 2)])
+    def test_qlora_of_small_models_has_one_device(self, trainer: JsonObject, processes: int | str) -> None:
+        found = findings(tuning(QLORA, **trainer), blueprint())
+        assert [(finding.path, finding.message, finding.value) for finding in found] == [
+            (
+                "spec.trainer.numProcPerNode",
+                "must be auto or 1 for llama3_2/1B model when using QLoRA",
+                processes,
+            ),
+            (
+                "spec.trainer.resourcesPerNode",
+                "must have gpu resource with value 1 for llama3_2/1B model when using QLoRA",
+                None,
+            ),
+        ]
+        assert complaints(tuning(QLORA), blueprint(gpus=1)) == []
+        assert complaints(tuning(QLORA, numProcPerNode=1), blueprint()) == []
+
+    def test_b5_a_gpu_that_only_the_runtime_asks_for_is_one_device(self) -> None:
+        job = tuning(QLORA, resourcesPerNode={"limits": {"memory": "1Gi"}})
+        assert complaints(job, blueprint(gpus=1)) == []
+
+    @pytest.mark.parametrize("setting", OWNED)
+    def test_settings_of_the_runtime_are_not_the_users(self, setting: str) -> None:
+        key = setting.partition("=")[0]
+        (finding,) = findings(tuning("epochs=1", setting), blueprint())
+        assert (finding.path, finding.value) == ("spec.trainer.args[1]", setting)
+        assert finding.message == (
+            f'must not set immutable config "{key}" in trainer args; it is managed by the runtime'
+        )
+
+    def test_nothing_is_checked_for_other_commands(self) -> None:
+        assert complaints(tuning("output_dir=/x", command=["python"], on="rt"), blueprint("rt", nodes=2)) == []
+
+
+@given(trainjobs(), runtimes(st.fixed_dictionaries({"torch": st.just({})})))
+def test_resolving_is_pure(job: JsonObject, on: JsonObject) -> None:
+    """Completing the command used to write it into the TrainJob."""
+    job["spec"].setdefault("trainer", {})["command"] = ["tune", "run"]
+    check_resolution(job, on)

@@ -1,0 +1,108 @@
+"""The rules of runtimes: for both kinds, each with what passes and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.objects import replicated_job, runtime_object
+
+from trainmaster.runtime.admission import validate_runtime
+from trainmaster.runtime.jsontree import JsonObject
+
+CONTAINERS = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers"
+
+
+def runtime(*jobs: JsonObject, kind: str = "TrainingRuntime", deprecated: bool = False, **fields: Any) -> JsonObject:
+    obj = runtime_object(*jobs)
+    obj["kind"] = kind
+    obj["spec"] |= fields
+    if deprecated:
+        obj["metadata"]["labels"] = {"trainer.kubeflow.org/support": "deprecated"}
+    return obj
+
+
+@pytest.mark.parametrize("step", ["trainer", "dataset-initializer", "model-initializer"])
+def test_a_step_has_the_container_that_is_named_after_it(step: str) -> None:
+    name = "node" if step == "trainer" else step
+    fine = replicated_job(ancestor=step, containers=[{"name": name, "image": "i"}])
+    assert validate_runtime(runtime(fine), None).admitted
+    wrong = replicated_job(ancestor=step, containers=[{"name": "main", "image": "i"}])
+    verdict = validate_runtime(runtime(wrong), None)
+    assert verdict.message == (
+        f'{CONTAINERS}: Invalid value: [{{"name":"main","image":"i","resources":{{}}}}]: '
+        f"must contain the required container for the ancestor: {step}"
+    )
+
+
+@pytest.mark.parametrize("step", ["dataset-initializer", "model-initializer"])
+def test_an_initializer_has_one_replica(step: str) -> None:
+    containers = [{"name": step, "image": "i"}]
+    assert validate_runtime(runtime(replicated_job(ancestor=step, containers=containers, replicas=1)), None).admitted
+    for replicas in (0, 2):
+        job = replicated_job(ancestor=step, containers=containers, replicas=replicas)
+        assert validate_runtime(runtime(job), None).message == (
+            f"spec.template.spec.replicatedJobs[0].replicas: Invalid value: {replicas}: always must be 1"
+        )
+
+
+def test_jobs_that_play_no_step_are_not_judged() -> None:
+    free = replicated_job("side", ancestor=None, containers=[{"name": "x", "image": "i"}], replicas=3)
+    odd = replicated_job("odd", ancestor="else", containers=[{"name": "x", "image": "i"}], replicas=3)
+    assert validate_runtime(runtime(replicated_job(), free, odd), None).admitted
+
+
+def test_u4_a_runtime_has_at_least_one_node() -> None:
+    assert validate_runtime(runtime(mlPolicy={"numNodes": 1}), None).admitted
+    verdict = validate_runtime(runtime(mlPolicy={"numNodes": 0}), None)
+    assert verdict.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
+
+
+@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
+def test_b33_updates_of_both_kinds_are_judged(kind: str) -> None:
+    old = runtime(replicated_job(), kind=kind)
+    new = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]), kind=kind)
+    assert not validate_runtime(new, old).admitted
+    assert validate_runtime(runtime(replicated_job(dependsOn=[]), kind=kind), old).admitted
+
+
+def test_b33_a_runtime_from_before_the_rules_can_be_labelled_and_released() -> None:
+    wrong = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]))
+    labelled = {**wrong, "metadata": {**wrong["metadata"], "labels": {"a": "b"}}}
+    assert validate_runtime(labelled, wrong).admitted
+
+
+@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
+def test_b33_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
+    obj = runtime(kind=kind, deprecated=True)
+    (warning,) = validate_runtime(obj, None).warnings
+    assert warning.startswith(f'{kind} "rt" is deprecated and will be removed')
+    assert not validate_runtime(obj, runtime(kind=kind, mlPolicy={})).warnings
+    assert not validate_runtime(runtime(kind=kind), None).warnings
+
+
+def test_u18_two_gang_schedulers_are_warned_about() -> None:
+    both: JsonObject = {"coscheduling": {}, "volcano": {}}
+    (warning,) = validate_runtime(runtime(podGroupPolicy=both), None).warnings
+    assert warning.startswith("spec.podGroupPolicy: coscheduling and volcano are both set")
+    assert not validate_runtime(runtime(podGroupPolicy={"volcano": {}}), None).warnings
+
+
+def test_what_no_jobset_can_hold_is_refused() -> None:
+    resources = {"limits": {"cpu": "many"}}
+    verdict = validate_runtime(
+        runtime(replicated_job(containers=[{"name": "node", "image": "i", "resources": resources}])), None
+    )
+    assert "spec.template.spec: Forbidden: cpu: 'many' is not a quantity" in verdict.message
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    assert validate_runtime(runtime(template=7), None).message == (
+        "the runtime cannot be read: spec.template: must be an object, got 7"
+    )
+
+
+def test_a_runtime_without_a_template_is_admitted() -> None:
+    obj = runtime()
+    del obj["spec"]
+    assert validate_runtime(obj, None).admitted

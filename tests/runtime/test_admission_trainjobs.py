@@ -1,0 +1,372 @@
+"""The rules of TrainJobs: what is admitted is what will be built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.objects import replicated_job, runtime_object, trainjob_object
+from support.resolutions import FRAMEWORK, KnownFacts
+
+from trainmaster.runtime.admission import Verdict, validate_trainjob
+from trainmaster.runtime.api import TrainJob, parse_trainjob
+from trainmaster.runtime.extension import Finding, Rejected
+from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.info import Info
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
+
+RUNTIME = runtime_object(policy={"torch": {}})
+RESERVED = {"env": [{"name": "PET_NNODES", "value": "1"}]}
+REFERENCE = '{"name":"rt","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
+MISSING = (
+    f'spec.runtimeRef: Invalid value: {REFERENCE}: TrainingRuntime.trainer.kubeflow.org "rt" not found: '
+    "specified trainingRuntime must be created before the TrainJob is created"
+)
+GPU = {"nvidia.com/gpu": "1"}
+
+
+def judge(
+    obj: JsonObject, *known: JsonObject, old: JsonObject | None = None, framework: Framework = FRAMEWORK
+) -> Verdict:
+    return validate_trainjob(obj, old, framework=framework, facts=KnownFacts(*known))
+
+
+def patch(replicated_job: JsonObject, manager: str = "acme.io/a") -> JsonObject:
+    return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated_job]}}}}
+
+
+def pods(name: str = "node", **spec: Any) -> JsonObject:
+    return {"name": name, "template": {"spec": {"template": {"spec": spec}}}}
+
+
+def snapshot(of: JsonObject, runtime: JsonObject) -> JsonObject:
+    return build_snapshot(parse_trainjob(of), encode_runtime(runtime))
+
+
+# --- the runtime ---
+
+
+def test_a_trainjob_on_a_runtime_that_exists_is_admitted() -> None:
+    assert judge(trainjob_object(trainer={"numNodes": 2}), RUNTIME) == Verdict([], [])
+
+
+def test_a_missing_runtime_is_named() -> None:
+    assert judge(trainjob_object()).message == MISSING
+    cluster = trainjob_object(runtimeRef={"name": "rt"})
+    assert judge(cluster, RUNTIME).message == (
+        'spec.RuntimeRef: Invalid value: {"name":"rt","apiGroup":"trainer.kubeflow.org",'
+        '"kind":"ClusterTrainingRuntime"}: ClusterTrainingRuntime.trainer.kubeflow.org "rt" not found: '
+        "specified clusterTrainingRuntime must be created before the TrainJob is created"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "shown"),
+    [
+        ({"name": "rt", "kind": "Foo"}, "Foo.trainer.kubeflow.org"),
+        ({"name": "rt", "kind": "TrainingRuntime", "apiGroup": "acme.io"}, "TrainingRuntime.acme.io"),
+        ({"name": "rt", "kind": "", "apiGroup": ""}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_no_kind_of_runtime_is_refused(reference: JsonObject, shown: str) -> None:
+    assert judge(trainjob_object(runtimeRef=reference), RUNTIME).message == f"unsupported runtime: {shown}"
+
+
+def test_the_former_group_is_taken_for_the_present_one_with_a_warning() -> None:
+    reference = {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "kubeflow.org"}
+    verdict = judge(trainjob_object(runtimeRef=reference), RUNTIME)
+    assert verdict.admitted
+    assert verdict.warnings == [
+        'spec.runtimeRef.apiGroup: "kubeflow.org" is taken for "trainer.kubeflow.org"; write that instead'
+    ]
+
+
+def test_a_deprecated_runtime_is_warned_about() -> None:
+    labels = {"labels": {"trainer.kubeflow.org/support": "deprecated"}}
+    deprecated = {**RUNTIME, "metadata": {**RUNTIME["metadata"], **labels}}
+    (warning,) = judge(trainjob_object(), deprecated).warnings
+    assert warning.startswith('Referenced TrainingRuntime "rt" is deprecated')
+    assert len(warning) <= 256
+
+
+def test_b26_a_runtime_that_cannot_be_used_is_an_answer() -> None:
+    container = {"name": "node", "image": "i", "resources": {"limits": {"cpu": "many"}}}
+    broken = runtime_object(replicated_job(containers=[container]))
+    assert "the runtime cannot be used: cpu: 'many' is not a quantity" in judge(trainjob_object(), broken).message
+    unreadable = {**RUNTIME, "spec": {"template": 7}}
+    assert (
+        "the runtime cannot be used: spec.template: must be an object" in judge(trainjob_object(), unreadable).message
+    )
+
+
+def test_b26_resources_that_cannot_be_read_are_an_answer() -> None:
+    verdict = judge(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": "many"}}}), RUNTIME)
+    assert verdict.message.startswith("spec.trainer.resourcesPerNode: Forbidden: cpu: 'many' is not a quantity")
+
+
+def test_a_policy_that_no_plugin_serves_is_refused() -> None:
+    without = Framework([plugin for plugin in load_plugins() if plugin.name != "Torch"])
+    assert "no installed plugin serves mlPolicy.torch" in judge(trainjob_object(), RUNTIME, framework=without).message
+
+
+# --- updates ---
+
+
+def test_b13_an_update_is_judged_by_the_snapshot() -> None:
+    old = trainjob_object(suspend=True)
+    new = trainjob_object(suspend=True, trainer=RESERVED)
+    jax = snapshot(old, {**RUNTIME, "spec": {**RUNTIME["spec"], "mlPolicy": {"jax": {}}}})
+    assert judge(new, RUNTIME, jax, old=old).admitted
+    assert judge(new, jax, old=old).admitted
+    assert "must not have reserved envs" in judge(new, RUNTIME, old=old).message
+
+
+def test_b13_the_snapshot_of_an_earlier_trainjob_does_not_count() -> None:
+    earlier = snapshot(trainjob_object(uid="other"), RUNTIME)
+    new = trainjob_object(trainer={"numNodes": 2})
+    assert judge(new, earlier).message == MISSING
+    assert judge(new, earlier, old=trainjob_object()).message == MISSING
+
+
+@pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Complete", "status": "True"}]}])
+def test_b13_suspend_and_metadata_change_whatever_became_of_the_runtime(status: JsonObject | None) -> None:
+    old = trainjob_object(trainer=RESERVED, status=status)
+    labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}, "finalizers": []}}
+    suspended = {**old, "spec": {**old["spec"], "suspend": True}}
+    for new in (labelled, suspended):
+        assert judge(new, old=old).admitted
+        assert judge(new, RUNTIME, old=old).admitted
+
+
+def test_b13_nothing_stands_in_the_way_of_a_deletion() -> None:
+    old = trainjob_object()
+    new = trainjob_object(trainer=RESERVED)
+    new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert judge(new, old=old).admitted
+
+
+def test_a_finished_trainjob_is_not_built_and_so_not_judged_by_a_runtime() -> None:
+    status = {"conditions": [{"type": "Failed", "status": "True"}]}
+    old = trainjob_object(status=status)
+    assert judge(trainjob_object(status=status, activeDeadlineSeconds=5), old=old).admitted
+    assert judge(trainjob_object(activeDeadlineSeconds=5), old=trainjob_object()).message == MISSING
+
+
+def test_u13_another_controllers_trainjob_is_not_judged_by_the_runtimes_of_this_cluster() -> None:
+    assert judge(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", trainer=RESERVED)).admitted
+    verdict = judge(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", runtimePatches=[patch(pods(), "bad")]))
+    assert verdict.message.startswith("spec.runtimePatches.manager: Invalid value")
+
+
+# --- numbers and names ---
+
+
+def test_u4_a_trainer_has_at_least_one_node() -> None:
+    assert judge(trainjob_object(trainer={"numNodes": 1}), RUNTIME).admitted
+    verdict = judge(trainjob_object(trainer={"numNodes": 0}), RUNTIME)
+    assert verdict.message == "spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
+
+
+@pytest.mark.parametrize(("nodes", "longest"), [(1, 48), (10, 48), (11, 47), (101, 46)])
+def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
+    trainer = {"numNodes": nodes}
+    assert judge(trainjob_object("a" * longest, trainer=trainer), RUNTIME).admitted
+    name = "a" * (longest + 1)
+    pod = f"{name}-node-0-{nodes - 1}-abcde"
+    assert judge(trainjob_object(name, trainer=trainer), RUNTIME).message == (
+        f'metadata.name: Invalid value: "{name}": the name of a pod, for instance {pod}, would have 64 characters, and '
+        "63 are possible; make the name of the TrainJob at least 1 characters shorter"
+    )
+
+
+def test_u3_every_replicated_job_counts() -> None:
+    other = replicated_job("a-rather-long-name-of-a-job", ancestor=None, replicas=12)
+    runtime = runtime_object(replicated_job(), other, policy={"torch": {}})
+    assert judge(trainjob_object("a" * 24), runtime).admitted
+    assert "a-rather-long-name-of-a-job-11-0-abcde" in judge(trainjob_object("a" * 25), runtime).message
+
+
+# --- runtime patches ---
+
+
+@pytest.mark.parametrize(
+    ("manager", "problem"),
+    [
+        ("acme.io/foo", None),
+        ("kueue", '"kueue": must be a domain-prefixed path (such as "acme.io/foo")'),
+        ("acme.io/", '"acme.io/": must be a domain-prefixed path (such as "acme.io/foo")'),
+        ("Bad_Host/x", '"Bad_Host": a lowercase RFC 1123 subdomain must consist of'),
+        ("acme.io/y z", '"y z": Invalid path (regex used for validation is'),
+    ],
+)
+def test_a_manager_is_a_domain_prefixed_path(manager: str, problem: str | None) -> None:
+    verdict = judge(trainjob_object(runtimePatches=[patch(pods(), manager)]), RUNTIME)
+    if problem is None:
+        assert verdict.admitted
+    else:
+        assert verdict.message.startswith(f"spec.runtimePatches.manager: Invalid value: {problem}")
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+def test_patches_change_only_while_suspended_before_or_after(before: bool, after: bool) -> None:
+    old = trainjob_object(suspend=before)
+    new = trainjob_object(suspend=after, runtimePatches=[patch(pods(nodeSelector={"a": "1"}))])
+    verdict = judge(new, RUNTIME, old=old)
+    assert verdict.admitted is (before or after)
+    if not verdict.admitted:
+        assert verdict.message == (
+            "spec.runtimePatches: Forbidden: RuntimePatches can only be modified when the TrainJob is suspended before "
+            "or after the update"
+        )
+
+
+def test_patches_do_not_change_while_pods_still_run() -> None:
+    old, new = trainjob_object(suspend=True), trainjob_object(suspend=True, runtimePatches=[patch(pods())])
+    status = [{"name": "node", "active": 1}, {"name": "other", "active": 0}]
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "demo", "namespace": "team"},
+        "status": {"replicatedJobsStatus": status},
+    }
+    assert judge(new, RUNTIME, jobset, old=old).message == (
+        "spec.runtimePatches: Forbidden: RuntimePatches cannot be modified when the JobSet's ReplicatedJob node is "
+        "still active"
+    )
+    status[0]["active"] = 0
+    assert judge(new, RUNTIME, jobset, old=old).admitted
+
+
+@pytest.mark.parametrize(
+    ("patched", "problem"),
+    [
+        (pods("nod"), 'replicated job that doesn\'t exist in the runtime job template (did you mean "node"?)'),
+        (
+            pods(containers=[{"name": "noed"}]),
+            'container that doesn\'t exist in the runtime job node (did you mean "node"?)',
+        ),
+        (
+            pods(initContainers=[{"name": "x"}]),
+            "initContainer that doesn't exist in the runtime job node (there are none)",
+        ),
+    ],
+)
+def test_b4_a_patch_names_what_the_runtime_has(patched: JsonObject, problem: str) -> None:
+    assert judge(trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node"}]))]), RUNTIME).admitted
+    verdict = judge(trainjob_object(runtimePatches=[patch(patched)]), RUNTIME)
+    assert verdict.message.startswith("spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]")
+    assert f"must not have {problem}" in verdict.message
+
+
+def test_the_environment_of_main_containers_is_not_patched() -> None:
+    env = [{"name": "A", "value": "1"}]
+    runtime = runtime_object(
+        replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "side", "image": "i"}])
+    )
+    side = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "side", "env": env}]))])
+    assert judge(side, runtime).admitted
+    main = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node", "env": env}]))])
+    assert judge(main, runtime).message.endswith(
+        "must not have envs for the dataset-initializer, model-initializer, node containers"
+    )
+
+
+# --- initializers ---
+
+
+@pytest.mark.parametrize(("kind", "section"), [("dataset", "datasetConfig"), ("model", "modelConfig")])
+def test_initializers_have_their_job_container_and_volume(kind: str, section: str) -> None:
+    step = f"{kind}-initializer"
+    job = trainjob_object(initializer={kind: {"storageUri": "hf://a/b"}})
+
+    def verdict(*jobs: JsonObject) -> str:
+        return judge(job, runtime_object(replicated_job(), *jobs)).message
+
+    mounts = [{"name": "initializer", "mountPath": "/workspace"}]
+    container = {"name": step, "image": "i"}
+    prefix = f"spec.runtimeRef: Invalid value: {REFERENCE}: must have"
+    assert verdict() == f"{prefix} {step} job when trainJob is configured with input {section}"
+    other = replicated_job(step, ancestor=step, containers=[{"name": "x", "image": "i"}])
+    assert verdict(other) == f"{prefix} container with name - {step} in the {step} job"
+    without = replicated_job(step, ancestor=step, containers=[container])
+    assert verdict(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
+    unlabelled = replicated_job(step, ancestor=None, containers=[{**container, "volumeMounts": mounts}])
+    assert "must have the label trainer.kubeflow.org/trainjob-ancestor-step" in verdict(unlabelled)
+    assert verdict(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
+
+
+def test_b17_data_that_goes_to_a_cache_needs_no_volume() -> None:
+    step = "dataset-initializer"
+    runtime = runtime_object(replicated_job(step, ancestor=step, containers=[{"name": step, "image": "i"}]))
+    assert judge(trainjob_object(initializer={"dataset": {"storageUri": "cache://a/b"}}), runtime).admitted
+    assert not judge(trainjob_object(initializer={"dataset": {"storageUri": "s3://a/b"}}), runtime).admitted
+
+
+# --- plugins ---
+
+
+class Judge:
+    """A plugin with something to say."""
+
+    name = "Judge"
+
+    def __init__(
+        self, *findings: Finding, error: Exception | None = None, build_error: Exception | None = None
+    ) -> None:
+        self._findings, self._error, self._build_error = findings, error, build_error
+
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> tuple[Finding, ...]:
+        if self._error:
+            raise self._error
+        return self._findings
+
+    def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
+        if self._build_error:
+            raise self._build_error
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Judge(error=KeyError("x")), "spec: Internal error: plugin Judge failed in validate: KeyError: 'x'"),
+        (
+            Judge(build_error=KeyError("x")),
+            "spec: Internal error: plugin Judge failed in enforce_pod_spec: KeyError: 'x'",
+        ),
+        (Judge(build_error=Rejected("too many nodes")), "spec: Forbidden: too many nodes"),
+        (Judge(Finding("spec.x", "no", value=1)), "spec.x: Invalid value: 1: no"),
+    ],
+)
+def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Judge, message: str) -> None:
+    framework = Framework([*load_plugins(), plugin])
+    assert judge(trainjob_object(), RUNTIME, framework=framework).message == message
+
+
+def test_warnings_of_plugins_do_not_refuse() -> None:
+    framework = Framework([*load_plugins(), Judge(Finding("spec.x", "hm", severity="warning"))])
+    assert judge(trainjob_object(), RUNTIME, framework=framework) == Verdict([], ["spec.x: hm"])
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    verdict = judge(trainjob_object(trainer={"numNodes": "2"}), RUNTIME)
+    assert verdict.message == 'the TrainJob cannot be read: spec.trainer.numNodes: must be an integer, got "2"'
+
+
+# --- what the schema lets one add later ---
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "warned"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_u2_what_is_added_to_a_job_that_runs_has_no_effect_yet(before: bool, after: bool, warned: bool) -> None:
+    """The schema admits it, so clients may rely on it; nobody should have to find out why nothing changes."""
+    old = trainjob_object(suspend=before)
+    added = trainjob_object(suspend=after, trainer={"image": "train:2"})
+    message = (
+        "spec.trainer: does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
+    )
+    assert judge(added, RUNTIME, snapshot(old, RUNTIME), old=old) == Verdict([], [message] if warned else [])

@@ -1,0 +1,163 @@
+"""What JobSet, Job and Pod validation would refuse is refused at admission."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.objects import replicated_job, runtime_object, trainjob_object
+from support.resolutions import FRAMEWORK, KnownFacts
+
+from trainmaster.runtime.admission import validate_trainjob
+from trainmaster.runtime.jsontree import JsonObject
+
+PREFIX = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
+POD = "[0].template.spec.template.spec"
+
+
+def container(**fields: Any) -> JsonObject:
+    return replicated_job(containers=[{"name": "node", "image": "i", **fields}])
+
+
+def pod(**fields: Any) -> JsonObject:
+    job = replicated_job()
+    job["template"]["spec"]["template"]["spec"] |= fields
+    return job
+
+
+def refusal(*jobs: JsonObject, **spec: Any) -> str:
+    """Why a TrainJob on a runtime of these jobs is refused."""
+    facts = KnownFacts(runtime_object(*jobs))
+    return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, facts=facts).message
+
+
+def patched(**spec: Any) -> JsonObject:
+    job = {"name": "node", "template": {"spec": {"template": {"spec": spec}}}}
+    template = {"spec": {"replicatedJobs": [job]}}
+    return {"runtimePatches": [{"manager": "a.io/a", "trainingRuntimeSpec": {"template": template}}]}
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        (container(image=""), f"{POD}.containers[0].image: Required value"),
+        (pod(containers=[]), f"{POD}.containers: Required value"),
+        (pod(restartPolicy="Always"), f"{POD}.restartPolicy: must be Never or OnFailure"),
+        (container(ports=[{"containerPort": 0}]), f"{POD}.containers[0].ports[0].containerPort: must be between"),
+        (
+            container(ports=[{"containerPort": 80}, {"containerPort": 80, "name": "x"}]),
+            f"{POD}.containers[0].ports: Duplicate value: (80, 'TCP')",
+        ),
+        (
+            container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
+            f"{POD}.containers[0].env: Duplicate value: 'A'",
+        ),
+        (container(env=[{"name": "A=B"}]), f"{POD}.containers[0].env[0].name: a valid environment variable name"),
+        (
+            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            f"{POD}.containers[0].resources.requests: 2 must be less than or equal to cpu limit of 1",
+        ),
+        (
+            container(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}),
+            f"{POD}.containers[0].resources.requests: 1 must be equal to nvidia.com/gpu limit of 2",
+        ),
+        (
+            container(resources={"requests": {"nvidia.com/gpu": "1"}}),
+            f"{POD}.containers[0].resources.limits: Limit must be set for non overcommitable resources: nvidia.com/gpu",
+        ),
+        (
+            container(resources={"limits": {"gpu": "1"}}),
+            f"{POD}.containers[0].resources.limits[gpu]: must be a standard",
+        ),
+        (
+            container(resources={"limits": {"cpu": "-1"}}),
+            f"{POD}.containers[0].resources.limits[cpu]: must be greater than or equal to 0",
+        ),
+        (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
+        (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
+        (pod(volumes=[{"name": "v"}, {"name": "v"}]), f"{POD}.volumes: Duplicate value: 'v'"),
+        (
+            replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "node", "image": "i"}]),
+            f"{POD}.containers: Duplicate value: 'node'",
+        ),
+        (
+            container(volumeMounts=[{"name": "a", "mountPath": "/x"}, {"name": "b", "mountPath": "/x"}]),
+            f"{POD}.containers[0].volumeMounts: Duplicate value: '/x'",
+        ),
+        (replicated_job(dependsOn=[{"name": "later", "status": "Ready"}]), "[0].dependsOn: must name a ReplicatedJob"),
+        (replicated_job("Node"), "[0].name: a lowercase RFC 1123 label"),
+    ],
+)
+def test_faults_of_a_runtime_are_found(job: JsonObject, problem: str) -> None:
+    assert f"{PREFIX}{problem}" in refusal(job)
+
+
+def test_what_is_fine_is_admitted() -> None:
+    fine = container(
+        env=[{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        ports=[{"containerPort": 53}, {"containerPort": 53, "protocol": "UDP"}],
+        resources={"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"}},
+        volumeMounts=[{"name": "v", "mountPath": "/v"}],
+    )
+    fine["template"]["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    side = replicated_job("side", ancestor=None, dependsOn=[{"name": "node", "status": "Ready"}])
+    assert refusal(fine, side) == ""
+
+
+def test_patches_that_contradict_the_runtime_are_refused() -> None:
+    job = container(env=[{"name": "A", "value": "1"}], volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    job["template"]["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+    assert (
+        f"{PREFIX}{POD}.volumes[0]: may not specify more than 1 volume type, and has emptyDir, persistentVolumeClaim"
+        in (refusal(job, **patched(volumes=[claim])))
+    )
+    mounts = [{"name": "other", "mountPath": "/o"}]
+    message = refusal(job, **patched(containers=[{"name": "node", "volumeMounts": mounts}]))
+    assert '.name: Not found: "other"' in message
+
+
+def test_a_variable_has_one_source() -> None:
+    side: JsonObject = {"name": "side", "image": "i", "env": [{"name": "A", "value": "1"}]}
+    job = replicated_job(containers=[{"name": "node", "image": "i"}, side])
+    source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    message = refusal(job, **patched(containers=[{"name": "side", "env": [source]}]))
+    assert f"{PREFIX}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
+
+
+def test_merged_resources_are_judged_and_not_the_parts() -> None:
+    job = container(resources={"requests": {"cpu": "4"}})
+    assert refusal(job, trainer={"resourcesPerNode": {"limits": {"cpu": "8"}}}) == ""
+    message = refusal(job, trainer={"resourcesPerNode": {"limits": {"cpu": "2"}}})
+    assert "4 must be less than or equal to cpu limit of 2" in message
+
+
+def test_labels_that_a_patch_adds_are_judged() -> None:
+    template = {"metadata": {"labels": {"a": "no spaces"}, "annotations": {"b b": "x"}}}
+    message = refusal(runtimePatches=[{"manager": "a.io/a", "trainingRuntimeSpec": {"template": template}}])
+    assert "would be refused: metadata.labels: 'no spaces': a valid label must be" in message
+    assert "would be refused: metadata.annotations: 'b b': name part must consist of" in message
+
+
+def test_more_pods_than_an_indexed_job_can_have_are_refused() -> None:
+    assert refusal(trainer={"numNodes": 100_000}) == ""
+    assert "parallelism: must be less than or equal to 100000" in refusal(trainer={"numNodes": 100_001})
+
+
+def test_references_between_replicated_jobs_are_followed() -> None:
+    facts = KnownFacts(
+        runtime_object(
+            replicated_job(),
+            successPolicy={"operator": "All", "targetReplicatedJobs": ["nobody"]},
+            failurePolicy={"rules": [{"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["none"]}]},
+            network={"subdomain": "Not.A.Label"},
+        )
+    )
+    message = validate_trainjob(trainjob_object(), None, framework=FRAMEWORK, facts=facts).message
+    assert 'spec.successPolicy.targetReplicatedJobs: there is no ReplicatedJob "nobody"' in message
+    assert 'spec.failurePolicy.rules: there is no ReplicatedJob "none"' in message
+    assert "spec.network.subdomain: a DNS-1035 label must consist of" in message
+
+
+def test_what_has_an_odd_shape_is_refused_as_such() -> None:
+    assert "is not shaped like" in refusal(container(ports=[{"containerPort": "http"}]))

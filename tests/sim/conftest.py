@@ -1,0 +1,9 @@
+"""Replaying one plan: `pytest tests/sim/test_replay.py --plan "..."`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--plan", help="the perturbation plan to replay, as a failing test prints it")

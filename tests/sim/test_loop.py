@@ -1,0 +1,116 @@
+"""The virtual event loop: time that jumps, programs that stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import copy_context
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+from support.sim.loop import PROCESS, START, Deadlock, Process, SimClock, Spinning, VirtualLoop
+
+T = TypeVar("T")
+
+
+def play(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
+    """Run something on a virtual loop; returns its result and how long it took in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        result = runner.run(work)
+        return result, runner.get_loop().time()
+
+
+def virtual_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+def test_time_jumps_to_the_next_timer() -> None:
+    async def sleepers() -> list[str]:
+        woken: list[str] = []
+
+        async def sleeper(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            woken.append(f"{seconds:g} at {virtual_loop().time():g}")
+
+        await asyncio.gather(sleeper(86400.0), sleeper(1.0), sleeper(3600.0))
+        return woken
+
+    woken, took = play(sleepers())
+    assert woken == ["1 at 1", "3600 at 3600", "86400 at 86400"]
+    assert took == pytest.approx(86400.0)
+
+
+def test_waiting_for_nothing_is_a_deadlock() -> None:
+    with pytest.raises(Deadlock):
+        play(asyncio.Event().wait())
+
+
+def test_a_loop_that_lets_no_time_pass_is_noticed() -> None:
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Spinning):
+        play(spin())
+
+
+def test_a_paused_program_stands_still_while_time_passes_for_the_others() -> None:
+    async def pausing() -> tuple[list[float], list[float]]:
+        loop, process = virtual_loop(), Process("paused")
+        ticks: list[float] = []
+        others: list[float] = []
+
+        async def tick(seen: list[float]) -> None:
+            for _ in range(4):
+                await asyncio.sleep(1.0)
+                seen.append(round(loop.time(), 3))
+
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        tasks = [loop.create_task(tick(ticks), context=context), loop.create_task(tick(others))]
+        loop.call_later(1.5, loop.pause, process)
+        loop.call_later(10.0, loop.resume, process)
+        await asyncio.gather(*tasks)
+        return ticks, others
+
+    (ticks, others), _ = play(pausing())
+    assert ticks == [1.0, 10.0, 11.0, 12.0]
+    assert others == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_machine_that_slept_finds_its_timers_as_far_away_as_before() -> None:
+    async def sleeping() -> tuple[float, float, float]:
+        loop, process = virtual_loop(), Process("asleep")
+        clock = SimClock(loop)
+
+        async def timer() -> tuple[float, float, float]:
+            await clock.sleep(5.0)
+            return loop.time(), clock.monotonic(), clock.boottime()
+
+        def wake() -> None:
+            clock.slept += 100.0
+            loop.resume(process, uncounted=100.0)
+
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        task = loop.create_task(timer(), context=context)
+        loop.call_later(2.0, loop.pause, process)
+        loop.call_later(102.0, wake)
+        return await task
+
+    woken, _ = play(sleeping())
+    assert woken == pytest.approx((105.0, 5.0, 105.0))
+
+
+def test_the_wall_clock_may_be_wrong_without_moving_the_other() -> None:
+    async def read() -> None:
+        clock = SimClock(virtual_loop())
+        await clock.sleep(10.0)
+        clock.skew = -3600.0
+        assert clock.now() == START + timedelta(seconds=10.0 - 3600.0)
+        assert clock.monotonic() == pytest.approx(10.0)
+
+    play(read())

@@ -1,0 +1,74 @@
+"""What the test bed is worth: defects that are put in on purpose are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.sim.faults import Plan
+from support.sim.judging import plans, reference, run
+
+from trainmaster.controller.kube.electing import LeaderElector
+from trainmaster.controller.kube.errors import KubeError
+from trainmaster.controller.reconciling.trainjobs import reconciler
+from trainmaster.controller.reconciling.trainjobs.acting import Actor
+from trainmaster.controller.reconciling.trainjobs.writing import StatusWriter
+
+
+@pytest.fixture(autouse=True)
+def _sound_references() -> None:
+    """References are shared by all tests of a process: they come from the controller as it is."""
+    for scenario in ("complete", "delete", "fail", "leader"):
+        reference(scenario)
+
+
+def violations(scenario: str, fault: str) -> str:
+    """All that the plans of a scenario with a fault violate."""
+    return "\n".join(violation for plan in plans(scenario, fault) for violation in run(plan).violations)
+
+
+def test_a_child_that_is_built_again_after_its_owner_went_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stale state: the watch of TrainJobs is behind that of JobSets."""
+
+    async def trust(_self: Actor, _raw: Any) -> None:
+        """Take the cache for the truth."""
+
+    monkeypatch.setattr(Actor, "_check_owner", trust)
+    assert "other counts: more {'ADDED" in violations("delete", "late")
+
+
+def test_a_failure_that_is_taken_for_a_success_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intermediate state: whoever takes a failed status write for a done one ends with another status."""
+    write = StatusWriter.write
+
+    async def careless(self: StatusWriter, key: str, raw: Any, status: Any) -> float | None:
+        try:
+            return await write(self, key, raw, status)
+        except KubeError:
+            return None
+
+    monkeypatch.setattr(StatusWriter, "write", careless)
+    assert "another end state of trainjobs default/job" in violations("complete", "error")
+
+
+def test_a_reconcile_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eventual stability: a controller that keeps writing never settles."""
+    stamps = iter(range(10**6))
+    monkeypatch.setattr(reconciler, "next_status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
+    played = run(Plan(scenario="fail", fault="no-bookmarks", seed=1))
+    assert played.violations
+
+
+def test_an_exception_in_a_reconcile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("put in on purpose")
+
+    monkeypatch.setattr(reconciler, "unsupported_runtime", fail)
+    played = run(Plan(scenario="complete", fault="no-bookmarks", seed=1))
+    assert any("put in on purpose" in violation for violation in played.violations)
+
+
+def test_a_leader_that_goes_on_after_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writers: whoever was paused must look at the clock before it writes."""
+    monkeypatch.setattr(LeaderElector, "guard", lambda _self: None)
+    assert "after its last renewal of the lease" in violations("leader", "pause")

@@ -1,0 +1,188 @@
+"""The fault proxy: each fault is what a client of a broken network sees."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from support.proxy import Direction, FaultProxy
+
+
+class Echo:
+    """A server that answers every line with itself, and remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.open = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            while line := await reader.readline():
+                self.heard.append(line)
+                writer.write(line)
+        except OSError:
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[FaultProxy], Awaitable[Peer]]
+
+
+@pytest.fixture
+async def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+async def proxy(echo: Echo) -> AsyncIterator[FaultProxy]:
+    async with await asyncio.start_server(echo.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with await FaultProxy.start("127.0.0.1", port) as proxy:
+            yield proxy
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Opens connections through the proxy, and closes them in the end."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect(proxy: FaultProxy) -> Peer:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writers.append(writer)
+        return reader, writer
+
+    yield connect
+    for writer in writers:
+        writer.close()
+
+
+async def say(peer: Peer, text: bytes) -> bytes:
+    peer[1].write(text + b"\n")
+    return (await peer[0].readline()).rstrip()
+
+
+async def hears_nothing(peer: Peer, *, seconds: float = 0.2) -> bool:
+    """Whether nothing arrives in this time, not even an end."""
+    try:
+        async with asyncio.timeout(seconds):
+            await peer[0].read(1)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def until_heard(echo: Echo, line: bytes) -> None:
+    async with asyncio.timeout(5):
+        while line not in echo.heard:
+            await asyncio.sleep(0.01)
+
+
+async def until_closed(proxy: FaultProxy) -> None:
+    async with asyncio.timeout(5):
+        while proxy.connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_without_faults_it_is_not_there(proxy: FaultProxy, connect: Connect, echo: Echo) -> None:
+    peer = await connect(proxy)
+    assert await say(peer, b"x" * 60_000) == b"x" * 60_000
+    assert proxy.connections == echo.open == proxy.accepted == 1
+    peer[1].close()
+    await until_closed(proxy)
+
+
+async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(proxy: FaultProxy, connect: Connect) -> None:
+    peer = await connect(proxy)
+    proxy.delay(0.1)
+    started = time.monotonic()
+    peer[1].write(b"first\n")
+    await asyncio.sleep(0.01)
+    proxy.delay(0)
+    assert [await peer[0].readline(), await say(peer, b"second")] == [b"first\n", b"second"]
+    assert time.monotonic() - started >= 0.1
+    proxy.delay(0.1, Direction.TO_CLIENT)
+    started = time.monotonic()
+    assert await say(peer, b"third") == b"third"
+    assert time.monotonic() - started >= 0.1
+
+
+async def test_a_reset_is_an_error_at_the_client_and_ends_the_connection_at_the_server(
+    proxy: FaultProxy, connect: Connect, echo: Echo
+) -> None:
+    peers = [await connect(proxy) for _ in range(3)]
+    for peer in peers:
+        await say(peer, b"hello")
+    proxy.reset_all()
+    for peer in peers:
+        with pytest.raises(ConnectionResetError):
+            await peer[0].read(1)
+    await until_closed(proxy)
+    assert await say(await connect(proxy), b"again") == b"again"
+    assert echo.open == 1
+
+
+async def test_a_black_hole_accepts_and_says_nothing_also_afterwards(
+    proxy: FaultProxy, connect: Connect, echo: Echo
+) -> None:
+    proxy.black_hole(True)
+    peer = await connect(proxy)
+    peer[1].write(b"lost\n")
+    assert await hears_nothing(peer)
+    proxy.black_hole(False)
+    peer[1].write(b"lost as well\n")
+    assert await hears_nothing(peer)
+    assert await say(await connect(proxy), b"new") == b"new"
+    assert echo.heard == [b"new\n"]
+
+
+async def test_an_open_connection_goes_on_only_if_it_lost_nothing(
+    proxy: FaultProxy, connect: Connect, echo: Echo
+) -> None:
+    quiet, busy = await connect(proxy), await connect(proxy)
+    for peer in (quiet, busy):
+        await say(peer, b"hello")
+    proxy.black_hole(True)
+    busy[1].write(b"lost\n")
+    assert await hears_nothing(busy)
+    proxy.black_hole(False)
+    busy[1].write(b"lost as well\n")
+    assert await hears_nothing(busy)
+    assert await say(quiet, b"still here") == b"still here"
+    assert b"lost\n" not in echo.heard
+    assert b"lost as well\n" not in echo.heard
+
+
+async def test_where_answers_alone_vanish_the_server_acts(proxy: FaultProxy, connect: Connect, echo: Echo) -> None:
+    peer = await connect(proxy)
+    await say(peer, b"hello")
+    proxy.black_hole(True, Direction.TO_CLIENT)
+    peer[1].write(b"do it\n")
+    await until_heard(echo, b"do it\n")
+    assert await hears_nothing(peer)
+
+
+async def test_refused_it_answers_on_the_same_port_again(proxy: FaultProxy, connect: Connect) -> None:
+    peer = await connect(proxy)
+    await say(peer, b"hello")
+    proxy.cut(True)
+    with pytest.raises(ConnectionResetError):
+        await peer[0].read(1)
+    with pytest.raises(ConnectionRefusedError):
+        await connect(proxy)
+    proxy.cut(False)
+    assert await say(await connect(proxy), b"back") == b"back"
+
+
+async def test_a_server_that_is_gone_ends_the_connections_to_it(connect: Connect) -> None:
+    server = await asyncio.start_server(Echo().serve, "127.0.0.1", 0)
+    async with server, await FaultProxy.start("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
+        server.close()
+        await server.wait_closed()
+        peer = await connect(proxy)
+        assert await peer[0].read() == b""

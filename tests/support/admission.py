@@ -1,0 +1,144 @@
+"""A manager whose admission webhooks are registered at the API server, and requests whose answers are seen in full."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from support.stack import QUIET, Stack, manager
+
+from trainmaster.controller.configuration import Configuration, Webhook
+from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml_documents
+
+MANIFEST = Path(__file__).parents[2] / "deploy/webhooks/webhooks.yaml"
+SERVICE, NAMESPACE = "kubeflow-trainer-controller-manager", "kubeflow-system"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server said."""
+
+    code: int
+    body: JsonObject
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def message(self) -> str:
+        """Why it refused."""
+        return str(self.body.get("message", ""))
+
+
+class Requests:
+    """Sends requests to the API server as kubectl would."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", dry: bool = False
+    ) -> Answer:
+        params = {"dryRun": "All"} if dry else {}
+        data = None if body is None else orjson.dumps(body)
+        headers = {"Content-Type": kind}
+        async with self._session.request(method, path, data=data, headers=headers, params=params) as response:
+            warnings = [warning.split('"', 1)[1][:-1] for warning in response.headers.getall("Warning", [])]
+            return Answer(
+                response.status,
+                orjson.loads(await response.read()),
+                [text.replace('\\"', '"').replace("\\\\", "\\") for text in warnings],
+            )
+
+
+@asynccontextmanager
+async def requests_to(stack: Stack) -> AsyncIterator[Requests]:
+    """Requests as the user of the stack's kubeconfig."""
+    connector = aiohttp.TCPConnector(ssl=stack.access.ssl_context or True)
+    headers = dict(await stack.access.headers())
+    async with aiohttp.ClientSession(stack.access.server, connector=connector, headers=headers) as session:
+        yield Requests(session)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def serving_certificates(directory: Path) -> ServerCertificates:
+    """A certificate for the webhooks, under the names that a mounted Secret has."""
+    hosts = ("127.0.0.1", f"{SERVICE}.{NAMESPACE}.svc")
+    made = ensure_certificates(directory, now=datetime.now(UTC), hosts=hosts)
+    shutil.copy(made.certificate, directory / "tls.crt")
+    shutil.copy(made.key, directory / "tls.key")
+    return made
+
+
+def served(directory: Path, port: int) -> Configuration:
+    """A configuration in which the webhooks are all that is served."""
+    return QUIET.model_copy(update={"webhook": Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))})
+
+
+@asynccontextmanager
+async def admitting(stack: Stack, directory: Path, *, framework: Framework | None = None) -> AsyncIterator[Requests]:
+    """Run a manager, with its webhooks registered; yields a way to ask the API server."""
+    certificates = serving_certificates(directory)
+    port = free_port()
+    async with (
+        manager(stack.access, framework=framework, configuration=served(directory, port)),
+        requests_to(stack) as requests,
+    ):
+        await answering(port, certificates)
+        if stack.cluster is not None:
+            stack.cluster.services.register(namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=port)
+        bundle = base64.b64encode(certificates.authority_pem).decode()
+        made = []
+        for configuration in manifest():
+            for webhook in configuration["webhooks"]:
+                client = webhook["clientConfig"]
+                client["caBundle"] = bundle
+                if stack.cluster is None:
+                    client["url"] = f"https://127.0.0.1:{port}{client.pop('service')['path']}"
+            resource = f"{CONFIGURATIONS}/{configuration['kind'].lower()}s"
+            answer = await requests.send("POST", resource, configuration)
+            assert answer.code == 201, answer.message
+            made.append(f"{resource}/{configuration['metadata']['name']}")
+        try:
+            yield requests
+        finally:
+            for path in made:
+                await requests.send("DELETE", path)
+
+
+def manifest() -> list[JsonObject]:
+    """The webhook configurations that are deployed."""
+    return [document for _, document in load_yaml_documents(MANIFEST.read_bytes())]
+
+
+async def answering(port: int, certificates: ServerCertificates) -> None:
+    """Wait until the webhooks take connections."""
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        except OSError:
+            await asyncio.sleep(0.02)
+            continue
+        writer.close()
+        await writer.wait_closed()
+        return

@@ -1,0 +1,124 @@
+"""Pods, watches and lists as an API server writes them, and what a test needs to listen to an informer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import orjson
+
+from trainmaster.controller.kube.clock import Clock, settle
+from trainmaster.controller.kube.informing import Informer, Tombstone, final_state
+from trainmaster.controller.kube.resources import Resource
+from trainmaster.controller.kube.watching import WatchStream
+from trainmaster.runtime.jsontree import JsonObject
+
+Until: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
+
+
+def pod(name: str, version: int, **extra: Any) -> JsonObject:
+    """Return a Pod."""
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | extra}
+
+
+def event(kind: str, obj: JsonObject) -> JsonObject:
+    """Return a frame of a watch."""
+    return {"type": kind, "object": obj}
+
+
+def bookmark(version: int, *, end: bool = False) -> JsonObject:
+    """Return a bookmark; `end` closes the initial events."""
+    annotations = {"annotations": {"k8s.io/initial-events-end": "true"}} if end else {}
+    return event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version), **annotations}})
+
+
+def pod_list(version: int, *pods: JsonObject, **metadata: str) -> JsonObject:
+    """Return a PodList, whose items name no kind."""
+    items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in pods]
+    return {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": str(version), **metadata},
+        "items": items,
+    }
+
+
+class Ear:
+    """A handler that writes down what it hears."""
+
+    def __init__(self, informer: Informer) -> None:
+        self.heard: list[str] = []
+        self.deleted: list[JsonObject | Tombstone] = []
+        self.sizes: list[int] = []
+        self.informer = informer
+        self.remove = informer.add_handler(on_add=self.added, on_update=self.updated, on_delete=self.gone)
+
+    def note(self, text: str) -> None:
+        self.heard.append(text)
+        self.sizes.append(len(self.informer.store))
+
+    def added(self, obj: JsonObject, initial: bool) -> None:
+        self.note(f"+{obj['metadata']['name']}{'!' if initial else ''}")
+
+    def updated(self, old: JsonObject, new: JsonObject) -> None:
+        versions = old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"]
+        self.note(f"~{new['metadata']['name']}:{'>'.join(versions)}")
+
+    def gone(self, obj: JsonObject | Tombstone) -> None:
+        self.deleted.append(obj)
+        self.note(f"-{final_state(obj)['metadata']['name']}")
+
+
+@asynccontextmanager
+async def running(informer: Informer) -> AsyncIterator[None]:
+    """Run an informer beside the block."""
+    task = asyncio.create_task(informer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    assert task.cancelled()
+
+
+def failure(code: int | None, reason: str = "") -> JsonObject:
+    """Return an ERROR frame."""
+    status = {"kind": "Status", "reason": reason} | ({} if code is None else {"code": code})
+    return event("ERROR", status)
+
+
+class Script:
+    """A server, without a wire, that offers streaming lists and says what a test tells it to; it may be silent."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.opened: list[dict[str, Any]] = []
+
+    async def send(self, *frames: JsonObject) -> None:
+        """Say something, and wait until it was heard."""
+        for frame in frames:
+            self._chunks.put_nowait(orjson.dumps(frame) + b"\n")
+        await settle()
+
+    async def list_bytes(self, *_: Any, **__: Any) -> bytes:
+        """Fail: nobody needs to list here."""
+        raise AssertionError("a list was asked for although streaming lists are offered")
+
+    @asynccontextmanager
+    async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[WatchStream]:
+        """Open a watch."""
+        self.opened.append({"resource": resource, **asked})
+        yield WatchStream(self._read(), clock=self._clock, inactivity_limit=1e6)
+
+    async def close(self) -> None:
+        """End the watch, as a server does after some minutes."""
+        self._chunks.put_nowait(None)
+        await settle()
+
+    async def _read(self) -> AsyncIterator[bytes]:
+        while (chunk := await self._chunks.get()) is not None:
+            yield chunk

@@ -1,0 +1,191 @@
+"""TrainJobs with pods and tokens, as far as the status server looks at them, and the server as trainers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.errors import AlreadyExists
+from trainmaster.controller.kube.resources import JOBSETS, NAMESPACES, PODS, TRAINJOBS, Resource
+from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.progress.kinship import JOBS
+from trainmaster.runtime.api.constants import status_audience, status_path
+from trainmaster.runtime.jsontree import JsonObject
+
+NAMESPACE = "progress"
+ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+
+REPORT: JsonObject = {
+    "trainerStatus": {
+        "progressPercentage": 45,
+        "estimatedRemainingSeconds": 795,
+        "metrics": [{"name": "loss", "value": "0.2347"}],
+        "lastUpdatedTime": "2026-01-31T12:00:00Z",
+    }
+}
+
+
+class Trainers:
+    """Creates TrainJobs and what they become, in one namespace; keeps the cache that a manager would have."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.cache = Store()
+
+    async def prepare(self) -> None:
+        """Create the namespace and its service account."""
+        for resource, metadata in (
+            (NAMESPACES, {"name": NAMESPACE}),
+            (ACCOUNTS, {"name": "default", "namespace": NAMESPACE}),
+        ):
+            with contextlib.suppress(AlreadyExists):
+                await self._create(resource, metadata)
+
+    async def create(self, name: str, *, index: int = 0) -> JsonObject:
+        """Create a TrainJob, its JobSet, its Job and a pod; returns the pod."""
+        spec = {"runtimeRef": {"name": "rt"}}
+        trainjob = await self._create(TRAINJOBS, {"name": name}, spec=spec)
+        self.cache.put(trainjob)
+        template = {"spec": {"containers": [{"name": "node", "image": "i"}], "restartPolicy": "Never"}}
+        node = {"name": "node", "template": {"spec": {"template": template}}}
+        jobset = await self._create(JOBSETS, {"name": name}, owner=trainjob, spec={"replicatedJobs": [node]})
+        labels = {"jobset.sigs.k8s.io/jobset-name": name}
+        job = await self._create(
+            JOBS, {"name": f"{name}-node-0", "labels": labels}, owner=jobset, spec={"template": template}
+        )
+        return await self.pod(f"{name}-node-0-{index}", labels=labels, owner=job)
+
+    async def pod(self, name: str, *, labels: dict[str, str] | None = None, owner: JsonObject | None) -> JsonObject:
+        """Create a pod."""
+        spec = {"containers": [{"name": "node", "image": "i"}], "serviceAccountName": "default"}
+        return await self._create(PODS, {"name": name, "labels": labels or {}}, owner=owner, spec=spec)
+
+    async def token(self, trainjob: str, *, pod: JsonObject | None, audience: str | None = None) -> str:
+        """Get a token for the status of a TrainJob, bound to a pod or to nothing."""
+        spec: JsonObject = {"audiences": [audience or status_audience(NAMESPACE, trainjob)], "expirationSeconds": 3600}
+        if pod is not None:
+            metadata = pod["metadata"]
+            bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+            spec["boundObjectRef"] = bound
+        path = ACCOUNTS.path(NAMESPACE, "default", "token")
+        code, _, body = await self.client.raw("POST", path, body=orjson.dumps({"spec": spec}))
+        assert code == 201, body
+        token: str = orjson.loads(body)["status"]["token"]
+        return token
+
+    async def finish(self, name: str) -> None:
+        """Let a TrainJob complete."""
+        condition = {
+            "type": "Complete",
+            "status": "True",
+            "reason": "AllJobsCompleted",
+            "message": "done",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        patch = {"status": {"conditions": [condition]}}
+        self.cache.put(await self.client.patch(TRAINJOBS, NAMESPACE, name, patch, subresource="status"))
+
+    async def reported(self, name: str) -> Any:
+        """Read what a TrainJob says of its progress."""
+        trainjob = await self.client.get(TRAINJOBS, NAMESPACE, name)
+        return (trainjob.get("status") or {}).get("trainerStatus")
+
+    async def _create(
+        self, resource: Resource, metadata: JsonObject, *, owner: JsonObject | None = None, **content: Any
+    ) -> JsonObject:
+        metadata = {**({"namespace": NAMESPACE} if resource.namespaced else {}), **metadata}
+        if owner is not None:
+            metadata["ownerReferences"] = [
+                {
+                    "apiVersion": owner["apiVersion"],
+                    "kind": owner["kind"],
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                }
+            ]
+        obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}
+        return await self.client.create(resource, obj)
+
+
+class MovableClock(SystemClock):
+    """Real time that a test can push forward, and whose timeouts it can let pass at once."""
+
+    def __init__(self) -> None:
+        self.pushed = 0.0
+        self._scopes: set[asyncio.Timeout] = set()
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.pushed
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+        async with asyncio.timeout(seconds) as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+    @property
+    def waiting(self) -> int:
+        """How many timeouts run."""
+        return len(self._scopes)
+
+    def expire(self) -> None:
+        """Let all timeouts pass."""
+        for scope in self._scopes:
+            scope.reschedule(0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    code: int
+    body: Any
+    headers: Any = field(repr=False)
+
+    @property
+    def message(self) -> str:
+        text: str = self.body["message"]
+        return text
+
+
+class Desk:
+    """Where trainers report."""
+
+    def __init__(self, http: Any, trainers: Trainers, clock: MovableClock) -> None:
+        self.http = http
+        self.trainers = trainers
+        self.clock = clock
+
+    async def post(
+        self,
+        trainjob: str,
+        token: str | None,
+        report: Any = REPORT,
+        *,
+        namespace: str = NAMESPACE,
+        headers: JsonObject | None = None,
+    ) -> Answer:
+        """Send a report, as JSON or as raw bytes or chunks."""
+        data = orjson.dumps(report) if isinstance(report, dict) else report
+        headers = dict(headers or {})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return await self.request("POST", status_path(namespace, trainjob), data=data, headers=headers)
+
+    async def request(self, method: str, path: str, **options: Any) -> Answer:
+        """Send anything."""
+        async with self.http.request(method, path, **options) as response:
+            assert response.content_type == "application/json"
+            return Answer(response.status, await response.json(), response.headers)

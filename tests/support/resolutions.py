@@ -1,0 +1,81 @@
+"""Resolving with all installed plugins, and reading what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
+from trainmaster.runtime.extension import Desired, Finding
+from trainmaster.runtime.facts import NO_FACTS, Facts
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resolving import new_info, resolve
+
+Runtime = TrainingRuntime | ClusterTrainingRuntime
+
+
+def entropy(count: int) -> bytes:
+    """Randomness that is the same each time."""
+    return bytes(range(count))
+
+
+FRAMEWORK = Framework(load_plugins(options={name: {"entropy": entropy} for name in ("mpi", "flux")}))
+"""All plugins. What is random in production is fixed here, so that resolving is pure to the byte."""
+
+RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+"""Source of a variable that holds the rank of a node."""
+
+
+def jobset(job: TrainJob, on: Runtime) -> JsonObject:
+    """The JobSet that a TrainJob becomes."""
+    return next(desired.object for desired in resolve(job, on, FRAMEWORK).objects if desired.identity[1] == "JobSet")
+
+
+def job_spec(obj: JsonObject, job: int = 0) -> JsonObject:
+    """The Job spec of a ReplicatedJob."""
+    found: JsonObject = obj["spec"]["replicatedJobs"][job]["template"]["spec"]
+    return found
+
+
+def container(obj: JsonObject, job: int = 0, index: int = 0, *, field: str = "containers") -> JsonObject:
+    """A container of a ReplicatedJob."""
+    found: JsonObject = job_spec(obj, job)["template"]["spec"][field][index]
+    return found
+
+
+def env(holder: JsonObject) -> dict[str, Any]:
+    """The variables of a container in their order: the value of each, or its source."""
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in holder.get("env", [])}
+
+
+def findings(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[Finding]:
+    """What all plugins complain about."""
+    found: Iterable[Finding] = FRAMEWORK.validate(new_info(job, on), job, None, NO_FACTS)
+    return [finding for finding in found if finding.severity == severity]
+
+
+def complaints(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[tuple[str, str]]:
+    """The same as pairs of path and message."""
+    return [(finding.path, finding.message) for finding in findings(job, on, severity=severity)]
+
+
+class KnownFacts:
+    """Facts about a few objects."""
+
+    def __init__(self, *objects: JsonObject) -> None:
+        self._objects = objects
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
+        known = self.list(api_version, kind, namespace)
+        return next((obj for obj in known if obj["metadata"]["name"] == name), None)
+
+    def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
+        wanted = [obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) == (api_version, kind)]
+        return [obj for obj in wanted if namespace in (None, obj["metadata"].get("namespace"))]
+
+
+def companion(kind: str, job: TrainJob, on: Runtime, *, facts: Facts = NO_FACTS) -> Desired:
+    """The one object of a kind that a TrainJob becomes."""
+    (found,) = (each for each in resolve(job, on, FRAMEWORK, facts=facts).objects if each.identity[1] == kind)
+    return found

@@ -1,0 +1,173 @@
+"""Odd AdmissionReviews: objects from the schemas of the definitions, then spoilt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainmaster.controller.webhooks.answering import (
+    MUTATE_TRAINJOB,
+    VALIDATE_CLUSTER_TRAINING_RUNTIME,
+    VALIDATE_TRAINING_RUNTIME,
+    VALIDATE_TRAINJOB,
+)
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.yamltext import load_yaml
+
+DEFINITIONS = Path(__file__).parents[2] / "deploy/crds"
+KINDS = {
+    MUTATE_TRAINJOB: "TrainJob",
+    VALIDATE_TRAINJOB: "TrainJob",
+    VALIDATE_TRAINING_RUNTIME: "TrainingRuntime",
+    VALIDATE_CLUSTER_TRAINING_RUNTIME: "ClusterTrainingRuntime",
+}
+TEXTS = (
+    *("", "a", "node", "trainer", "rt", "launcher", "dataset-initializer", "acme.io/a", "auto", "TrainingRuntime"),
+    *(
+        "kubeflow.org",
+        "1",
+        "500m",
+        "1Gi",
+        "9" * 30,
+        "hf://a/b",
+        "cache://x",
+        "2024-01-01T00:00:00Z",
+        "Ü\u2028",
+        "x" * 300,
+    ),
+)
+NUMBERS = (0, 1, 2, 3, -1, 100, 70_000, 2**31 - 1, 2**31, 2**63, 1.5, -0.0, 1e300)
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+    {"name": 1},
+    "",
+    0,
+    -1,
+    1.5,
+    "x" * 5000,
+    2**63,
+)
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+
+@cache
+def _schema(kind: str) -> JsonObject:
+    definition = load_yaml((DEFINITIONS / f"trainer.kubeflow.org_{kind.lower()}s.yaml").read_bytes())
+    schema: JsonObject = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+class Reviews:
+    """An endless stream of them, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
+        """Paths, uids and bodies."""
+        paths = list(KINDS)
+        while True:
+            path = self._random.choice(paths)
+            uid = f"uid-{self._random.randrange(10**9)}"
+            yield path, uid, self._body(KINDS[path], uid)
+
+    def runtime(self) -> JsonObject:
+        """A runtime, as the caches of a webhook may have it: it has passed its schema, more or less."""
+        return self._spoilt(self._object("TrainingRuntime"), times=self._random.choice((0, 0, 0, 1)))
+
+    def _body(self, kind: str, uid: str) -> bytes:
+        obj = self._spoilt(self._object(kind), times=self._random.randrange(4))
+        request: JsonObject = {"uid": uid, "operation": "CREATE", "object": obj}
+        if self._random.random() < 0.4:
+            old = self._spoilt(obj, times=self._random.randrange(3))
+            request |= {"operation": "UPDATE", "oldObject": old}
+        return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+    def _object(self, kind: str) -> JsonObject:
+        """An object that could be meant: a skeleton, with whatever the schema allows around it."""
+        rich = self._random.choice((0.0, 0.05, 0.15))
+        spec = self._instance(_schema(kind), rich, depth=0) or {}
+        if kind == "TrainJob":
+            spec["runtimeRef"] = {"name": "rt", "kind": "TrainingRuntime", **(spec.get("runtimeRef") or {})}
+            if self._random.random() < 0.7:
+                spec["runtimeRef"] |= {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "trainer.kubeflow.org"}
+                spec.pop("managedBy", None)
+        elif self._random.random() < 0.9:
+            policy = self._random.choice(("torch", "jax", "mpi", "xgboost", "flux"))
+            spec["mlPolicy"] = {policy: (spec.get("mlPolicy") or {}).get(policy) or {}}
+            jobs = [self._job(name) for name in self._random.sample(("node", "launcher", "dataset-initializer"), 2)]
+            template = spec.setdefault("template", {})
+            template["spec"] = {**(template.get("spec") or {}), "replicatedJobs": jobs}
+        metadata = {"name": self._random.choice(("rt", "demo", "a" * 60)), "namespace": "team", "uid": "u"}
+        return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    def _job(self, name: str) -> JsonObject:
+        container = {"name": "node" if name == "launcher" else name, "image": "i"}
+        label = self._random.choice(("trainer", name))
+        pods = {"spec": {"containers": [container]}}
+        return {"name": name, "template": {"metadata": {"labels": {STEP: label}}, "spec": {"template": pods}}}
+
+    def _instance(self, schema: JsonObject, rich: float, depth: int) -> Any:
+        """A value that has the type that a schema wants."""
+        if depth > 14:
+            return None
+        match schema.get("type"):
+            case "object":
+                required = schema.get("required") or ()
+                properties: JsonObject = schema.get("properties") or {}
+                chosen = {
+                    name: self._instance(below, rich, depth + 1)
+                    for name, below in properties.items()
+                    if name in required or self._random.random() < max(rich, 0.35 if depth < 2 else 0.0)
+                }
+                more = schema.get("additionalProperties")
+                if isinstance(more, dict) and self._random.random() < 0.5:
+                    chosen[self._random.choice(TEXTS)] = self._instance(more, rich, depth + 1)
+                return chosen
+            case "array":
+                return [self._instance(schema["items"], rich, depth + 1) for _ in range(self._random.randrange(3))]
+            case "string":
+                return self._random.choice(schema.get("enum") or TEXTS)
+            case "boolean":
+                return self._random.random() < 0.5
+        return self._random.choice((*NUMBERS, "auto") if schema.get("x-kubernetes-int-or-string") else NUMBERS)
+
+    def _spoilt(self, obj: JsonObject, *, times: int) -> JsonObject:
+        """Change places of an object into something odd, take them away, or do them twice."""
+        spoilt: JsonObject = copy_tree(obj)
+        for _ in range(times):
+            holder: Any = spoilt
+            for _ in range(self._random.randrange(14)):
+                keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+                below = [holder[key] for key in keys if isinstance(holder[key], dict | list) and holder[key]]
+                if not below:
+                    break
+                holder = self._random.choice(below)
+            self._spoil(holder)
+        return spoilt
+
+    def _spoil(self, holder: Any) -> None:
+        if not holder:
+            return
+        key = self._random.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+        match self._random.randrange(4):
+            case 0:
+                del holder[key]
+            case 1 if isinstance(holder, list):
+                holder.append(copy_tree(holder[key]))
+            case 2 if isinstance(holder, dict):
+                holder[self._random.choice(TEXTS)] = copy_tree(self._random.choice(ODD))
+            case _:
+                holder[key] = copy_tree(self._random.choice(ODD))

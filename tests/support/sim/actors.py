@@ -1,0 +1,185 @@
+"""The others in the cluster: JobSet's controller, garbage collection, and users.
+
+They act through the API in the same loop, after delays drawn from the seed, and are level-triggered: what they do
+depends on the state that they find and not on how it came about. None of them ever fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from support.sim.server import SimServer
+
+from trainmaster.devcluster.api import DeleteOptions, PatchType, WriteOptions
+from trainmaster.devcluster.controllers.gc import GarbageCollector as Collector
+from trainmaster.devcluster.controllers.jobset.admission import admission_of
+from trainmaster.devcluster.controllers.jobset.conditions import COMPLETED, FAILED, SUSPENDED, set_condition
+from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.resources import JOBSETS, GroupResource
+from trainmaster.devcluster.store import Event, ObjectKey
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_JOBSET_OPTIONS = WriteOptions(field_manager="jobset-controller-manager")
+_USER_OPTIONS = WriteOptions(field_manager="user")
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a JobSet once it runs."""
+
+    seconds: float | None = 5.0
+    """How long it runs; None: for ever."""
+    end: str = COMPLETED
+
+
+_ENDS = {
+    COMPLETED: ("AllJobsCompleted", "jobset completed successfully"),
+    FAILED: ("FailedJobs", "jobset failed due to one or more job failures"),
+}
+
+
+class JobSetActor:
+    """Sets the status of JobSets as their controller does, without Jobs and pods; admits them as its webhooks do."""
+
+    def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Fate]) -> None:
+        self._server = server
+        self._api = server.api
+        self._chooser = chooser
+        self._fates = fates
+        self._running_since: dict[str, float] = {}
+        """By UID."""
+        self._workers: dict[ObjectKey, asyncio.Event] = {}
+        self._api.add_admission(JOBSETS, admission_of(self._api.registry))
+        self._api.store.subscribe(JOBSETS, self._note)
+
+    def _note(self, event: Event) -> None:
+        wakeup = self._workers.get(event.key)
+        if wakeup is None:
+            wakeup = self._workers[event.key] = asyncio.Event()
+            self._server.spawn(self._attend(event.key, wakeup))
+        wakeup.set()
+
+    async def _attend(self, key: ObjectKey, wakeup: asyncio.Event) -> None:
+        """Bring the status of the JobSet of one name up to date, for ever."""
+        delay: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(delay):
+                    await wakeup.wait()
+            except TimeoutError:
+                pass
+            wakeup.clear()
+            await asyncio.sleep(self._chooser.uniform(0.05, 0.3))
+            delay = await self._step(key)
+
+    async def _step(self, key: ObjectKey) -> float | None:
+        """Do what is due; returns the seconds until something is."""
+        record = self._api.store.get(key)
+        if record is None or "deletionTimestamp" in record.metadata:
+            return None
+        status: JsonObject = copy_tree(record.object.get("status") or {})
+        delay = self._advance(record.object, status)
+        if status != record.object.get("status"):
+            try:
+                await self._api.update(
+                    JOBSETS,
+                    {**record.object, "status": status},
+                    namespace=key.namespace,
+                    subresource="status",
+                    options=_JOBSET_OPTIONS,
+                )
+            except StatusError as error:
+                if error.code not in {404, 409}:
+                    raise
+        return delay
+
+    def _advance(self, jobset: JsonObject, status: JsonObject) -> float | None:
+        spec, uid, now = jobset["spec"], jobset["metadata"]["uid"], asyncio.get_running_loop().time()
+        if status.get("terminalState"):
+            return None
+        status.setdefault("restarts", 0)
+        if spec.get("suspend"):
+            self._running_since.pop(uid, None)
+            _suspend(status, suspended=True, now=self._api.clock())
+            _count(spec, status, "suspended")
+            return None
+        _suspend(status, suspended=False, now=self._api.clock())
+        fate = self._fates.get(jobset["metadata"]["name"], Fate())
+        since = self._running_since.get(uid)
+        if since is None:
+            self._running_since[uid] = now
+            _count(spec, status, "active")
+            return 1.0
+        if fate.seconds is None or now < since + fate.seconds:
+            _count(spec, status, "active", "ready")
+            return None if fate.seconds is None else since + fate.seconds - now
+        _count(spec, status, "succeeded" if fate.end == COMPLETED else "failed")
+        status["terminalState"] = fate.end
+        set_condition(status, fate.end, *_ENDS[fate.end], now=self._api.clock())
+        return None
+
+
+def _suspend(status: JsonObject, *, suspended: bool, now: datetime) -> None:
+    reason, message = ("SuspendedJobs", "jobset is suspended") if suspended else ("ResumeJobs", "jobset is resumed")
+    set_condition(status, SUSPENDED, reason, message, value=suspended, now=now)
+
+
+def _count(spec: JsonObject, status: JsonObject, *states: str) -> None:
+    status["replicatedJobsStatus"] = [
+        {
+            "name": job["name"],
+            **{
+                state: job.get("replicas", 1) if state in states else 0
+                for state in ("ready", "succeeded", "failed", "active", "suspended")
+            },
+        }
+        for job in spec["replicatedJobs"]
+    ]
+
+
+class GarbageCollector:
+    """The garbage collector of the embedded cluster, as late as a real one."""
+
+    def __init__(self, server: SimServer, chooser: random.Random, *, delay: float = 2.0) -> None:
+        self._server = server
+        self._chooser = chooser
+        self._delay = delay
+        self._collector = Collector(server.api, settings=ControllerSettings())
+
+    async def run(self) -> None:
+        """Collect for ever."""
+        (loop,) = self._collector.loops
+        loop.start()
+        while True:
+            await loop.run_ready()
+            await self._server.change()
+            await asyncio.sleep(self._chooser.uniform(0.5, 1.0) * self._delay)
+
+
+class User:
+    """Does what users do, by the API."""
+
+    def __init__(self, server: SimServer) -> None:
+        self._api = server.api
+
+    async def create(self, resource: GroupResource, obj: JsonObject) -> None:
+        """Create an object."""
+        await self._api.create(resource, obj, namespace=obj["metadata"].get("namespace"), options=_USER_OPTIONS)
+
+    async def patch(self, resource: GroupResource, namespace: str, name: str, patch: JsonObject) -> None:
+        """Merge a patch into an object."""
+        await self._api.patch(resource, namespace, name, patch, patch_type=PatchType.MERGE, options=_USER_OPTIONS)
+
+    async def delete(self, resource: GroupResource, namespace: str, name: str) -> None:
+        """Delete an object."""
+        await self._api.delete(resource, namespace, name, options=DeleteOptions(propagation="Background"))
+
+    def find(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
+        """Return an object if it is there."""
+        record = self._api.store.get(ObjectKey(resource, namespace, name))
+        return None if record is None else record.object

@@ -1,0 +1,34 @@
+"""What the programs of a simulation log, instead of on the terminal of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from support.sim.loop import PROCESS
+
+LogEntry = dict[str, Any]
+
+
+@contextmanager
+def listening() -> Iterator[list[LogEntry]]:
+    """Collect every log entry; `process` names the program that wrote it."""
+    entries: list[LogEntry] = []
+
+    def collect(_: object, method: str, entry: MutableMapping[str, Any]) -> LogEntry:
+        process = PROCESS.get()
+        entries.append({**entry, "level": method, "process": process})
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, collect],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield entries
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,166 @@
+"""An event loop on virtual time: when nothing is ready, time jumps to the next timer. No real I/O, no real waiting.
+
+- Callbacks run in the order in which they became ready and timers in the order of their moments, so that a run is a
+  function of its inputs.
+- Tasks belong to a `Process` by their context. A process can be paused, as by a debugger or a hypervisor: nothing of it
+  runs, time passes for everybody else, and what became due for it happens at once when it goes on.
+- A program that waits for nothing at all raises `Deadlock`, one that never lets time pass `Spinning`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from contextvars import Context, ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_TURNS_AT_MOST = 50_000
+"""Turns of the loop within one moment; a busy scenario needs a few hundred."""
+
+
+class Deadlock(Exception):
+    """Every task waits, and nothing is due that could wake one up."""
+
+
+class Spinning(Exception):
+    """Tasks wake each other up without end, so that time stands still."""
+
+
+class Process:
+    """A program in the simulation; the context of its tasks names it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        """Whether it was killed: what still runs of it is on its way out and reaches nobody."""
+        self.paused = False
+        self.parked: list[asyncio.Handle] = []
+        """What is to run when a paused process goes on."""
+
+    def __repr__(self) -> str:
+        return f"Process({self.name})"
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+
+
+class _NoInput:
+    """Stands in for the selector: instead of waiting for input it lets time pass."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._turns = 0
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("every task waits and no timer is set")
+        if timeout > 0:
+            self.now += timeout
+            self._turns = 0
+        else:
+            self._turns += 1
+            if self._turns > _TURNS_AT_MOST:
+                raise Spinning(f"time stands still at {self.now:.6f} s after {_TURNS_AT_MOST} turns of the loop")
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The event loop of one simulation."""
+
+    # Parts of asyncio.BaseEventLoop that event loops share with it, but that its type stubs do not know.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = _NoInput()
+
+    def time(self) -> float:
+        """Seconds of virtual time since the simulation began."""
+        return self._selector.now
+
+    def call_soon(  # type: ignore[override]  # the stubs demand a variadic generic that nothing here gains from
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in the next turn, or when its process goes on."""
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None and process.paused:
+            handle = asyncio.Handle(callback, args, self, context)
+            process.parked.append(handle)
+            return handle
+        return super().call_soon(callback, *args, context=context)
+
+    def pause(self, process: Process) -> None:
+        """Stop everything of a process until `resume`."""
+        process.paused = True
+        for queue in (self._ready, self._scheduled):
+            process.parked += [handle for handle in queue if _process_of(handle) is process]
+        self._ready = deque(handle for handle in self._ready if _process_of(handle) is not process)
+        self._scheduled = [handle for handle in self._scheduled if _process_of(handle) is not process]
+        heapq.heapify(self._scheduled)
+
+    def resume(self, process: Process, *, uncounted: float = 0.0) -> None:
+        """Let a process go on, with all that became due meanwhile.
+
+        `uncounted` are the seconds that its monotonic clock did not count, because the whole machine slept: its timers
+        move by as much.
+        """
+        process.paused = False
+        for handle in process.parked:
+            if isinstance(handle, asyncio.TimerHandle):
+                handle._when += uncounted  # type: ignore[attr-defined]  # the stubs leave it out
+                heapq.heappush(self._scheduled, handle)
+            else:
+                self._ready.append(handle)
+        process.parked.clear()
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There is no input."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread to wake this one up."""
+
+
+def _process_of(handle: asyncio.Handle) -> Process | None:
+    context: Context = handle._context  # type: ignore[attr-defined]  # the stubs leave it out
+    return context.get(PROCESS)
+
+
+class SimClock:
+    """The clock of one program: virtual time, and a wall clock that may be wrong."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.skew = 0.0
+        """Seconds by which the wall clock is ahead."""
+        self.slept = 0.0
+        """Seconds for which the machine was suspended, which the monotonic clock does not count."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        return self._loop.time() - self.slept
+
+    def boottime(self) -> float:
+        """Seconds since some fixed moment, those included for which the machine was suspended; never goes back."""
+        return self._loop.time()
+
+    def now(self) -> datetime:
+        """Return the wall-clock time in UTC."""
+        return START + timedelta(seconds=self._loop.time() + self.skew)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`; zero lets other tasks run."""
+        await asyncio.sleep(seconds)
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call `callback` at `when` of `monotonic`."""
+        return self._loop.call_at(when + self.slept, callback)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[Any]:
+        """Cancel the block after `seconds` and raise `TimeoutError` in its place."""
+        return asyncio.timeout(seconds)

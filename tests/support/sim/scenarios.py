@@ -1,0 +1,227 @@
+"""What happens in the cluster: the lives of TrainJobs, step by step.
+
+A step waits for the state that it needs and not for a time, so that a disturbed run takes the same way as the
+reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.sim.actors import Fate
+from support.sim.world import World
+
+from trainmaster.devcluster.controllers.jobset.conditions import COMPLETED, FAILED, SUSPENDED
+from trainmaster.devcluster.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+_API_VERSION = "trainer.kubeflow.org/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One life, or several at once."""
+
+    name: str
+    play: Callable[[World], Awaitable[None]]
+    fates: Mapping[str, Fate] = field(default_factory=dict)
+    """What becomes of JobSets, by name; the others complete after a few seconds."""
+    managers: int = 1
+    """More than one: with leader election."""
+    counted: bool = True
+    """Whether each object is created and deleted exactly as often as in the reference run."""
+
+
+def runtime(kind: str = "ClusterTrainingRuntime") -> JsonObject:
+    """A runtime for PyTorch."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
+    job = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"template": {"spec": pod}},
+        },
+    }
+    metadata = {"name": "torch", "labels": {"trainer.kubeflow.org/framework": "torch"}}
+    if kind == "TrainingRuntime":
+        metadata["namespace"] = "default"
+    spec = {"mlPolicy": {"numNodes": 2, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def trainjob(name: str, **spec: Any) -> JsonObject:
+    """A TrainJob on that runtime."""
+    metadata = {"name": name, "namespace": "default"}
+    spec = {"runtimeRef": {"name": "torch"}, **spec}
+    return {"apiVersion": _API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+
+
+async def _submit(world: World, name: str = "job", **spec: Any) -> None:
+    if world.user.find(CLUSTER_TRAINING_RUNTIMES, "", "torch") is None:
+        await world.user.create(CLUSTER_TRAINING_RUNTIMES, runtime())
+    await world.user.create(TRAINJOBS, trainjob(name, **spec))
+
+
+async def _ended(world: World, name: str = "job", *, condition: str = "Complete") -> None:
+    await world.until(lambda: world.holds(name, condition), f"TrainJob {name} is {condition}")
+
+
+async def _running(world: World, name: str = "job") -> None:
+    await world.until(lambda: world.runs(name), f"JobSet {name} runs")
+
+
+async def _gone(world: World, name: str = "job") -> None:
+    await world.until(lambda: world.jobset(name) is None, f"JobSet {name} is collected")
+
+
+async def _set(world: World, name: str = "job", **spec: Any) -> None:
+    await world.user.patch(TRAINJOBS, "default", name, {"spec": spec})
+
+
+async def _complete(world: World) -> None:
+    await _submit(world)
+    await _ended(world)
+
+
+async def _fail(world: World) -> None:
+    await _submit(world)
+    await _ended(world, condition="Failed")
+
+
+async def _suspend_and_resume(world: World) -> None:
+    await _submit(world)
+    await _running(world)
+    await _set(world, suspend=True)
+    await world.until(lambda: world.jobset_holds("job", SUSPENDED), "the JobSet is suspended")
+    await world.until(lambda: world.holds("job", "Suspended"), "the TrainJob is suspended")
+    await _set(world, suspend=False)
+    await _ended(world)
+
+
+async def _patch_while_suspended(world: World) -> None:
+    await _submit(world, suspend=True)
+    await world.until(lambda: world.jobset_holds("job", SUSPENDED), "the JobSet is suspended")
+    await world.until(lambda: world.holds("job", "Suspended"), "the TrainJob is suspended")
+    pod = {"spec": {"nodeSelector": {"zone": "a"}}}
+    job = {"name": "node", "template": {"spec": {"template": pod}}}
+    patch = {"manager": "queue.example.org", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    await _set(world, runtimePatches=[patch])
+    await world.until(
+        lambda: '"zone"' in str(world.jobset("job")).replace("'", '"'), "the JobSet has the patched node selector"
+    )
+    await _set(world, suspend=False)
+    await _ended(world)
+
+
+async def _delete_in_flight(world: World) -> None:
+    await _submit(world)
+    await _running(world)
+    await world.user.delete(TRAINJOBS, "default", "job")
+    await _gone(world)
+
+
+async def _delete_at_once(world: World) -> None:
+    await _submit(world)
+    await asyncio.sleep(world.chooser.uniform(0.01, 0.1))
+    await world.user.delete(TRAINJOBS, "default", "job")
+    await asyncio.sleep(10)
+
+
+async def _exceed_deadline(world: World) -> None:
+    await _submit(world, activeDeadlineSeconds=300)
+    await _ended(world, condition="Failed")
+    await _gone(world)
+
+
+async def _recreate(world: World) -> None:
+    await _submit(world)
+    await _running(world)
+    await world.user.delete(TRAINJOBS, "default", "job")
+    await _submit(world)
+    await _ended(world)
+
+
+async def _late_runtime(world: World) -> None:
+    await _submit(world, "other")
+    await world.user.create(TRAINJOBS, trainjob("job", runtimeRef={"kind": "TrainingRuntime", "name": "torch"}))
+    await _ended(world, "other")
+    await world.user.create(TRAINING_RUNTIMES, runtime("TrainingRuntime"))
+    await _ended(world)
+
+
+async def _restart(world: World) -> None:
+    await _submit(world)
+    await _running(world)
+    world.wanted = 0
+    for process in world.living:
+        await world.stop(process)
+    await world.until(lambda: world.jobset_holds("job", COMPLETED), "the JobSet completes")
+    world.ensure(1)
+    await _ended(world)
+
+
+async def _change_leader(world: World) -> None:
+    await _submit(world)
+    await _running(world)
+    leader = world.leader()
+    if leader is not None:
+        await world.stop(leader)
+        world.ensure(2)
+    await _ended(world)
+    await _submit(world, "second")
+    await _ended(world, "second")
+
+
+async def _several(world: World) -> None:
+    for name in ("a", "b", "c", "d"):
+        await _submit(world, name)
+    await _submit(world, "e", suspend=True)
+    for name, condition in {"a": "Complete", "b": "Failed", "c": "Complete", "d": "Complete", "e": "Suspended"}.items():
+        await _ended(world, name, condition=condition)
+    await world.until(lambda: world.jobset_holds("e", SUSPENDED), "the JobSet e is suspended")
+    await _set(world, "e", suspend=False)
+    await _ended(world, "e")
+
+
+async def _heal(world: World) -> None:
+    """Somebody deletes the JobSet: it comes back."""
+    await _submit(world)
+    await _running(world)
+    await world.user.delete(JOBSETS, "default", "job")
+    await _ended(world)
+
+
+async def _expire(world: World) -> None:
+    """The time to live of the JobSet is over as soon as it has ended."""
+    limited = runtime()
+    limited["spec"]["template"]["spec"]["ttlSecondsAfterFinished"] = 0
+    await world.user.create(CLUSTER_TRAINING_RUNTIMES, limited)
+    await _submit(world)
+    await world.until(lambda: world.jobset_holds("job", COMPLETED), "the JobSet completes")
+    await world.user.delete(JOBSETS, "default", "job")
+    await world.until(lambda: world.holds("job", "Complete") or world.holds("job", "Blocked"), "the TrainJob knows")
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("complete", _complete),
+        Scenario("fail", _fail, {"job": Fate(end=FAILED)}),
+        Scenario("suspend-resume", _suspend_and_resume, {"job": Fate(seconds=300)}),
+        Scenario("patch-suspended", _patch_while_suspended),
+        Scenario("delete", _delete_in_flight, {"job": Fate(seconds=None)}),
+        # Whether the objects of the job are made before it goes is a matter of who is faster.
+        Scenario("delete-at-once", _delete_at_once, {"job": Fate(seconds=None)}, counted=False),
+        Scenario("deadline", _exceed_deadline, {"job": Fate(seconds=None)}),
+        Scenario("recreate", _recreate, {"job": Fate(seconds=20)}),
+        Scenario("late-runtime", _late_runtime),
+        Scenario("restart", _restart),
+        Scenario("several", _several, {"b": Fate(end=FAILED)}),
+        Scenario("heal", _heal, {"job": Fate(seconds=20)}),
+        Scenario("ttl", _expire, {"job": Fate(seconds=120)}),
+        Scenario("leader", _change_leader, managers=2),
+    )
+}

@@ -1,0 +1,438 @@
+"""The simulated API server: the embedded cluster's API, with the network and the watch caches of a real cluster.
+
+- Requests and answers take time, drawn from the seed; each frame of a watch does. Within one stream the order holds.
+- What is asked for by a resource version may be answered from a watch cache, which may lag: a list at "0", a watch, a
+  streaming list from a known version. A quorum read, a write, and a streaming list without a version never are: while
+  the cache lags the last waits for it and then fails as the real one does.
+- Every request is in the trace: when, who, what, and what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+from support.sim.loop import PROCESS, Process, VirtualLoop
+from support.sim.wire import WRITES, Answer, Pipe, Request, whole
+
+from trainmaster.controller.kube.errors import NotConnected
+from trainmaster.devcluster import errors
+from trainmaster.devcluster.api import Api, DeleteOptions, PatchType, Watch, WriteOptions
+from trainmaster.devcluster.api.selecting import Selection
+from trainmaster.devcluster.errors import StatusError
+from trainmaster.devcluster.http.negotiation import negotiate
+from trainmaster.devcluster.http.paging import Pager
+from trainmaster.devcluster.http.parameters import ListOptions, read_list_options, read_resource_version
+from trainmaster.devcluster.http.presenting import Presenter
+from trainmaster.devcluster.kinds import Kind
+from trainmaster.devcluster.store import Event, Record
+
+BOOKMARK_INTERVAL = 60.0
+_MOMENT = 1e-6
+"""Seconds; less than this is the rounding of floating-point numbers."""
+
+FRESHNESS_WAIT = 3.0
+"""Seconds for which a watch cache may be waited for; the API server's own number."""
+
+Perform = Callable[[], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the trace."""
+
+    time: float
+    process: str
+    request: str
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"{self.time:12.6f} {self.process:<12} {self.request:<60} {self.outcome}"
+
+
+@dataclass(slots=True)
+class Network:
+    """How the server and the network behave; faults change it."""
+
+    shortest: float = 0.0005
+    longest: float = 0.02
+    bookmarks: bool = True
+    streaming_lists: bool = True
+    page_size: int | None = None
+    pages_expire: bool = False
+    """Whether the continuation of a list is always 410."""
+
+    def latency(self, chooser: random.Random) -> float:
+        """Draw how long one way takes."""
+        return chooser.uniform(self.shortest, self.longest)
+
+
+class Interference:
+    """What comes between clients and the server; by default nothing."""
+
+    async def request(self, process: Process, request: Request, perform: Perform) -> Answer:
+        """Carry a request to the server and its answer back; may fail, or never return."""
+        return await perform()
+
+    def stream(self, process: Process, request: Request, frames: AsyncIterator[bytes], pipe: Pipe) -> Frames:
+        """Return the frames of a watch as they arrive."""
+        return frames
+
+    def horizon(self, process: Process) -> int | None:
+        """Return the revision that the watch cache has reached for this client; None: the newest."""
+        return None
+
+
+Frames = AsyncIterator[bytes]
+
+
+class SimServer:
+    """Answers requests from an `Api` that lives in the same loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        loop: VirtualLoop,
+        chooser: random.Random,
+        *,
+        on_accepted: Callable[[Process, Request], None] = lambda _process, _request: None,
+    ) -> None:
+        self.api = api
+        self._on_accepted = on_accepted
+        self.network = Network()
+        self.interference = Interference()
+        self.trace: list[Entry] = []
+        self.history: list[Event] = []
+        """Every change so far."""
+        self._loop = loop
+        self._chooser = chooser
+        self._pager = Pager()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Outside of every process: a pause of a client does not stop the server.
+        self._context = copy_context()
+        self._context.run(PROCESS.set, None)
+        self._changed = asyncio.Event()
+        api.store.subscribe(None, self._note)
+
+    def _note(self, event: Event) -> None:
+        self.history.append(event)
+        self._changed.set()
+
+    async def change(self) -> None:
+        """Wait for the next change of anything."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def record(self, process: Process, request: Request, outcome: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(Entry(self._loop.time(), process.name, str(request), outcome))
+
+    def spawn(self, work: Any) -> None:
+        """Run something as a part of the server."""
+        task = self._loop.create_task(work, context=self._context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def answer(self, process: Process, request: Request) -> Answer:
+        """Take a request in and answer it; the client may give up, the server goes on."""
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+        self.spawn(self._serve(process, request, answered))
+        return await answered
+
+    async def _serve(self, process: Process, request: Request, answered: asyncio.Future[Answer]) -> None:
+        outcome = "?"
+
+        async def perform() -> Answer:
+            nonlocal outcome
+            await asyncio.sleep(self.network.latency(self._chooser))
+            answer = await self._perform(process, request)
+            outcome = str(answer.status)
+            if answer.status < 300 and request.verb in WRITES:
+                self._on_accepted(process, request)
+            if request.verb != "watch":
+                self.record(process, request, outcome)
+            await asyncio.sleep(self.network.latency(self._chooser))
+            return answer
+
+        try:
+            answer = await self.interference.request(process, request, perform)
+        except Exception as error:  # whatever it is, it is the client's
+            self.record(process, request, f"{type(error).__name__} (server: {outcome})")
+            if not answered.done():
+                answered.set_exception(error)
+            return
+        if request.verb == "watch" or str(answer.status) != outcome:
+            self.record(process, request, f"{answer.status} (server: {outcome})")
+        if answered.done():
+            answer.close()
+        else:
+            answered.set_result(answer)
+
+    async def _perform(self, process: Process, request: Request) -> Answer:
+        try:
+            kind = self.api.registry.find(request.target.group, request.target.version, request.target.plural)
+            if kind is None:
+                raise errors.route_not_found()
+            presenter = Presenter(
+                kind=kind, shape=negotiate(request.headers.get("Accept", "")), include="Metadata", clock=self.api.clock
+            )
+            if request.verb == "watch":
+                return await self._watch(process, request, presenter)
+            if request.verb == "list":
+                return await self._list(process, request, presenter)
+            return await self._object(request, presenter)
+        except StatusError as error:
+            headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else {}
+            return whole(error.code, orjson.dumps(error.status()), headers)
+
+    # Objects
+
+    async def _object(self, request: Request, presenter: Presenter) -> Answer:
+        api, target, resource = self.api, request.target, presenter.kind.resource
+        namespace, name, body = target.namespace, target.name or "", request.body or b"{}"
+        options = _write_options(request)
+        match request.verb:
+            case "get":
+                return whole(200, presenter.one(api.get(resource, namespace, name)))
+            case "create":
+                created = await api.create(resource, orjson.loads(body), namespace=namespace, options=options)
+                return whole(201, presenter.one(created))
+            case "update":
+                written, new = await api.put(
+                    resource,
+                    orjson.loads(body),
+                    namespace=namespace,
+                    name=name,
+                    subresource=target.subresource,
+                    options=options,
+                )
+                return whole(201 if new else 200, presenter.one(written))
+            case "patch":
+                written, new = await api.patch(
+                    resource,
+                    namespace,
+                    name,
+                    orjson.loads(body),
+                    patch_type=PatchType(request.headers["Content-Type"]),
+                    subresource=target.subresource,
+                    options=options,
+                )
+                return whole(201 if new else 200, presenter.one(written))
+            case "delete":
+                deleted, _ = await api.delete(resource, namespace, name, options=_delete_options(body))
+                return whole(200, presenter.one(deleted))
+        raise errors.not_implemented(request.verb)
+
+    # Collections
+
+    async def _list(self, process: Process, request: Request, presenter: Presenter) -> Answer:
+        options = read_list_options(request.params, watching=False)
+        kind, namespace = presenter.kind, request.target.namespace
+        limit = min(options.limit, self.network.page_size or options.limit)
+
+        def newest() -> tuple[list[Record], int]:
+            return self.api.list(kind.resource, namespace, labels=options.labels, fields=options.fields)
+
+        query = (kind.resource, namespace, options.labels_text, options.fields_text)
+        if options.continue_token:
+            if self.network.pages_expire:
+                raise errors.expired("the provided continue parameter is too old")
+            page = self._pager.next(query, options.continue_token, limit=limit, newest=newest)
+        elif options.resource_version:
+            revision = await self._reach(process, options.resource_version)
+            records = self._state(kind, namespace, options, revision)
+            page = self._pager.first(query, records, revision=revision, limit=limit)
+        else:
+            records, revision = newest()
+            page = self._pager.first(query, records, revision=revision, limit=limit)
+        metadata = {"resourceVersion": str(page.revision)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+        head, tail = presenter.list_frame(metadata)
+        return whole(200, head + b",".join(presenter.item(record) for record in page.records) + tail)
+
+    def _horizon(self, process: Process) -> int:
+        horizon = self.interference.horizon(process)
+        return self.api.revision if horizon is None else horizon
+
+    async def _reach(self, process: Process, version: str) -> int:
+        """Wait until the watch cache is as new as asked for ("" for the newest there is); returns how far it is."""
+        wanted = self.api.revision if version == "" else read_resource_version(version) or 0
+        patience = self._loop.time() + FRESHNESS_WAIT
+        while (reached := self._horizon(process)) < wanted:
+            if self._loop.time() >= patience:
+                raise errors.resource_version_too_large(wanted, reached)
+            await asyncio.sleep(0.1)
+        return reached
+
+    def _state(self, kind: Kind, namespace: str | None, options: ListOptions, revision: int) -> list[Record]:
+        """Return the collection as it was at a revision, sorted as lists are."""
+        now = {(r.metadata.get("namespace", ""), r.metadata["name"]): r for r in self.api.store.list(kind.stored_as)}
+        for event in reversed(self.history):
+            if event.revision <= revision:
+                break
+            if event.key.resource == kind.stored_as:
+                place = (event.key.namespace, event.key.name)
+                if event.previous is None:
+                    now.pop(place, None)
+                else:
+                    now[place] = event.previous
+        selection = Selection(kind, options.labels, options.fields)
+        return [
+            record
+            for place, record in sorted(now.items())
+            if (namespace is None or place[0] == namespace) and selection.matches(record.object)
+        ]
+
+    # Watches
+
+    async def _watch(self, process: Process, request: Request, presenter: Presenter) -> Answer:
+        options = read_list_options(request.params, watching=True)
+        if options.send_initial_events and not self.network.streaming_lists:
+            # What an API server says that does not know the feature.
+            problem = errors.FieldError("sendInitialEvents", "Forbidden", None, "is forbidden for watch")
+            raise errors.invalid("meta.k8s.io", "ListOptions", "", [problem])
+        version = options.resource_version
+        known = read_resource_version(version)
+        if options.send_initial_events or not known:
+            start = await self._reach(process, version)
+            initial = self._state(presenter.kind, request.target.namespace, options, start)
+        else:
+            start, initial = known, []
+        try:
+            watch = self.api.watch(
+                presenter.kind.resource,
+                namespace=request.target.namespace,
+                since=start,
+                labels=options.labels,
+                fields=options.fields,
+            )
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            return whole(200, _line("ERROR", orjson.dumps(error.status())))
+        pipe = Pipe()
+        frames = self._frames(process, presenter, options, watch, initial, start=start)
+        arriving = self.interference.stream(process, request, frames, pipe)
+        self.spawn(_pump(arriving, pipe, watch))
+        return Answer(200, {"Content-Type": "application/json"}, pipe)
+
+    async def _frames(
+        self,
+        process: Process,
+        presenter: Presenter,
+        options: ListOptions,
+        watch: Watch,
+        initial: list[Record],
+        *,
+        start: int,
+    ) -> Frames:
+        """Yield the frames of a watch in their order, each after the time that it takes."""
+        end = self._loop.time() + (options.timeout_seconds or 1800)
+        for record in initial:
+            await asyncio.sleep(self.network.latency(self._chooser) / 10)
+            yield _line("ADDED", presenter.event(record, first=False))
+        if options.send_initial_events and options.allow_bookmarks:
+            yield _bookmark(presenter, start, initial_events_end=True)
+        sent = start
+        while True:
+            wait = min(BOOKMARK_INTERVAL, end - self._loop.time())
+            if wait < _MOMENT:
+                return
+            try:
+                async with asyncio.timeout(wait):
+                    event = await anext(watch, None)
+            except TimeoutError:
+                if options.allow_bookmarks and self.network.bookmarks:
+                    sent = max(sent, min(self._horizon(process), watch.revision))
+                    yield _bookmark(presenter, sent)
+                continue
+            if event is None or event.record is None:
+                return
+            while self._horizon(process) < event.revision:
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(self.network.latency(self._chooser))
+            sent = event.revision
+            yield _line(event.type, presenter.event(event.record, first=False))
+
+
+class SimTransport:
+    """The network between one program and the server; implements the `Transport` of `KubeClient`."""
+
+    def __init__(self, server: SimServer, process: Process) -> None:
+        self._server = server
+        self._process = process
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """There is nothing to close: bodies end with those who read them."""
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        streaming: bool,
+    ) -> Answer:
+        """Send one request, once, and return when the headers of its answer have arrived."""
+        if self._process.dead:
+            raise NotConnected(f"{method} {path}: the program was killed")
+        request = Request.read(method, path, dict(params), dict(headers), body)
+        assert streaming == (request.verb == "watch")
+        return await self._server.answer(self._process, request)
+
+
+async def _pump(frames: Frames, pipe: Pipe, watch: Watch) -> None:
+    """Move frames into the pipe until they end or nobody reads any more."""
+    try:
+        async for frame in frames:
+            pipe.put(frame)
+            if pipe.abandoned:
+                break
+        pipe.end()
+    except Exception as error:  # whatever it is, it is the reader's
+        pipe.end(error)
+    finally:
+        watch.close()
+
+
+def _write_options(request: Request) -> WriteOptions:
+    program = request.headers.get("User-Agent", "").partition("/")[0]
+    validation: Any = request.params.get("fieldValidation", "Warn")
+    return WriteOptions(
+        field_manager=request.params.get("fieldManager") or program or "unknown",
+        force=request.params.get("force") == "true",
+        field_validation=validation,
+    )
+
+
+def _delete_options(body: bytes) -> DeleteOptions:
+    given = orjson.loads(body)
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        propagation=given.get("propagationPolicy"),
+        grace_seconds=given.get("gracePeriodSeconds"),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+    )
+
+
+def _bookmark(presenter: Presenter, revision: int, *, initial_events_end: bool = False) -> bytes:
+    metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_events_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return _line("BOOKMARK", presenter.bookmark(metadata))
+
+
+def _line(event_type: str, obj: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (event_type.encode(), obj)

@@ -1,0 +1,343 @@
+"""One simulated cluster with managers in it, from its first moment to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import copy_context
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+from support.sim.actors import Fate, GarbageCollector, JobSetActor, User
+from support.sim.listening import LogEntry, listening
+from support.sim.loop import PROCESS, Process, SimClock, VirtualLoop
+from support.sim.server import SimServer, SimTransport
+from support.sim.wire import Request
+
+from trainmaster.controller.configuration import OFF, Configuration, Health, LeaderElection, Metrics, Webhook
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.configuration import ClusterAccess
+from trainmaster.controller.manager import Manager
+from trainmaster.devcluster.api import Api, seed
+from trainmaster.devcluster.kinds import Registry, builtin_registry
+from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
+from trainmaster.devcluster.store import ObjectKey, Store
+from trainmaster.metrics.controller import PANICS
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+_ACCESS = ClusterAccess(server="https://simulated")
+_NOT_COUNTED = frozenset({EVENTS, LEASES, NAMESPACES})
+"""Best effort, or nobody's business: neither a part of the end state nor of the counts."""
+
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_VERSION = re.compile(rb'"resourceVersion":"\d+"')
+LEASE_DURATION = 15.0
+RESTART_DELAY = 2.0
+"""Seconds until a program that ended is started again."""
+
+PATIENCE = 3600.0
+"""Seconds of virtual time after which a step of a scenario that has not come about never will."""
+
+
+class Stuck(Exception):
+    """A scenario did not get on."""
+
+
+@cache
+def _registry() -> Registry:
+    """The kinds that are served; compiled once for all simulations, which change nothing about them."""
+    registry = builtin_registry()
+
+    async def fill() -> None:
+        api = Api(Store(), registry)
+        await install_definitions(api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(fill())
+    return registry
+
+
+@cache
+def _framework() -> Framework:
+    return Framework(load_plugins())
+
+
+def _configuration(*, elects: bool) -> Configuration:
+    return Configuration(
+        webhook=Webhook(enabled=False),
+        metrics=Metrics(bind_address=OFF),
+        health=Health(health_probe_bind_address=OFF),
+        leader_election=LeaderElection(leader_elect=True, resource_namespace="kubeflow") if elects else None,
+    )
+
+
+class World:
+    """A cluster in which a scenario plays; create it inside the loop."""
+
+    def __init__(self, loop: VirtualLoop, *, seed: int, fates: Mapping[str, Fate], elects: bool) -> None:
+        self.loop = loop
+        self.chooser = random.Random(seed)
+        self.uids: list[str] = []
+        api = Api(Store(), _registry(), clock=SimClock(loop).now, chooser=random.Random(seed), new_uid=self._new_uid)
+        self.server = SimServer(api, loop, self.chooser, on_accepted=self._accepted)
+        self.user = User(self.server)
+        self.violations: list[str] = []
+        self.disturbed_until = 0.0
+        """When the last disturbance ends."""
+        self.processes: list[Process] = []
+        self.clocks: dict[Process, SimClock] = {}
+        self._running: dict[Process, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self.wanted = 0
+        self._elects = elects
+        self._renewed: dict[str, float] = {}
+        """By process: when the server last accepted it as the holder of the lease."""
+        self._jobsets = JobSetActor(self.server, self.chooser, fates)
+        self._collector = GarbageCollector(self.server, self.chooser)
+
+    def _new_uid(self) -> str:
+        self.uids.append(str(uuid.UUID(int=len(self.uids) + 1)))
+        return self.uids[-1]
+
+    async def begin(self) -> None:
+        """Fill the cluster with what every scenario finds in it, and start the actors."""
+        await seed(self.server.api)
+        self.server.spawn(self._collector.run())
+
+    # Programs
+
+    def start(self) -> Process:
+        """Start a manager, with empty caches."""
+        process = Process(f"manager-{len(self.processes) + 1}")
+        self.processes.append(process)
+        clock = self.clocks[process] = SimClock(self.loop)
+
+        def connect(**options: Any) -> KubeClient:
+            return KubeClient(_ACCESS, transport=SimTransport(self.server, process), clock=clock, **options)
+
+        stop = asyncio.Event()
+
+        async def run() -> None:
+            # Inside its own context from the first line on: what it makes belongs to it.
+            manager = Manager(
+                _ACCESS,
+                _configuration(elects=self._elects),
+                _framework(),
+                clock=clock,
+                connect=connect,
+                elect_in_thread=False,
+            )
+            await manager.run(stop)
+
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        task = self.loop.create_task(run(), context=context)
+        task.add_done_callback(lambda ended: self._ended(process, ended), context=self.context())
+        self._running[process] = task, stop
+        return process
+
+    def context(self) -> Any:
+        """Return a context that belongs to no program."""
+        context = copy_context()
+        context.run(PROCESS.set, None)
+        return context
+
+    def crash(self, process: Process) -> None:
+        """End a program as SIGKILL does: nothing that it still does reaches anybody."""
+        process.dead = True
+        task, _ = self._running.pop(process)
+        task.cancel()
+
+    async def stop(self, process: Process) -> None:
+        """End a program as SIGTERM does."""
+        task, stop = self._running.pop(process)
+        stop.set()
+        await asyncio.wait({task})
+
+    def replace(self, process: Process) -> None:
+        """Kill a program; it is started again after a while."""
+        self.crash(process)
+        self.loop.call_later(RESTART_DELAY, lambda: self.ensure(self.wanted), context=self.context())
+
+    def ensure(self, wanted: int) -> None:
+        """Have so many managers run from now on; those that are missing are started."""
+        self.wanted = wanted
+        while len(self._running) < wanted:
+            self.start()
+
+    @property
+    def living(self) -> list[Process]:
+        """The programs that run."""
+        return list(self._running)
+
+    def leader(self) -> Process | None:
+        """The program whose renewal of the lease was accepted last."""
+        return max(self.living, key=lambda process: self._renewed.get(process.name, -1.0), default=None)
+
+    def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and not self._elects and not process.dead:
+            self.violations.append(f"{process.name} ended by itself: {task.exception()!r}")
+        if process in self._running:
+            # The lease was lost, as a rule: the process exits, and Kubernetes starts it again.
+            del self._running[process]
+            self.loop.call_later(RESTART_DELAY, lambda: self.ensure(self.wanted), context=self.context())
+
+    def _accepted(self, process: Process, request: Request) -> None:
+        """Judge a write that the server accepted: with several managers only the holder of the lease may write."""
+        if not self._elects:
+            return
+        now = self.loop.time()
+        if request.target.plural == LEASES.resource:
+            if orjson.loads(request.body or b"{}").get("spec", {}).get("holderIdentity"):
+                self._renewed[process.name] = now
+            return
+        age = now - self._renewed.get(process.name, float("-inf"))
+        if age > LEASE_DURATION:
+            self.violations.append(f"{process.name} wrote ({request}) {age:.1f} s after its last renewal of the lease")
+
+    # Steps of scenarios
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait until something holds."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not condition():
+                    await self.server.change()
+        except TimeoutError as error:
+            raise Stuck(f"never came about: {what}") from error
+
+    # Judgement
+
+    def end_state(self) -> dict[str, Any]:
+        """Return all objects without what differs from run to run: UIDs, versions, times."""
+        store = self.server.api.store
+        names: dict[bytes, bytes] = {}
+        numbers: Counter[ObjectKey] = Counter()
+        for event in self.server.history:
+            if event.type == "ADDED":
+                numbers[event.key] += 1
+                name = f"uid of {_text(event.key)} #{numbers[event.key]}"
+                names[event.record.metadata["uid"].encode()] = name.encode()
+        pattern = re.compile(b"|".join(map(re.escape, names)) or b"(?!)")
+        state = {}
+        for kind in self.server.api.registry.kinds():
+            if kind.stored_as in _NOT_COUNTED:
+                continue
+            for record in store.list(kind.stored_as):
+                obj = {**record.object, "metadata": _identity(record.object["metadata"])}
+                text = _VERSION.sub(b'"resourceVersion":""', _TIME.sub(b"<time>", orjson.dumps(obj)))
+                text = pattern.sub(lambda match: names[match.group()], text)
+                metadata = record.metadata
+                key = ObjectKey(kind.stored_as, metadata.get("namespace", ""), metadata["name"])
+                state[_text(key)] = orjson.loads(text)
+        return state
+
+    def counts(self) -> Counter[str]:
+        """Return how often each object was created and deleted."""
+        return Counter(
+            f"{event.type} {_text(event.key)}"
+            for event in self.server.history
+            if event.type != "MODIFIED" and event.key.resource not in _NOT_COUNTED
+        )
+
+    def jobset(self, name: str) -> JsonObject | None:
+        """Return a JobSet if it is there."""
+        return self.user.find(JOBSETS, "default", name)
+
+    def holds(self, name: str, condition: str) -> bool:
+        """Whether a condition of a TrainJob is true."""
+        job = self.user.find(TRAINJOBS, "default", name) or {}
+        return _is_true(job, condition)
+
+    def jobset_holds(self, name: str, condition: str) -> bool:
+        """Whether a condition of a JobSet is true."""
+        return _is_true(self.jobset(name) or {}, condition)
+
+    def runs(self, name: str) -> bool:
+        """Whether the pods of a JobSet are ready."""
+        jobset = self.jobset(name) or {}
+        return any(jobs["ready"] for jobs in jobset.get("status", {}).get("replicatedJobsStatus", ()))
+
+
+def _is_true(obj: JsonObject, condition: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _identity(metadata: JsonObject) -> JsonObject:
+    kept = {name: value for name, value in metadata.items() if name not in {"uid", "resourceVersion"}}
+    managers = [{**entry, "time": None} for entry in metadata.get("managedFields") or ()]
+    return {**kept, "managedFields": sorted(managers, key=orjson.dumps)}
+
+
+def _text(key: ObjectKey) -> str:
+    resource: GroupResource = key.resource
+    return " ".join([resource.resource, "/".join(part for part in (key.namespace, key.name) if part)])
+
+
+def panics() -> float:
+    """Count the unforeseen exceptions of all controllers of this Python process."""
+    samples = (sample for metric in PANICS.collect() for sample in metric.samples)
+    return sum(sample.value for sample in samples if sample.name.endswith("_total"))
+
+
+async def _end_all() -> None:
+    """Cancel what still runs, and what that starts on its way out; asyncio's own way leaves the latter behind."""
+    while left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        # With a limit, because what belongs to a paused process ends when that goes on.
+        await asyncio.wait(left, timeout=60)
+
+
+def simulate(main: Callable[[VirtualLoop, list[LogEntry]], Awaitable[Any]], *, seed: int) -> Any:
+    """Run something on a fresh virtual loop, with every source of chance drawn from the seed."""
+    numbers = random.Random(seed)
+    unhandled: list[str] = []
+    _registry()  # needs a loop of its own
+    state = random.getstate()
+    random.seed(seed)
+
+    def note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        unhandled.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    async def guarded(loop: VirtualLoop, entries: list[LogEntry]) -> Any:
+        loop.set_exception_handler(note)
+        try:
+            return await main(loop, entries)
+        finally:
+            await _end_all()
+
+    def real_time(*_: Any) -> Any:
+        raise AssertionError("a part of the manager was not given the clock, and looks at the time of the machine")
+
+    def new_uuid() -> uuid.UUID:
+        return uuid.UUID(int=numbers.getrandbits(128), version=4)
+
+    try:
+        with (
+            patch("uuid.uuid4", new_uuid),
+            patch.object(SystemClock, "monotonic", real_time),
+            patch.object(SystemClock, "now", real_time),
+            patch.object(SystemClock, "sleep", real_time),
+            patch.object(SystemClock, "call_at", real_time),
+            patch.object(SystemClock, "timeout", real_time),
+            listening() as entries,
+            asyncio.Runner(loop_factory=VirtualLoop) as runner,
+        ):
+            loop = runner.get_loop()
+            assert isinstance(loop, VirtualLoop)
+            work: Coroutine[Any, Any, Any] = guarded(loop, entries)
+            result = runner.run(work)
+    finally:
+        random.setstate(state)
+    assert not unhandled, unhandled
+    return result

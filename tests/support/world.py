@@ -1,0 +1,198 @@
+"""Caches that a test fills, a client that answers at once and notes what it is asked, the reconciler between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.clock import VirtualClock
+from trainmaster.controller.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from trainmaster.controller.kube.events import EventRecorder
+from trainmaster.controller.kube.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    CONFIGMAPS,
+    JOBSETS,
+    NAMESPACES,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+from trainmaster.controller.kube.storing import Store, object_key
+from trainmaster.controller.reconciling.outcomes import Outcome
+from trainmaster.controller.reconciling.trainjobs.departing import Departures
+from trainmaster.controller.reconciling.trainjobs.handlers import trim_child
+from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+KEY = "team/demo"
+
+
+class World:
+    """One TrainJob, `team/demo`, and everything around it.
+
+    The server has what was put or written; the caches show it at once, unless they lag.
+    """
+
+    def __init__(self, *plugins: Any) -> None:
+        self.clock = VirtualClock()
+        kinds = (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
+        self.resources = {(kind.api_version, kind.kind): kind for kind in kinds}
+        self.stores = {kind: Store() for kind in self.resources}
+        self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
+        self.server: dict[tuple[str, str], JsonObject] = {}
+        """What the server has, by kind and key."""
+
+        self.requests: list[str] = []
+        self.applied: list[JsonObject] = []
+        self.patches: list[JsonObject] = []
+        self.deleted: list[tuple[str, str | None]] = []
+        """Names and UIDs of what was deleted."""
+
+        self.events: list[str] = []
+        self.refusal: KubeError | None = None
+        """What the server answers to each apply, if it refuses."""
+
+        self.lagging = False
+        self.on_write: Callable[[JsonObject], None] = lambda obj: None
+        """What somebody else does when something was written."""
+
+        self._version = 100
+        self.departures = Departures(self.trainjobs)
+        self.reconciler = TrainJobReconciler(
+            client=cast("KubeClient", self),
+            trainjobs=self.trainjobs,
+            stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
+            framework=Framework([*load_plugins(), *plugins]),
+            recorder=cast("EventRecorder", self),
+            clock=self.clock,
+            departures=self.departures,
+        )
+
+    async def reconcile(self) -> Outcome:
+        return await self.reconciler.reconcile(KEY)
+
+    # What others do
+
+    def put(self, *objects: JsonObject) -> None:
+        """Have the server and the caches hold these objects, as they are."""
+        for obj in objects:
+            self.server[obj["kind"], object_key(obj)] = copy_tree(obj)
+            self.show(obj)
+
+    def change(self, kind: str, *, name: str = "demo", **fields: Any) -> None:
+        """Have somebody else change fields of an object at its top level."""
+        self.store({**self.find(kind, name), **fields})
+
+    def remove(self, kind: str, name: str = "demo", *, unseen: bool = False) -> None:
+        """Have an object vanish from the server and the caches, which may notice only afterwards."""
+        obj = self.server.pop((kind, f"team/{name}"))
+        self._version += 1
+        store = self.stores[obj["apiVersion"], kind]
+        change = store.remove(object_key(obj), last=None if unseen else obj)
+        change.unseen = unseen
+        if kind == "JobSet":
+            self.departures.hear_of_jobset(change)
+        store.advance(str(self._version))
+
+    def find(self, kind: str, name: str = "demo") -> JsonObject:
+        """Read an object as the server has it."""
+        return cast("JsonObject", copy_tree(self.server[kind, f"team/{name}"]))
+
+    def show(self, obj: JsonObject) -> None:
+        """Have the cache of its kind see an object."""
+        store = self.stores[obj["apiVersion"], obj["kind"]]
+        store.put(trim_child(copy_tree(obj)))
+        store.advance(obj["metadata"].get("resourceVersion") or "1")
+
+    def store(self, obj: JsonObject) -> JsonObject:
+        """Have the server store an object under a new version; the caches see it unless they lag."""
+        self._version += 1
+        stored: JsonObject = copy_tree(obj)
+        stored["metadata"]["resourceVersion"] = str(self._version)
+        stored["metadata"].setdefault("uid", f"uid-of-{self._version}")
+        self.server[stored["kind"], object_key(stored)] = stored
+        if not self.lagging:
+            self.show(stored)
+        return cast("JsonObject", copy_tree(stored))
+
+    @property
+    def conditions(self) -> dict[str, JsonObject]:
+        status = self.find("TrainJob").get("status") or {}
+        return {condition.get("type", ""): condition for condition in status.get("conditions") or []}
+
+    # The client
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> JsonObject:
+        self.requests.append(f"get {resource.kind}")
+        found = self.server.get((resource.kind, f"{namespace}/{name}"))
+        if found is None:
+            raise NotFound(status=404)
+        return cast("JsonObject", copy_tree(found))
+
+    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
+        assert field_manager == "trainer"
+        self.requests.append(f"apply {obj['kind']}")
+        if self.refusal is not None:
+            raise self.refusal
+        self.applied.append(obj)
+        old = self.server.get((obj["kind"], object_key(obj)), {"metadata": {}})
+        self._check(obj["metadata"], old)
+        # Enough of server-side apply for these tests: what we send replaces what there is, but for who and since when.
+        kept = {name: old["metadata"][name] for name in ("uid", "managedFields") if name in old["metadata"]}
+        status = {"status": old["status"]} if "status" in old else {}
+        answer = self.store({**obj, **status, "metadata": obj["metadata"] | kept})
+        self.on_write(answer)
+        return answer
+
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, subresource: str, field_manager: str
+    ) -> JsonObject:
+        assert (resource.kind, subresource, field_manager) == ("TrainJob", "status", "trainer")
+        self.requests.append("patch status")
+        self.patches.append(patch)
+        old = self.find("TrainJob", name)
+        assert {"uid", "resourceVersion"} == patch["metadata"].keys()
+        self._check(patch["metadata"], old)
+        status = (old.get("status") or {}) | (patch["status"] or {})
+        answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
+        self.on_write(answer)
+        return answer
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> JsonObject:
+        self.requests.append(f"delete {resource.kind}")
+        self.deleted.append((name, uid))
+        found = self.server.get((resource.kind, f"{namespace}/{name}"))
+        if found is None:
+            raise NotFound(status=404)
+        self._check({"uid": uid, "resourceVersion": resource_version}, found)
+        if self.lagging:
+            del self.server[resource.kind, f"{namespace}/{name}"]
+        else:
+            self.remove(resource.kind, name)
+        return found
+
+    def _check(self, preconditions: JsonObject, obj: JsonObject) -> None:
+        for field in ("uid", "resourceVersion"):
+            wanted = preconditions.get(field)
+            if wanted is not None and wanted != obj["metadata"].get(field):
+                raise Conflict(status=409, reason="Conflict", message=f"{field} is not {wanted}")
+
+    # The recorder
+
+    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
+        self.events.append(note)
+
+
+def refused(message: str) -> ApiError:
+    """What a server says that fails."""
+    return ServerError(status=500, reason="InternalError", message=message)

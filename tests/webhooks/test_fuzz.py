@@ -1,0 +1,72 @@
+"""Whatever a webhook is asked, it answers: no crash, no 5xx, soon.
+
+The suite asks a few hundred times; `make fuzz` asks 100,000 times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import orjson
+import pytest
+from support.resolutions import FRAMEWORK, KnownFacts
+from support.reviews import Reviews
+
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.webhooks import Admission, answering
+from trainmaster.controller.webhooks.serving import answer_to
+from trainmaster.metrics.registry import REGISTRY
+
+REVIEWS = int(os.environ.get("TRAINMASTER_FUZZ_REVIEWS", "800"))
+SEEDS = 4
+LONGEST = 2.0
+"""Seconds that one answer may take on a machine that does other things as well; usual are milliseconds."""
+
+
+IDENTITY = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainingRuntime",
+    "metadata": {"name": "rt", "namespace": "team"},
+}
+"""What every object of a cache has."""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    reviews = Reviews(seed)
+    known: list[KnownFacts] = []
+    monkeypatch.setattr(answering, "StoreFacts", lambda _: known[0])
+    handlers = Admission(FRAMEWORK, {}, clock=SystemClock()).handlers()
+    allowed = refused = 0
+    panics = REGISTRY.get_sample_value("controller_runtime_webhook_panics_total")
+    stream = iter(reviews)
+    for number in range(REVIEWS // SEEDS):
+        if number % 10 == 0:
+            known[:] = [KnownFacts({**reviews.runtime(), **IDENTITY})]
+        path, uid, body = next(stream)
+        started = time.perf_counter()
+        response = orjson.loads(answer_to(body, handlers[path], path=path))["response"]
+        assert time.perf_counter() - started < LONGEST, body
+        assert response["uid"] == uid
+        assert response["status"]["code"] in (200, 400, 403), (response, body)
+        allowed += response["allowed"]
+        refused += not response["allowed"]
+    assert REGISTRY.get_sample_value("controller_runtime_webhook_panics_total") == panics
+    assert allowed > REVIEWS // SEEDS // 20, "hardly anything was admitted: the generator is of no use"
+    assert refused > REVIEWS // SEEDS // 20
+
+
+def test_h1_torn_and_nested_bodies_are_answered() -> None:
+    handlers = Admission(FRAMEWORK, {}, clock=SystemClock()).handlers()
+    chance = random.Random(7)
+    for _, (path, _, body) in zip(range(200), Reviews(7), strict=False):
+        torn = body[: chance.randrange(len(body))]
+        assert orjson.loads(answer_to(torn, handlers[path], path=path))["response"]["status"]["code"] == 400
+    for depth in (100, 400, 900, 5000):
+        nested = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
+        nested += b'"operation":"CREATE","object":{"spec":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}}}"
+        for path, handler in handlers.items():
+            assert orjson.loads(answer_to(nested, handler, path=path))["response"]["status"]["code"] < 500

@@ -1,0 +1,186 @@
+"""The webhooks of a manager, asked by an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+from support.admission import (
+    Requests,
+    admitting,
+    answering,
+    free_port,
+    requests_to,
+    served,
+    serving_certificates,
+)
+from support.objects import replicated_job, runtime_object
+from support.stack import Stack, api_server, manager
+
+from trainmaster.controller.configuration import LeaderElection
+from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.configuration import load_cluster_access
+from trainmaster.controller.kube.resources import LEASES
+from trainmaster.devcluster.cluster import Cluster, ClusterSettings
+from trainmaster.devcluster.parts import CONTROLLERS, MANAGER
+from trainmaster.devcluster.state import StateDirectory
+from trainmaster.runtime.jsontree import JsonObject
+
+TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes"
+DENIED = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
+MERGE = "application/merge-patch+json"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def requests(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
+    async with admitting(stack, tmp_path_factory.mktemp("serving")) as requests:
+        await requests.send("POST", RUNTIMES, runtime())
+        async with asyncio.timeout(10):
+            while (await requests.send("POST", TRAINJOBS, job("probe"), dry=True)).code != 201:
+                await asyncio.sleep(0.02)
+        yield requests
+
+
+def runtime(name: str = "rt") -> JsonObject:
+    obj = runtime_object(replicated_job(), policy={"torch": {}})
+    obj["metadata"] = {"name": name}
+    return obj
+
+
+def job(name: str, **spec: object) -> JsonObject:
+    reference = {"name": "rt", "kind": "TrainingRuntime"}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": reference, **spec},
+    }
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_denials_are_those_of_the_original(requests: Requests) -> None:
+    env = [{"name": "PET_NNODES", "value": "1"}]
+    answer = await requests.send("POST", TRAINJOBS, job("denied", trainer={"env": env}))
+    assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
+    assert answer.message == (
+        f'{DENIED}spec.trainer.env: Invalid value: [{{"name":"PET_NNODES","value":"1"}}]: '
+        "must not have reserved envs, invalid envs configured: [PET_NNODES]"
+    )
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_h3_times_are_stored_and_kept(requests: Requests) -> None:
+    patch = {"manager": "acme.io/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    created = await requests.send("POST", TRAINJOBS, job("stamped", suspend=True, runtimePatches=[patch]))
+    assert created.code == 201, created.message
+    (stored,) = created.body["spec"]["runtimePatches"]
+    assert datetime.fromisoformat(stored["time"]) <= datetime.now(UTC)
+    resumed = await requests.send("PATCH", f"{TRAINJOBS}/stamped", {"spec": {"suspend": False}}, kind=MERGE)
+    assert resumed.body["spec"]["runtimePatches"] == [stored]
+    await requests.send("DELETE", f"{TRAINJOBS}/stamped")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_h6_a_dry_run_is_answered_and_leaves_nothing(requests: Requests) -> None:
+    assert (await requests.send("POST", TRAINJOBS, job("dry"), dry=True)).code == 201
+    refused = await requests.send("POST", TRAINJOBS, job("dry", trainer={"numNodes": 0}), dry=True)
+    assert refused.message == f"{DENIED}spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
+    assert (await requests.send("GET", f"{TRAINJOBS}/dry")).code == 404
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_h8_warnings_reach_the_user(requests: Requests) -> None:
+    reference = {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "kubeflow.org"}
+    obj = job("former")
+    obj["spec"]["runtimeRef"] = reference
+    answer = await requests.send("POST", TRAINJOBS, obj)
+    assert answer.code == 201, answer.message
+    assert answer.warnings == [
+        'spec.runtimeRef.apiGroup: "kubeflow.org" is taken for "trainer.kubeflow.org"; write that instead'
+    ]
+    # Stored as it was written, and built all the same.
+    assert answer.body["spec"]["runtimeRef"]["apiGroup"] == "kubeflow.org"
+    jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/former"
+    async with asyncio.timeout(10):
+        while (await requests.send("GET", jobsets)).code != 200:
+            await asyncio.sleep(0.02)
+    await requests.send("DELETE", f"{TRAINJOBS}/former")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_b13_a_trainjob_outlives_its_runtime(requests: Requests) -> None:
+    await requests.send("POST", RUNTIMES, runtime("short-lived"))
+    obj = job("survivor", suspend=True)
+    obj["spec"]["runtimeRef"]["name"] = "short-lived"
+    async with asyncio.timeout(10):
+        while (await requests.send("POST", TRAINJOBS, obj)).code != 201:
+            await asyncio.sleep(0.02)
+        snapshot = "/api/v1/namespaces/default/configmaps/survivor-runtime-snapshot"
+        while (await requests.send("GET", snapshot)).code != 200:
+            await asyncio.sleep(0.02)
+    await requests.send("DELETE", f"{RUNTIMES}/short-lived")
+    patch = {"manager": "acme.io/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    for change in ({"suspend": False}, {"suspend": True}, {"runtimePatches": [patch]}):
+        answer = await requests.send("PATCH", f"{TRAINJOBS}/survivor", {"spec": change}, kind=MERGE)
+        assert answer.code == 200, answer.message
+    await requests.send("DELETE", f"{TRAINJOBS}/survivor")
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_kubectl_shows_the_denial(stack: Stack, requests: Requests, tmp_path: Path) -> None:
+    if stack.cluster is None:
+        pytest.skip("kubectl is called with the kubeconfig of the embedded cluster")
+    manifest = tmp_path / "trainjob.json"
+    manifest.write_bytes(orjson.dumps(job("by-kubectl", trainer={"numNodes": 0})))
+    command = ("kubectl", "--kubeconfig", stack.cluster.record.kubeconfig, "create", "-f", str(manifest))
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, printed = await process.communicate()
+    assert process.returncode == 1
+    assert f"{DENIED}spec.trainer.numNodes: Invalid value: 0" in printed.decode()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_h13_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    held = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+    lease = {"metadata": {"name": "held", "namespace": "default"}, "spec": held}
+    await stack.client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
+    certificates, port = serving_certificates(tmp_path), free_port()
+    election = LeaderElection(leader_elect=True, resource_namespace="default", resource_name="held")
+    configuration = served(tmp_path, port).model_copy(update={"leader_election": election})
+    async with manager(stack.access, configuration=configuration):
+        async with asyncio.timeout(10):
+            await answering(port, certificates)
+        assert (await stack.client.get(LEASES, "default", "held"))["spec"]["holderIdentity"] == "other"
+
+
+async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "cluster")
+    for _ in range(2):  # the second time with what the first has left
+        async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset({CONTROLLERS, MANAGER}))) as cluster:
+            access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
+            async with (
+                KubeClient(access, user_agent="tests") as client,
+                requests_to(Stack(access, client, cluster)) as requests,
+                asyncio.timeout(30),
+            ):
+                path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
+                while (await requests.send("GET", f"{path}validator.trainer.kubeflow.org")).code != 200:
+                    await asyncio.sleep(0.05)
+                answer = await requests.send("POST", TRAINJOBS, job("lonely"))
+    assert answer.message.startswith(f"{DENIED}spec.runtimeRef: Invalid value: ")

@@ -1,0 +1,106 @@
+"""AdmissionReviews: what is read, and what is answered."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.controller.webhooks.reviews import (
+    ALLOWED,
+    Answer,
+    Unreadable,
+    bounded,
+    difference,
+    failed,
+    read_question,
+    write_answer,
+)
+from trainmaster.devcluster.patching import json_patch
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def review(**request: Any) -> JsonObject:
+    asked = {"uid": "u-1", "operation": "CREATE", "object": {"a": 1}, **request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+
+
+def answered(answer: Answer) -> JsonObject:
+    response: JsonObject = orjson.loads(write_answer(answer, uid="u-1"))["response"]
+    return response
+
+
+def test_h2_an_answer_has_the_uid_version_and_kind_of_its_question() -> None:
+    asked = {**review(), "apiVersion": "admission.k8s.io/v1beta1"}
+    question = read_question(orjson.dumps(asked))
+    answer = orjson.loads(write_answer(ALLOWED, uid=question.uid, api_version=question.api_version, kind=question.kind))
+    assert answer == {
+        "apiVersion": "admission.k8s.io/v1beta1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u-1", "allowed": True, "status": {"code": 200}},
+    }
+
+
+def test_h2_a_denial_says_why() -> None:
+    response = answered(Answer(allowed=False, message="no"))
+    assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
+    assert answered(failed(400, "odd"))["status"] == {"code": 400, "message": "odd"}
+
+
+def test_h3_a_mutation_is_an_encoded_json_patch_and_nothing_is_no_patch() -> None:
+    patch = list(difference({"a": 1}, {"a": 2}))
+    response = answered(Answer(allowed=True, patch=patch))
+    assert response["patchType"] == "JSONPatch"
+    assert orjson.loads(base64.b64decode(response["patch"])) == [{"op": "replace", "path": "/a", "value": 2}]
+    unchanged = answered(Answer(allowed=True, patch=list(difference({"a": 1}, {"a": 1}))))
+    assert not {"patch", "patchType"} & unchanged.keys()
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~", max_size=2),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text("ab/~", max_size=2), children, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(TREES, TREES)
+def test_h3_a_patch_leads_from_the_old_to_the_new(old: Any, new: Any) -> None:
+    before, after = {"root": old}, {"root": new}
+    assert json_patch(before, list(difference(before, after))) == after
+
+
+def test_h8_warnings_are_short_and_not_too_many() -> None:
+    kept = bounded(["x" * 1000, "two\n lines", "two lines", *(f"{number} {'y' * 250}" for number in range(30))])
+    assert kept[0] == "x" * 253 + "..."
+    assert kept[1] == "two lines"
+    assert kept.count("two lines") == 1
+    assert max(map(len, kept)) <= 256
+    assert sum(len(warning.encode()) for warning in kept) <= 4096
+    assert "warnings" not in answered(Answer(allowed=True))
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "uid"),
+    [
+        (b"{", "the request body is no JSON", ""),
+        (b"[]", "is no AdmissionReview", ""),
+        (orjson.dumps({**review(), "apiVersion": "v9"}), "is no AdmissionReview", "u-1"),
+        (orjson.dumps({**review(), "kind": "Pod"}), "is no AdmissionReview", "u-1"),
+        (orjson.dumps({**review(), "request": None}), "has no request", ""),
+        (orjson.dumps(review(uid="")), "has no uid", ""),
+        (orjson.dumps(review(uid=7)), "has no uid", ""),
+        (orjson.dumps(review(operation=None)), "has no operation", "u-1"),
+        (orjson.dumps(review(object=[])), "the object of the AdmissionReview is no object", "u-1"),
+        (orjson.dumps(review(oldObject=7)), "the oldObject of the AdmissionReview is no object", "u-1"),
+    ],
+)
+def test_h1_h2_what_cannot_be_read_is_told_of(body: bytes, message: str, uid: str) -> None:
+    with pytest.raises(Unreadable, match=message) as caught:
+        read_question(body)
+    assert caught.value.uid == uid

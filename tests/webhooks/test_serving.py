@@ -1,0 +1,284 @@
+"""The server: limits, failures, its life."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import io
+import shutil
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from support.admission import free_port
+from support.authorities import Authority
+
+from trainmaster.controller import tlsserving
+from trainmaster.controller.configuration import Tls, Webhook
+from trainmaster.controller.kube.clock import SystemClock, VirtualClock
+from trainmaster.controller.serving import AddressInUse
+from trainmaster.controller.webhooks import WebhookServer, serving
+from trainmaster.controller.webhooks.answering import Handler
+from trainmaster.controller.webhooks.reviews import ALLOWED, Answer, Question
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.runtime.jsontree import JsonObject
+
+REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {"uid": "u-1", "operation": "CREATE", "object": {"kind": "TrainJob"}},
+}
+
+
+class Server:
+    """A running server and a client of it."""
+
+    def __init__(
+        self, server: WebhookServer, session: aiohttp.ClientSession, port: int, task: asyncio.Task[None]
+    ) -> None:
+        self.server = server
+        self.session = session
+        self.port = port
+        self.task = task
+
+    async def ask(self, path: str, body: Any = None, *, kind: str = "application/json", **more: Any) -> JsonObject:
+        data = io.BytesIO(body if isinstance(body, bytes) else orjson.dumps(REVIEW if body is None else body))
+        headers = {"Content-Type": kind, **more.pop("headers", {})}
+        async with self.session.post(path, data=data, headers=headers, **more) as response:
+            assert response.status == 200
+            assert response.content_type == "application/json"
+            answer: JsonObject = orjson.loads(await response.read())
+            return answer["response"]  # type: ignore[no-any-return]
+
+
+async def at_once() -> None:
+    """Nothing to wait for."""
+
+
+@asynccontextmanager
+async def running(directory: Path, handlers: Mapping[str, Handler], **options: Any) -> AsyncIterator[Server]:
+    """Serve with a certificate of an authority that the client trusts."""
+    authority, port = Authority(), free_port()
+    directory.mkdir()
+    certificate, key = authority.issue(directory)
+    shutil.copy(certificate, directory / "tls.crt")
+    shutil.copy(key, directory / "tls.key")
+    settings = Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))
+    server = WebhookServer(handlers, settings, Tls(), clock=options.get("clock") or SystemClock())
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    connector = aiohttp.TCPConnector(ssl=context)
+    task = asyncio.create_task(server.run(at_once))
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session:
+        try:
+            await until_ready(server, task)
+            yield Server(server, session, port, task)
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def until_ready(server: WebhookServer, task: asyncio.Task[None]) -> None:
+    while server.objection() is not None:
+        assert not task.done(), task
+        await asyncio.sleep(0.01)
+
+
+def allow(_: Question) -> Answer:
+    return ALLOWED
+
+
+def crash(_: Question) -> Answer:
+    raise KeyError("a secret")
+
+
+def count(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: Path) -> None:
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        big = {**REVIEW, "padding": "x" * (6 * 1024 * 1024)}
+        assert (await server.ask("/a", big))["allowed"] is True
+        too_big = {**REVIEW, "padding": "x" * (7 * 1024 * 1024)}
+        response = await server.ask("/a", too_big)
+    assert response["status"] == {"code": 413, "message": "request entity is too large; limit is 7340032 bytes"}
+
+
+async def test_h1_a_small_body_that_unpacks_to_a_large_one_is_too_large(tmp_path: Path) -> None:
+    packed = gzip.compress(orjson.dumps({**REVIEW, "padding": "x" * (64 * 1024 * 1024)}))
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        response = await server.ask("/a", packed, headers={"Content-Encoding": "gzip"})
+    assert response["status"]["code"] == 413
+
+
+async def test_h1_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -> None:
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        wrong = await server.ask("/a", kind="text/plain")
+        assert wrong["status"] == {"code": 400, "message": "contentType=text/plain, expected application/json"}
+        empty = await server.ask("/a", b"")
+        assert empty["status"] == {"code": 400, "message": "request body is empty"}
+        odd = await server.ask("/a", b"{")
+        assert (odd["uid"], odd["allowed"], odd["status"]["code"]) == ("", False, 400)
+        async with server.session.get("/a") as response:
+            assert response.status == 405
+
+
+async def test_h2_h4_a_crash_is_an_answer_with_the_uid_and_is_counted(tmp_path: Path) -> None:
+    before = count("controller_runtime_webhook_panics_total")
+    async with running(tmp_path / "c", {"/crash": crash}) as server:
+        response = await server.ask("/crash")
+    assert response["uid"] == "u-1"
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 500
+    assert "a secret" not in response["status"]["message"]
+    assert count("controller_runtime_webhook_panics_total") == before + 1
+
+
+async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path) -> None:
+    path = "/k9"
+    async with running(tmp_path / "c", {path: allow}) as server:
+        assert count("controller_runtime_webhook_requests_in_flight", webhook=path) == 0
+        for code in ("200", "500"):
+            labels = {"webhook": path, "code": code}
+            assert REGISTRY.get_sample_value("controller_runtime_webhook_requests_total", labels) == 0
+        for name in (
+            "controller_runtime_conversion_webhook_panics_total",
+            "certwatcher_read_certificate_total",
+            "certwatcher_read_certificate_errors_total",
+        ):
+            assert REGISTRY.get_sample_value(name) is not None
+        await server.ask(path)
+    assert count("controller_runtime_webhook_requests_total", webhook=path, code="200") == 1
+    assert count("controller_runtime_webhook_latency_seconds_count", webhook=path) == 1
+
+
+async def test_h10_rotation_under_load_loses_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tlsserving, "LOOK_EVERY", 0.01)
+    directory = tmp_path / "c"
+    new = Authority("new")
+    async with running(directory, {"/a": allow}) as server:
+        asked = asyncio.create_task(_ask_for_ever(server.port))
+        certificate, key = new.issue(tmp_path)
+        shutil.copy(certificate, directory / "tls.crt")
+        shutil.copy(key, directory / "tls.key")
+        context = ssl.create_default_context(cadata=new.pem.decode())
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            except ssl.SSLCertVerificationError:
+                await asyncio.sleep(0.01)
+                continue
+            break
+        writer.close()
+        await writer.wait_closed()
+        assert not asked.done(), asked
+        asked.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asked
+
+
+async def _ask_for_ever(port: int) -> None:
+    """Ask on a new connection each time, whoever has signed the certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session:
+        while True:
+            async with session.post("/a", json=REVIEW) as response:
+                assert (await response.json())["response"]["allowed"]
+
+
+async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_there_is_one(tmp_path: Path) -> None:
+    clock, port = VirtualClock(), free_port()
+    server = WebhookServer(
+        {"/a": allow}, Webhook(host="127.0.0.1", port=port, cert_dir=str(tmp_path)), Tls(), clock=clock
+    )
+    task = asyncio.create_task(server.run(at_once))
+    try:
+        await clock.advance(30)
+        assert server.objection() == (
+            "the webhooks are not served, for want of a certificate: "
+            f"cannot read {tmp_path / 'tls.crt'}: No such file or directory"
+        )
+        certificate, key = Authority().issue(tmp_path)
+        certificate.rename(tmp_path / "tls.crt")
+        key.rename(tmp_path / "tls.key")
+        await clock.advance(10)
+        await until_ready(server, task)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    assert server.objection() is not None
+
+
+async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path) -> None:
+    filled = asyncio.Event()
+    server = WebhookServer({}, Webhook(port=free_port(), cert_dir=str(tmp_path)), Tls(), clock=SystemClock())
+    task = asyncio.create_task(server.run(filled.wait))
+    await asyncio.sleep(0)
+    assert server.objection() == "the webhooks are not served yet"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path / "c", {}) as server:
+        settings = Webhook(host="127.0.0.1", port=server.port, cert_dir=str(tmp_path / "c"))
+        other = WebhookServer({}, settings, Tls(), clock=SystemClock())
+        with pytest.raises(
+            AddressInUse, match=rf"cannot serve webhooks on 127\.0\.0\.1:{server.port}: .*webhook\.port"
+        ):
+            await other.run(at_once)
+
+
+async def test_h14_what_has_been_asked_is_answered_at_the_end(tmp_path: Path) -> None:
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        body = orjson.dumps(REVIEW)
+        more = asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield body[:10]
+            await more.wait()
+            yield body[10:]
+
+        headers = {"Content-Type": "application/json"}
+        question = asyncio.create_task(_post(server.session, slowly(), headers))
+        while not count("controller_runtime_webhook_requests_in_flight", webhook="/a"):
+            await asyncio.sleep(0.01)
+        server.task.cancel()
+        while "not served any more" not in str(server.server.objection()):
+            await asyncio.sleep(0.01)
+        with pytest.raises(OSError, match=r"refused|Connect"):
+            await asyncio.open_connection("127.0.0.1", server.port)
+        more.set()
+        assert (await question)["response"]["allowed"] is True
+
+
+async def _post(session: aiohttp.ClientSession, data: AsyncIterator[bytes], headers: dict[str, str]) -> JsonObject:
+    async with session.post("/a", data=data, headers=headers) as response:
+        answer: JsonObject = await response.json()
+        return answer
+
+
+async def test_h15_a_connection_that_asks_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_TIMEOUT", 0.2)
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        assert (await server.ask("/a"))["allowed"]
+        await asyncio.sleep(0.3)  # nothing can be waited for: what must not happen is that the connection is closed
+        assert (await server.ask("/a"))["allowed"]
