@@ -77,6 +77,24 @@ def test_amounts_are_spelled_as_the_api_server_would() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "sent", "kept"),
+    [
+        ({"limits": {"nvidia.com/gpu": 2}}, {"limits": {"nvidia.com/gpu": 2}}, True),
+        ({"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True),
+        ({"limits": {"nvidia.com/gpu": 2}}, {"limits": {"nvidia.com/gpu": 3}}, False),
+        ({"limits": {"cpu": "many"}}, {"limits": {"cpu": "many"}}, True),
+        ("none", {"limits": {"cpu": "1"}}, False),
+    ],
+)
+def test_amounts_that_mean_the_same_stay_as_they_are_stored(stored: Any, sent: Any, kept: bool) -> None:
+    """One that was stored before there was a webhook could not be labelled otherwise: its trainer is immutable."""
+    old = trainjob_object(trainer={"resourcesPerNode": stored})
+    obj = trainjob_object(trainer={"resourcesPerNode": sent})
+    defaulted = default_trainjob(obj, old, now=NOW)["spec"]["trainer"]["resourcesPerNode"]
+    assert (defaulted == stored) is kept
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         {},

@@ -6,7 +6,8 @@ All other defaults are those of the schema.
 - An unchanged patch keeps the time that it had, a changed one gets the present time, whatever the user says: the time
   is that of the last change.
 - Amounts of resources are spelled as the API server would: `1.5` CPUs are `1500m`. A number with a fraction is thus
-  admitted, which the schema would refuse.
+  admitted, which the schema would refuse. Those that mean what is stored stay as they are stored, perhaps from before
+  there was a webhook: another spelling would be a change of an immutable field.
 - The objects that are given are not changed. What cannot be understood is left as it is, for the schema to refuse.
 """
 
@@ -33,24 +34,38 @@ def default_trainjob(obj: JsonObject, old: JsonObject | None, *, now: datetime) 
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return obj
-    defaulted = _with_times(_with_amounts(spec), old, now)
+    defaulted = _with_times(_with_amounts(spec, _spec(old)), _spec(old), now)
     return obj if defaulted == spec else {**obj, "spec": defaulted}
 
 
-def _with_amounts(spec: JsonObject) -> JsonObject:
+def _spec(obj: JsonObject | None) -> JsonObject:
+    spec = (obj or {}).get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _with_amounts(spec: JsonObject, old: JsonObject) -> JsonObject:
+    spelled = _spelled(spec)
+    if spelled is None:
+        return spec
+    resources = old["trainer"]["resourcesPerNode"] if _spelled(old) == spelled else spelled
+    return {**spec, "trainer": {**spec["trainer"], "resourcesPerNode": resources}}
+
+
+def _spelled(spec: JsonObject) -> JsonObject | None:
+    """Return the resources of the trainer in canonical form; None if there are none that could be understood."""
     trainer = spec.get("trainer")
     resources = trainer.get("resourcesPerNode") if isinstance(trainer, dict) else None
-    if not isinstance(trainer, dict) or not isinstance(resources, dict):
-        return spec
+    if not isinstance(resources, dict):
+        return None
     spelled = dict(resources)
     try:
         canonicalize_resources(spelled)
     except (AttributeError, TemplateInvalid):
-        return spec
-    return {**spec, "trainer": {**trainer, "resourcesPerNode": spelled}}
+        return None
+    return spelled
 
 
-def _with_times(spec: JsonObject, old: JsonObject | None, now: datetime) -> JsonObject:
+def _with_times(spec: JsonObject, old: JsonObject, now: datetime) -> JsonObject:
     patches = spec.get("runtimePatches")
     if not isinstance(patches, list):
         return spec
@@ -64,9 +79,8 @@ def _with_times(spec: JsonObject, old: JsonObject | None, now: datetime) -> Json
     return {**spec, "runtimePatches": stamped}
 
 
-def _patches(obj: JsonObject | None) -> list[JsonObject]:
-    spec = (obj or {}).get("spec")
-    patches = spec.get("runtimePatches") if isinstance(spec, dict) else None
+def _patches(spec: JsonObject) -> list[JsonObject]:
+    patches = spec.get("runtimePatches")
     return [patch for patch in patches if isinstance(patch, dict)] if isinstance(patches, list) else []
 
 
