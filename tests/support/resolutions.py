@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from trainmaster.controller.kube.errors import KubeError, NotFound
+from trainmaster.controller.kube.resources import Resource
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.extension import Desired, Finding
 from trainmaster.runtime.facts import NO_FACTS, Facts
@@ -73,6 +75,22 @@ class KnownFacts:
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
         wanted = [obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) == (api_version, kind)]
         return [obj for obj in wanted if namespace in (None, obj["metadata"].get("namespace"))]
+
+
+class KnownServer:
+    """A server that has a few objects, and notes what it is asked for."""
+
+    def __init__(self, *objects: JsonObject) -> None:
+        self._facts = KnownFacts(*objects)
+        self.failure: KubeError | None = None
+        self.asked: list[tuple[str, str | None, str]] = []
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
+        self.asked.append((resource.kind, namespace, name))
+        found = self._facts.get(resource.api_version, resource.kind, namespace, name)
+        if self.failure is not None or found is None:
+            raise self.failure or NotFound(status=404)
+        return found
 
 
 def companion(kind: str, job: TrainJob, on: Runtime, *, facts: Facts = NO_FACTS) -> Desired:

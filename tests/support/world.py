@@ -124,9 +124,9 @@ class World:
 
     # The client
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> JsonObject:
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
         self.requests.append(f"get {resource.kind}")
-        found = self.server.get((resource.kind, f"{namespace}/{name}"))
+        found = self.server.get((resource.kind, f"{namespace}/{name}" if namespace else name))
         if found is None:
             raise NotFound(status=404)
         return cast("JsonObject", copy_tree(found))

@@ -11,7 +11,7 @@ import time
 
 import orjson
 import pytest
-from support.resolutions import FRAMEWORK, KnownFacts
+from support.resolutions import FRAMEWORK, KnownFacts, KnownServer
 from support.reviews import Reviews
 
 from trainmaster.controller.kube.clock import SystemClock
@@ -35,11 +35,11 @@ IDENTITY = {
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = Reviews(seed)
     known: list[KnownFacts] = []
     monkeypatch.setattr(answering, "StoreFacts", lambda _: known[0])
-    handlers = Admission(FRAMEWORK, {}, clock=SystemClock()).handlers()
+    handlers = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     allowed = refused = 0
     panics = REGISTRY.get_sample_value("controller_runtime_webhook_panics_total")
     stream = iter(reviews)
@@ -48,7 +48,7 @@ def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch)
             known[:] = [KnownFacts({**reviews.runtime(), **IDENTITY})]
         path, uid, body = next(stream)
         started = time.perf_counter()
-        response = orjson.loads(answer_to(body, handlers[path], path=path))["response"]
+        response = orjson.loads(await answer_to(body, handlers[path], path=path))["response"]
         assert time.perf_counter() - started < LONGEST, body
         assert response["uid"] == uid
         assert response["status"]["code"] in (200, 400, 403), (response, body)
@@ -59,14 +59,14 @@ def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch)
     assert refused > REVIEWS // SEEDS // 20
 
 
-def test_h1_torn_and_nested_bodies_are_answered() -> None:
-    handlers = Admission(FRAMEWORK, {}, clock=SystemClock()).handlers()
+async def test_h1_torn_and_nested_bodies_are_answered() -> None:
+    handlers = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     chance = random.Random(7)
     for _, (path, _, body) in zip(range(200), Reviews(7), strict=False):
         torn = body[: chance.randrange(len(body))]
-        assert orjson.loads(answer_to(torn, handlers[path], path=path))["response"]["status"]["code"] == 400
+        assert orjson.loads(await answer_to(torn, handlers[path], path=path))["response"]["status"]["code"] == 400
     for depth in (100, 400, 900, 5000):
         nested = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
         nested += b'"operation":"CREATE","object":{"spec":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}}}"
         for path, handler in handlers.items():
-            assert orjson.loads(answer_to(nested, handler, path=path))["response"]["status"]["code"] < 500
+            assert orjson.loads(await answer_to(nested, handler, path=path))["response"]["status"]["code"] < 500

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from support.admission import manifest
+from support.resolutions import KnownServer
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.webhooks import Admission
@@ -62,5 +63,5 @@ def test_the_rules_of_runtimes_can_be_switched_off_by_a_label(webhook: JsonObjec
 
 
 def test_every_path_is_served_and_every_served_path_is_registered() -> None:
-    handlers = Admission(Framework([]), {}, clock=SystemClock()).handlers()
+    handlers = Admission(Framework([]), {}, KnownServer(), clock=SystemClock()).handlers()
     assert {webhook["clientConfig"]["service"]["path"] for webhook in WEBHOOKS} == set(handlers)

@@ -90,11 +90,11 @@ async def until_ready(server: WebhookServer, task: asyncio.Task[None]) -> None:
         await asyncio.sleep(0.01)
 
 
-def allow(_: Question) -> Answer:
+async def allow(_: Question) -> Answer:
     return ALLOWED
 
 
-def crash(_: Question) -> Answer:
+async def crash(_: Question) -> Answer:
     raise KeyError("a secret")
 
 

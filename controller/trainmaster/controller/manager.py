@@ -130,7 +130,7 @@ class Manager:
             for controller in controllers:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
-            webhooks = self._webhooks(caches)
+            webhooks = self._webhooks(caches, client)
             await self._serve(stack, caches, election, webhooks, stop)
             background = [
                 asyncio.create_task(caches.run(), name="caches"),
@@ -212,11 +212,11 @@ class Manager:
             self._access, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
         )
 
-    def _webhooks(self, caches: Caches) -> WebhookServer | None:
+    def _webhooks(self, caches: Caches, client: KubeClient) -> WebhookServer | None:
         settings = self._configuration.webhook
         if not settings.enabled:
             return None
-        admission = Admission(self._framework, caches.stores(), clock=self._clock)
+        admission = Admission(self._framework, caches.stores(), client, clock=self._clock)
         return WebhookServer(admission.handlers(), settings, self._configuration.tls, clock=self._clock)
 
     def _election(self) -> Election | None:

@@ -42,6 +42,24 @@ async def test_b23_the_first_reconcile_is_no_error() -> None:
     assert world.events == []
 
 
+async def test_a_runtime_that_the_cache_has_not_seen_is_asked_for_before_it_is_missing() -> None:
+    """Two watches have no common order: the TrainJob may be seen before the runtime that was created first."""
+    world = World()
+    world.put(trainjob_object())
+    world.server["TrainingRuntime", "team/rt"] = runtime_object()
+    assert await world.reconcile() == DONE
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+    assert (world.events, world.patches) == ([], [])
+
+
+async def test_a_finished_trainjob_asks_for_no_runtime() -> None:
+    world = World()
+    condition = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "done"}
+    world.put(trainjob_object(status={"conditions": [condition]}))
+    await world.reconcile()
+    assert "get TrainingRuntime" not in world.requests
+
+
 async def test_b25_a_percent_sign_is_told_as_it_is() -> None:
     world = World()
     world.put(trainjob_object(), runtime_object())

@@ -1,4 +1,4 @@
-"""Answering: what each webhook says about a question. Pure: it reads caches, and writes nothing (H-6).
+"""Answering: what each webhook says about a question. It reads, from caches if it can, and writes nothing (H-6).
 
 Guarantees:
 - H-6: a dry run is a question like any other.
@@ -7,19 +7,30 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import structlog
+
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.errors import KubeError
 from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.reconciling.trainjobs.asking import Reader, with_runtime
 from trainmaster.controller.reconciling.trainjobs.observing import KindKey, StoreFacts
 from trainmaster.controller.webhooks.reviews import ALLOWED, Answer, Question, difference, failed
 from trainmaster.runtime.admission import Verdict, default_trainjob, validate_runtime, validate_trainjob
 from trainmaster.runtime.admission.decoding import undecodable
+from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject
 
-Handler = Callable[[Question], Answer]
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[Question], Awaitable[Answer]]
+
+ASKING_TIMEOUT: Final = 3.0
+"""Seconds for a question of our own: the API server gives up on ours after 10."""
 
 MUTATE_TRAINJOB: Final = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
 VALIDATE_TRAINJOB: Final = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
@@ -33,12 +44,21 @@ class Admission:
     Args:
         framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
+        reader: Who is asked for a runtime that the caches do not hold.
         clock: The time, for that of runtime patches.
     """
 
-    def __init__(self, framework: Framework, stores: Mapping[KindKey, tuple[Resource, Store]], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        stores: Mapping[KindKey, tuple[Resource, Store]],
+        reader: Reader,
+        *,
+        clock: Clock,
+    ) -> None:
         self._framework = framework
         self._stores = stores
+        self._reader = reader
         self._clock = clock
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -50,7 +70,7 @@ class Admission:
             VALIDATE_CLUSTER_TRAINING_RUNTIME: self.validate_runtime,
         }
 
-    def default_trainjob(self, question: Question) -> Answer:
+    async def default_trainjob(self, question: Question) -> Answer:
         """Fill in the times of runtime patches."""
         obj = _written(question)
         if obj is None:
@@ -61,26 +81,40 @@ class Admission:
         defaulted = default_trainjob(obj, _stored(question), now=self._clock.now())
         return Answer(allowed=True, patch=list(difference(obj, defaulted)))
 
-    def validate_trainjob(self, question: Question) -> Answer:
+    async def validate_trainjob(self, question: Question) -> Answer:
         """Judge a TrainJob."""
         obj = _written(question)
         if obj is None:
             return ALLOWED
+        old = _stored(question)
         facts = StoreFacts(self._stores)
-        return _answer(validate_trainjob(obj, _stored(question), framework=self._framework, facts=facts))
+        if old is None:
+            facts = await self._with_runtime(obj, facts)
+        return _answer(validate_trainjob(obj, old, framework=self._framework, facts=facts))
 
-    def validate_runtime(self, question: Question) -> Answer:
+    async def _with_runtime(self, obj: JsonObject, facts: StoreFacts) -> StoreFacts:
+        """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch."""
+        try:
+            async with self._clock.timeout(ASKING_TIMEOUT):
+                return await with_runtime(parse_trainjob(obj), facts, self._reader)
+        except ApiTypeError:
+            return facts
+        except (KubeError, TimeoutError) as error:
+            log.warning("a runtime that is not cached could not be asked for", error=str(error) or "timed out")
+            return facts
+
+    async def validate_runtime(self, question: Question) -> Answer:
         """Judge a runtime of either kind."""
         obj = _written(question)
         return ALLOWED if obj is None else _answer(validate_runtime(obj, _stored(question)))
 
 
-def _written(question: Question) -> dict[str, object] | None:
+def _written(question: Question) -> JsonObject | None:
     """The object that is created or updated; nothing else is any concern of ours."""
     return question.object if question.operation in ("CREATE", "UPDATE") else None
 
 
-def _stored(question: Question) -> dict[str, object] | None:
+def _stored(question: Question) -> JsonObject | None:
     return question.old if question.operation == "UPDATE" else None
 
 

@@ -146,10 +146,10 @@ async def _review(request: web.Request, handler: Handler, clock: Clock) -> bytes
         return write_answer(failed(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
     except TimeoutError:
         return write_answer(failed(408, f"the request did not arrive within {REQUEST_TIMEOUT:g} s"), uid="")
-    return answer_to(body, handler, path=request.path)
+    return await answer_to(body, handler, path=request.path)
 
 
-def answer_to(body: bytes, handler: Handler, *, path: str) -> bytes:
+async def answer_to(body: bytes, handler: Handler, *, path: str) -> bytes:
     """Answer the body of a request."""
     if not body:
         return write_answer(failed(400, "request body is empty"), uid="")
@@ -159,7 +159,7 @@ def answer_to(body: bytes, handler: Handler, *, path: str) -> bytes:
         return write_answer(failed(400, str(error)), uid=error.uid)
     answer: Answer
     try:
-        answer = handler(question)
+        answer = await handler(question)
     except RecursionError:
         answer = failed(400, "the object is nested too deeply")
     except Exception as error:

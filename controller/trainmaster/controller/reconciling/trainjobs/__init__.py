@@ -1,6 +1,7 @@
 """The reconciler of TrainJobs: observe from caches, decide purely, act by requests.
 
 - `observing`: what the caches say about one TrainJob;
+- `asking`: a runtime that the caches lack is asked for, before it is said to be missing;
 - `planning`: which writes bring the cluster there (pure);
 - `comparing`: whether an object is already as it should be (pure);
 - `statuses`: the status that follows (pure);

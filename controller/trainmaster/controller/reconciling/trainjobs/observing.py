@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainmaster.controller.kube.resources import Resource
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.storing import Store, object_key
 from trainmaster.runtime.admission.references import live_runtime, unsupported_runtime
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -56,11 +56,9 @@ class StoreFacts:
         return resource
 
     def including(self, obj: JsonObject) -> StoreFacts:
-        """Return the same facts with one more object: one that is gone, as it was."""
-        metadata = obj["metadata"]
-        key = f"{metadata['namespace']}/{metadata['name']}"
+        """Return the same facts with one more object, which no cache holds (any more, or yet)."""
         facts = StoreFacts(self._stores)
-        facts._seen = {**self._seen, (obj["apiVersion"], obj["kind"], key): obj}
+        facts._seen = {**self._seen, (obj["apiVersion"], obj["kind"], object_key(obj)): obj}
         return facts
 
 

@@ -27,6 +27,7 @@ from trainmaster.controller.reconciling.conditions import set_condition
 from trainmaster.controller.reconciling.gate import WriteGate
 from trainmaster.controller.reconciling.outcomes import DONE, GiveUp, NotYet, Outcome, RequeueAfter, Retry
 from trainmaster.controller.reconciling.trainjobs.acting import Actor
+from trainmaster.controller.reconciling.trainjobs.asking import with_runtime
 from trainmaster.controller.reconciling.trainjobs.contending import Contests
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
 from trainmaster.controller.reconciling.trainjobs.departing import Departures
@@ -60,7 +61,7 @@ class TrainJobReconciler:
     """Reconciles TrainJobs.
 
     Args:
-        client: Performs the writes.
+        client: Performs the writes, and is asked for what the caches lack.
         trainjobs: The cache of TrainJobs.
         stores: All other caches, by API version and kind, each with its resource.
         framework: The plugins.
@@ -80,6 +81,7 @@ class TrainJobReconciler:
         clock: Clock,
         departures: Departures,
     ) -> None:
+        self._client = client
         self._departures = departures
         self._trainjobs = trainjobs
         self._stores = stores
@@ -117,8 +119,11 @@ class TrainJobReconciler:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, error)
-        departed = self._departures.last(key)
-        return await self._reconcile(key, observe(job, raw, StoreFacts(self._stores), departed=departed))
+        observed = observe(job, raw, StoreFacts(self._stores), departed=self._departures.last(key))
+        if observed.snapshot is None and observed.runtime is None and not job.is_finished:
+            facts = await with_runtime(job, observed.facts, self._client)
+            observed = observe(job, raw, facts, departed=observed.last_workload)
+        return await self._reconcile(key, observed)
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
