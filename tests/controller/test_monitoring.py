@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
+from support.series import value_of
 
 from trainmaster.controller import monitoring
 from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.ending import whereabouts
 from trainmaster.controller.monitoring import STALL, STUCK_AFTER, LoopMonitor, monitored, settle_heap
 from trainmaster.metrics.process import PauseHistogram
-from trainmaster.metrics.registry import REGISTRY
 
 
 def value(name: str, **labels: str) -> float:
-    found = REGISTRY.get_sample_value(name, labels)
+    found = value_of(name, labels)
     assert found is not None, name
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
+from support.series import series
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.kube.client import KubeClient
@@ -17,7 +18,6 @@ from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.resources import CONFIGMAPS, EVENTS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.errors import bad_request, unprocessable
 from trainmaster.devcluster.resources import GroupResource
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -67,17 +67,14 @@ async def jobset(client: KubeClient, name: str = "demo") -> JsonObject | None:
 def requests() -> Counter[str]:
     """Requests of this process so far, by method."""
     counted: Counter[str] = Counter()
-    for metric in REGISTRY.collect():
-        for sample in metric.samples:
-            if sample.name == "rest_client_requests_total":
-                counted[sample.labels["method"]] += int(sample.value)
+    for sample in series("rest_client_requests_total"):
+        counted[sample.labels["method"]] += int(sample.value)
     return counted
 
 
 def metric(name: str, **labels: str) -> float:
     """The sum of all samples of that name that have these labels."""
-    samples = [sample for family in REGISTRY.collect() for sample in family.samples if sample.name == name]
-    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+    return sum(sample.value for sample in series(name) if labels.items() <= sample.labels.items())
 
 
 async def settled(stack: Stack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client import generate_latest
+from support.series import value_of
 
 from trainmaster.metrics import client, leader, progress  # noqa: F401 - importing registers the families
 from trainmaster.metrics.controller import controller_series
@@ -40,12 +41,12 @@ def test_k7_k8_controller_series_exist_at_zero() -> None:
     controller_series("fresh")
     for result in ("error", "requeue_after", "requeue", "success"):
         labels = {"controller": "fresh", "result": result}
-        assert REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+        assert value_of("controller_runtime_reconcile_total", labels) == 0
     labels = {"controller": "fresh"}
     for name in ("reconcile_errors", "terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"):
-        assert REGISTRY.get_sample_value(f"controller_runtime_{name}_total", labels) == 0
-    assert REGISTRY.get_sample_value("controller_runtime_reconcile_time_seconds_count", labels) == 0
-    assert REGISTRY.get_sample_value("controller_runtime_active_workers", labels) == 0
+        assert value_of(f"controller_runtime_{name}_total", labels) == 0
+    assert value_of("controller_runtime_reconcile_time_seconds_count", labels) == 0
+    assert value_of("controller_runtime_active_workers", labels) == 0
 
 
 def test_k8_reconcile_buckets() -> None:

@@ -18,6 +18,7 @@ import orjson
 import pytest
 from support.admission import free_port
 from support.authorities import Authority
+from support.series import value_of
 
 from trainmaster.controller import tlsserving
 from trainmaster.controller.configuration import Tls, Webhook
@@ -26,7 +27,6 @@ from trainmaster.controller.serving import AddressInUse
 from trainmaster.controller.webhooks import WebhookServer, serving
 from trainmaster.controller.webhooks.answering import Handler
 from trainmaster.controller.webhooks.reviews import ALLOWED, Answer, Question
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
 
 REVIEW = {
@@ -99,7 +99,7 @@ async def crash(_: Question) -> Answer:
 
 
 def count(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
+    return value_of(name, labels) or 0.0
 
 
 async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: Path) -> None:
@@ -147,13 +147,13 @@ async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path
         assert count("controller_runtime_webhook_requests_in_flight", webhook=path) == 0
         for code in ("200", "500"):
             labels = {"webhook": path, "code": code}
-            assert REGISTRY.get_sample_value("controller_runtime_webhook_requests_total", labels) == 0
+            assert value_of("controller_runtime_webhook_requests_total", labels) == 0
         for name in (
             "controller_runtime_conversion_webhook_panics_total",
             "certwatcher_read_certificate_total",
             "certwatcher_read_certificate_errors_total",
         ):
-            assert REGISTRY.get_sample_value(name) is not None
+            assert value_of(name) is not None
         await server.ask(path)
     assert count("controller_runtime_webhook_requests_total", webhook=path, code="200") == 1
     assert count("controller_runtime_webhook_latency_seconds_count", webhook=path) == 1

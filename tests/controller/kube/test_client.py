@@ -17,6 +17,7 @@ import orjson
 import pytest
 from aiohttp import web
 from support.authorities import Authority
+from support.series import value_of
 
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.configuration import ClusterAccess
@@ -38,7 +39,6 @@ from trainmaster.controller.kube.errors import (
 from trainmaster.controller.kube.limiting import RateLimiter
 from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, PODS, TRAINJOBS
 from trainmaster.controller.kube.transporting import IDLE_AT_MOST
-from trainmaster.metrics.registry import REGISTRY
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
 
@@ -299,7 +299,7 @@ async def test_k10_requests_are_counted(server: Any, client: KubeClient) -> None
     with pytest.raises(NotFound):
         await client.get(PODS, "ns", "a")
     labels = {"code": "404", "method": "GET", "host": host}
-    assert REGISTRY.get_sample_value("rest_client_requests_total", labels) == 1
+    assert value_of("rest_client_requests_total", labels) == 1
 
 
 async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
@@ -462,7 +462,7 @@ async def test_k10_connections_are_counted_by_pool(server: Any, client: KubeClie
 
 
 def open_connections(pool: str) -> float | None:
-    return REGISTRY.get_sample_value("trainmaster_client_connections", {"pool": pool})
+    return value_of("trainmaster_client_connections", {"pool": pool})
 
 
 async def test_k10_all_series_exist_before_the_first_request() -> None:
@@ -471,13 +471,13 @@ async def test_k10_all_series_exist_before_the_first_request() -> None:
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         for code in ("403", "429", "<error>"):
             labels = {"code": code, "method": method, **host}
-            assert REGISTRY.get_sample_value("rest_client_requests_total", labels) == 0
+            assert value_of("rest_client_requests_total", labels) == 0
         labels = {"verb": method, **host}
         for name in (
             "request_duration_seconds", "rate_limiter_duration_seconds", "request_size_bytes", "response_size_bytes",
         ):  # fmt: skip
-            assert REGISTRY.get_sample_value(f"rest_client_{name}_count", labels) == 0
-        assert REGISTRY.get_sample_value("rest_client_request_retries_total", {"code": "429", **labels}) == 0
+            assert value_of(f"rest_client_{name}_count", labels) == 0
+        assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 0
 
 
 async def test_k10_sizes_durations_and_retries(server: Any, client: KubeClient) -> None:
@@ -486,23 +486,23 @@ async def test_k10_sizes_durations_and_retries(server: Any, client: KubeClient) 
     await client.create(CONFIGMAPS, OBJECT)
     size = len(orjson.dumps(OBJECT))
     labels = {"verb": "POST", **host}
-    assert REGISTRY.get_sample_value("rest_client_request_size_bytes_sum", labels) == 2 * size
-    assert REGISTRY.get_sample_value("rest_client_response_size_bytes_sum", labels) == size
-    assert REGISTRY.get_sample_value("rest_client_request_duration_seconds_count", labels) == 2
-    assert REGISTRY.get_sample_value("rest_client_request_retries_total", {"code": "429", **labels}) == 1
+    assert value_of("rest_client_request_size_bytes_sum", labels) == 2 * size
+    assert value_of("rest_client_response_size_bytes_sum", labels) == size
+    assert value_of("rest_client_request_duration_seconds_count", labels) == 2
+    assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 1
     for code, count in (("201", 1), ("429", 1), ("<error>", 0)):
         labels = {"code": code, "method": "POST", **host}
-        assert REGISTRY.get_sample_value("rest_client_requests_total", labels) == count
+        assert value_of("rest_client_requests_total", labels) == count
 
 
 async def test_k10_name_resolution_is_measured(server: Any, clock: Any) -> None:
     server.on("list", server.reply(200, OBJECT))
     count = "rest_client_dns_resolution_duration_seconds_count"
-    before = REGISTRY.get_sample_value(count, {"host": "localhost"}) or 0
+    before = value_of(count, {"host": "localhost"}) or 0
     access = ClusterAccess(server=server.url.replace("127.0.0.1", "localhost"))
     async with KubeClient(access, user_agent="test", clock=clock) as client:
         await client.get(CONFIGMAPS, "ns", "a")
-    assert REGISTRY.get_sample_value(count, {"host": "localhost"}) == before + 1
+    assert value_of(count, {"host": "localhost"}) == before + 1
 
 
 async def test_t1_no_limit_of_our_own_by_default(server: Any, client: KubeClient, clock: Any) -> None:
@@ -518,7 +518,7 @@ async def test_t1_limit_applies_to_every_attempt(server: Any, clock: Any) -> Non
         await client.get(CONFIGMAPS, "ns", "a")
     assert clock.slept == [pytest.approx(10, abs=0.5)]
     labels = {"verb": "GET", "host": server.url.removeprefix("http://")}
-    waited = REGISTRY.get_sample_value("rest_client_rate_limiter_duration_seconds_sum", labels)
+    waited = value_of("rest_client_rate_limiter_duration_seconds_sum", labels)
     assert waited == pytest.approx(10, abs=0.5)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.series import value_of
 
 from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.electing import LeaderElector, LeaseLost, new_identity
 from trainmaster.controller.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, NotLeading, TransportError
 from trainmaster.controller.kube.resources import Resource
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 pytestmark = pytest.mark.usefixtures("debugged")
@@ -251,11 +251,11 @@ async def test_l8_l9_k11_short_trouble_does_not_lose_the_lease(api: LeaseServer,
     first.client.cut = False
     await virtual.advance(20)
     assert first.working
-    assert REGISTRY.get_sample_value("leader_election_master_status", {"name": "short-trouble"}) == 1
-    slow = REGISTRY.get_sample_value("leader_election_slowpath_total", {"name": "short-trouble"})
+    assert value_of("leader_election_master_status", {"name": "short-trouble"}) == 1
+    slow = value_of("leader_election_slowpath_total", {"name": "short-trouble"})
     assert slow == 3
     await end(first)
-    assert REGISTRY.get_sample_value("leader_election_master_status", {"name": "short-trouble"}) == 0
+    assert value_of("leader_election_master_status", {"name": "short-trouble"}) == 0
 
 
 async def test_l6_l8_write_of_another_to_the_lease_only_slows_a_renewal(
@@ -502,7 +502,7 @@ async def test_l12_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualC
     lost.client.cut = True
     await virtual.advance(20)
     assert asyncio.all_tasks() == before
-    assert REGISTRY.get_sample_value("leader_election_master_status", {"name": "ends"}) == 0
+    assert value_of("leader_election_master_status", {"name": "ends"}) == 0
 
 
 @pytest.mark.parametrize("verb", ["get", "create"])

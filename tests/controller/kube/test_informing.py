@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
+from support.series import value_of
 
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.informing import Informer, Tombstone
 from trainmaster.controller.kube.resources import JOBSETS, PODS
 from trainmaster.controller.kube.storing import Change
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -24,7 +24,7 @@ def informer(client: KubeClient, clock: Any) -> Informer:
 
 
 def gauge(name: str) -> float | None:
-    return REGISTRY.get_sample_value(f"trainmaster_informer_{name}", {"resource": "pods"})
+    return value_of(f"trainmaster_informer_{name}", {"resource": "pods"})
 
 
 async def test_s2_s3_s6_s15_a_relist_is_told_as_differences(server: Any, informer: Informer, until: Until) -> None:

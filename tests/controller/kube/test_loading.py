@@ -16,6 +16,7 @@ import pytest
 import yaml
 from aiohttp import web
 from support.authorities import Authority
+from support.series import value_of
 
 from trainmaster.controller.kube import refreshing
 from trainmaster.controller.kube.client import KubeClient
@@ -23,7 +24,6 @@ from trainmaster.controller.kube.configuration import ClusterAccess, Configurati
 from trainmaster.controller.kube.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
 from trainmaster.controller.kube.loading import load
 from trainmaster.controller.kube.resources import PODS
-from trainmaster.metrics.registry import REGISTRY
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
@@ -331,4 +331,4 @@ async def test_k10_broken_tls_connection_is_counted_as_closed(tmp_path: Path, se
         for _ in range(3):
             with pytest.raises(TransportError):
                 await client.get(PODS, "ns", "a")
-    assert REGISTRY.get_sample_value("trainmaster_client_connections", {"pool": "request"}) == 0
+    assert value_of("trainmaster_client_connections", {"pool": "request"}) == 0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from support.series import value_of
 
 from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.pacing import KeyedBackoff
@@ -298,7 +299,7 @@ def test_endless_requeues_do_not_pile_up(queue: WorkQueue) -> None:
 
 
 def sample(name: str, suffix: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(f"workqueue_{suffix}", {"name": name, "controller": name, **labels})
+    return value_of(f"workqueue_{suffix}", {"name": name, "controller": name, **labels})
 
 
 def test_w9_w30_w31_w32_k7_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:

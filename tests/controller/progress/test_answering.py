@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.commands import eventually
 from support.progress import NAMESPACE, REPORT, Desk, Trainers
+from support.series import value_of
 from support.stack import Stack
 
 from trainmaster.controller.kube.resources import PODS, TRAINJOBS
@@ -19,7 +20,6 @@ from trainmaster.controller.progress.answering import LARGEST_BODY, REPORTS_BURS
 from trainmaster.controller.progress.authorizing import REFUSALS_BURST
 from trainmaster.controller.progress.reviewing import ACCEPTED_FOR
 from trainmaster.devcluster.faults import Delay, Refuse
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -28,7 +28,7 @@ def reviews() -> float:
     """How often the API server was asked about a token."""
     outcomes = ("accepted", "refused", "failed")
     names = [{"outcome": outcome} for outcome in outcomes]
-    return sum(REGISTRY.get_sample_value("trainmaster_progress_token_reviews_total", name) or 0 for name in names)
+    return sum(value_of("trainmaster_progress_token_reviews_total", name) or 0 for name in names)
 
 
 async def test_a_report_is_written_under_its_own_field_manager(desk: Desk, trainers: Trainers) -> None:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from support.series import value_of
 
 from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
@@ -56,7 +57,7 @@ class Bench:
         self.task = asyncio.create_task(self.controller.run())
 
     def metric(self, suffix: str, **labels: str) -> float | None:
-        return REGISTRY.get_sample_value(f"controller_runtime_{suffix}", {"controller": self.name, **labels})
+        return value_of(f"controller_runtime_{suffix}", {"controller": self.name, **labels})
 
     def results(self) -> dict[str, float]:
         labels = ("error", "requeue_after", "requeue", "success")
@@ -371,10 +372,10 @@ def test_k7_k8_every_series_exists_before_anything_happened() -> None:
     names = [f"controller_runtime_reconcile_{counter}_total" for counter in counters]
     names += ["controller_runtime_terminal_reconcile_errors_total", "controller_runtime_active_workers"]
     names += ["controller_runtime_reconcile_time_seconds_count"]
-    assert [REGISTRY.get_sample_value(name, {"controller": "k7-fresh"}) for name in names] == [0] * 6
+    assert [value_of(name, {"controller": "k7-fresh"}) for name in names] == [0] * 6
     for result in ("error", "requeue_after", "requeue", "success"):
         labels = {"controller": "k7-fresh", "result": result}
-        assert REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+        assert value_of("controller_runtime_reconcile_total", labels) == 0
     buckets = {
         float(sample.labels["le"])
         for family in REGISTRY.collect()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from structlog.testing import capture_logs
+from support.series import value_of
 
 from trainmaster.controller.reconciling.plugincalls import PluginCalls
-from trainmaster.metrics.registry import REGISTRY
 
 
 def sample(suffix: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(f"trainmaster_plugin_{suffix}", labels)
+    return value_of(f"trainmaster_plugin_{suffix}", labels)
 
 
 def test_a_slow_call_is_told_once_by_name() -> None:

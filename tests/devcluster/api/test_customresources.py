@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.definitions import ALL, definitions
 
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.errors import StatusError
@@ -186,18 +185,8 @@ async def test_a_definition_cannot_become_another(api: Api, define: Any) -> None
     assert {cause["field"] for cause in caught.value.details["causes"]} == {"spec.scope", "spec.names.kind"}
 
 
-def _definitions() -> list[Any]:
-    bundled = resources.files("trainmaster.devcluster.kinds") / "crds"
-    deployed = Path(__file__).parents[3] / "deploy" / "crds"
-    texts = [
-        *(file.read_text() for file in bundled.iterdir()),
-        *(f.read_text() for f in sorted(deployed.glob("*.yaml"))),
-    ]
-    return [yaml.safe_load(text) for text in texts]
-
-
 async def test_the_definitions_that_training_needs_are_served(api: Api) -> None:
-    for crd in _definitions():
+    for crd in definitions(ALL):
         assert conditions(await api.create(CRDS, crd))["Established"][0] == "True"
     job = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",

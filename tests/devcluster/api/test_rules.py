@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.definitions import definitions
 
 from trainmaster.devcluster.api import Api, PatchType, WriteOptions
 from trainmaster.devcluster.errors import StatusError
@@ -32,10 +30,8 @@ POD = "template.spec.replicatedJobs[0].template.spec.template.spec"
 @pytest.fixture
 async def trainer(api: Api) -> Api:
     """An Api that serves the definitions of Trainer and JobSet."""
-    deployed = sorted((Path(__file__).parents[3] / "deploy" / "crds").glob("*.yaml"))
-    bundled = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
-    for text in [*(file.read_text() for file in deployed), bundled.read_text()]:
-        await api.create(CRDS, yaml.safe_load(text))
+    for definition in definitions():
+        await api.create(CRDS, definition)
     return api
 
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.definitions import definitions
 
 from trainmaster.devcluster.cel import Rules
 from trainmaster.devcluster.cel.engines import Engine
 
-FILES = [
-    *sorted((Path(__file__).parents[3] / "deploy" / "crds").glob("*.yaml")),
-    Path(str(resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml")),
-]
 SCHEMAS: dict[str, Any] = {
-    file.stem.partition("_")[2]: yaml.safe_load(file.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for file in FILES
+    definition["spec"]["names"]["plural"]: definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for definition in definitions()
 }
 IMMUTABLE = "self == oldSelf"
 
