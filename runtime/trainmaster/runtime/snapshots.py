@@ -79,10 +79,10 @@ def decode_snapshot(config_map: JsonObject, job: TrainJob) -> TrainingRuntime | 
     Raises:
         SnapshotInvalid: It belongs to another object, is damaged, or holds another runtime than the TrainJob names.
     """
-    return parse_snapshot_text(snapshot_text(config_map, job), job)
+    return parse_snapshot_text(_text(config_map, job), job)
 
 
-def snapshot_text(config_map: JsonObject, job: TrainJob) -> str:
+def _text(config_map: JsonObject, job: TrainJob) -> str:
     """Return the text of a snapshot after checking that it is this TrainJob's.
 
     Raises:

@@ -42,9 +42,9 @@ from trainmaster.runtime.resolving import JobInvalid, PolicyUnserved, resolve
 from trainmaster.runtime.snapshots import (
     SnapshotInvalid,
     build_snapshot,
+    decode_snapshot,
     encode_runtime,
     parse_snapshot_text,
-    snapshot_text,
 )
 
 OWNED_FIELDS = "ownedFields"
@@ -84,7 +84,9 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
     job = observed.job
     if deadline_exceeded or job.is_finished:
         by_deadline = deadline_exceeded or _failed_by_deadline(job)
-        expires_in = seconds_to_expiry(job, time_to_live(job, _runtime_in_force(observed)), now)
+        # Finished TrainJobs are many, and reading a runtime takes its time.
+        runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
+        expires_in = seconds_to_expiry(job, time_to_live(job, runtime), now)
         return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
     if unsupported_runtime(job.spec.runtime_ref):
         return Plan()
@@ -167,7 +169,7 @@ def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRu
     if observed.snapshot is None:
         return None
     try:
-        return parse_snapshot_text(snapshot_text(observed.snapshot, observed.job), observed.job)
+        return decode_snapshot(observed.snapshot, observed.job)
     except (SnapshotInvalid, ApiTypeError):
         return None
 
@@ -179,7 +181,7 @@ def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | Clus
         if _is_left_over(observed.snapshot, job):
             planned.waiting = True
             return None
-        return parse_snapshot_text(snapshot_text(observed.snapshot, job), job)
+        return decode_snapshot(observed.snapshot, job)
     if observed.runtime is None:
         planned.problem = _missing_runtime(job)
         return None
