@@ -8,7 +8,10 @@ kubeconfig, which must serve the definitions of Trainer, JobSet and the gang sch
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +39,9 @@ QUIET = Configuration(
 """A configuration without servers, so that several managers fit on one machine."""
 
 
+_made: list[Path] = []
+
+
 @dataclass(frozen=True)
 class Stack:
     """A running cluster and a client of it."""
@@ -56,12 +62,24 @@ async def api_server(directory: Path, *, definitions: bool = True) -> AsyncItera
             yield Stack(access, client, None)
         return
     state = StateDirectory(directory / "cluster")
+    if definitions and not state.path.exists():
+        shutil.copytree(await _state_with_definitions(), state.path)
     async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
-        if definitions:
-            await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *GANG_DEFINITIONS))
         access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, cluster)
+
+
+async def _state_with_definitions() -> Path:
+    """The state of a cluster that has the definitions; made once, because installing them takes a second."""
+    if not _made:
+        directory = Path(tempfile.mkdtemp(prefix="trainmaster-tests-"))
+        atexit.register(shutil.rmtree, directory)
+        state = StateDirectory(directory / "cluster")
+        async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
+            await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *GANG_DEFINITIONS))
+        _made.append(state.path)
+    return _made[0]
 
 
 @asynccontextmanager
