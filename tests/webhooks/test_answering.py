@@ -51,6 +51,14 @@ async def test_nothing_is_asked_for_a_name_that_no_object_can_have(name: str) ->
     assert server.asked == []
 
 
+@pytest.mark.parametrize("reference", [{"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}])
+async def test_nothing_is_asked_for_what_is_no_runtime(reference: JsonObject) -> None:
+    server = KnownServer(runtime_object())
+    answer = await judge(server, trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference}))
+    assert answer.message.startswith("unsupported runtime: ")
+    assert server.asked == []
+
+
 async def test_a_stored_trainjob_is_not_held_up() -> None:
     server = KnownServer()
     await judge(server, trainjob_object(suspend=True), trainjob_object())

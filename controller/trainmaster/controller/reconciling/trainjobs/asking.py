@@ -33,7 +33,7 @@ async def with_runtime(job: TrainJob, facts: StoreFacts, reader: Reader) -> Stor
         KubeError: The server could not be asked.
     """
     reference = job.spec.runtime_ref
-    if unsupported_runtime(reference) or live_runtime(job, facts) is not None:
+    if unsupported_runtime(reference) is not None or live_runtime(job, facts) is not None:
         return facts
     if dns_subdomain(reference.name):
         # No object has such a name, and it would become a part of the path that is asked for.

@@ -88,7 +88,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
         expires_in = seconds_to_expiry(job, time_to_live(job, runtime), now)
         return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
-    if unsupported_runtime(job.spec.runtime_ref):
+    if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
     try:
