@@ -91,10 +91,65 @@ def test_options_of_an_unknown_plugin_are_an_error() -> None:
         load_plugins(options={"torhc": {}})
 
 
+class Painter(Builder):
+    """Has options: one that it needs, one with a rule, and one that no file can give."""
+
+    def __init__(self, *, colour: str, coats: int = 1, random: Any = len) -> None:
+        if coats < 1:
+            raise ValueError(f"coats must be 1 or more, not {coats!r}")
+        self.name, self.colour = "Painter", colour
+
+
+class Bare:
+    """Has no options."""
+
+    name = "Bare"
+
+    def enforce_ml_policy(self, info: Any, job: Any) -> None:
+        """Does nothing."""
+
+
+def load_with(make: Any, **options: Any) -> list[Any]:
+    point = EntryPoint("painter", f"{__name__}:Painter", "trainmaster.plugins")
+    return load_plugins([_point_of(point, make)], options={"painter": options})
+
+
 def test_options_reach_the_constructor() -> None:
-    point = EntryPoint("builder", f"{__name__}:Builder", "trainmaster.plugins")
-    with pytest.raises(PluginInvalid, match="unexpected keyword argument 'colour'"):
-        load_plugins([_point_of(point, Builder)], options={"builder": {"colour": "red"}})
+    (plugin,) = load_with(Painter, colour="red")
+    assert plugin.colour == "red"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "fault"),
+    [
+        (Painter, {"colour": "red", "colr": 1}, "has no option 'colr'; it has: coats, colour; correct "),
+        (Bare, {"colour": "red"}, "has no option 'colour', nor any other; remove "),
+        (Painter, {"coats": 2}, "needs the option 'colour'; set it in "),
+        (
+            Painter,
+            {"colour": "red", "coats": 0},
+            "does not accept its options: coats must be 1 or more, not 0; correct ",
+        ),
+        (
+            Painter,
+            {"colour": "red", "coats": "many"},
+            "does not accept its options: '<' not supported between .*; correct ",
+        ),
+    ],
+)
+def test_options_that_are_wrong_are_told_as_what_they_are(make: Any, options: dict[str, Any], fault: str) -> None:
+    """Whoever wrote the configuration file has not written the plugin: what counts is the option and its place."""
+    place = "plugins.options.painter of the configuration file"
+    with pytest.raises(PluginInvalid, match=rf"^plugin 'painter' \(.*\) {fault}{place}$"):
+        load_with(make, **options)
+
+
+def test_what_takes_any_option_is_given_any() -> None:
+    class Open(Builder):
+        def __init__(self, **options: Any) -> None:
+            self.name, self.options = "Open", options
+
+    assert load_with(Open, colour="red")[0].options == {"colour": "red"}
 
 
 def _point_of(point: EntryPoint, value: Any) -> Any:

@@ -123,7 +123,8 @@ def load_plugins(
         gate = getattr(make, "feature_gate", None)
         if gate is not None and gate not in features:
             continue
-        plugin = _construct(make, origin, options.get(point.name, {}))
+        place = f"plugins.options.{point.name} of the configuration file"
+        plugin = _construct(make, options.get(point.name, {}), origin=origin, place=place)
         if plugin.name in plugins:
             raise PluginInvalid(
                 f"{origin} has the same name as another plugin: {plugin.name!r}. Disable or uninstall one of them."
@@ -145,13 +146,44 @@ def _import(point: EntryPoint, origin: str) -> Callable[..., extension.Plugin]:
     return make
 
 
-def _construct(make: Callable[..., extension.Plugin], origin: str, options: Mapping[str, Any]) -> extension.Plugin:
+def _construct(
+    make: Callable[..., extension.Plugin], options: Mapping[str, Any], *, origin: str, place: str
+) -> extension.Plugin:
+    """Make a plugin and check it; `place` is where whoever wrote the options finds them."""
+    _check_options(make, options, origin=origin, place=place)
     try:
         plugin = make(**options)
     except Exception as error:
+        if options and isinstance(error, TypeError | ValueError):
+            raise PluginInvalid(f"{origin} does not accept its options: {error}; correct {place}") from error
         raise _unloadable(origin, error) from error
     check_plugin(plugin, origin=origin)
     return plugin
+
+
+def _check_options(
+    make: Callable[..., extension.Plugin], options: Mapping[str, Any], *, origin: str, place: str
+) -> None:
+    """Refuse options that a plugin does not have, and their absence where it needs them."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # a function of C may not tell
+        return
+    named = {each.name: each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    unknown = sorted(options.keys() - named.keys())
+    if unknown and not takes_any:
+        # Functions are for tests and for code that embeds us; no file can hold one.
+        offered = sorted(
+            name for name, each in named.items() if each.default is each.empty or not callable(each.default)
+        )
+        wrong = f"{origin} has no option {unknown[0]!r}"
+        if not offered:
+            raise PluginInvalid(f"{wrong}, nor any other; remove {place}")
+        raise PluginInvalid(f"{wrong}; it has: {', '.join(offered)}; correct {place}")
+    for name, each in named.items():
+        if each.default is each.empty and name not in options:
+            raise PluginInvalid(f"{origin} needs the option {name!r}; set it in {place}")
 
 
 def _unloadable(origin: str, error: Exception) -> PluginInvalid:

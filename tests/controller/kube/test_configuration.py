@@ -99,8 +99,57 @@ async def test_directory_instead_of_a_file(tmp_path: Path) -> None:
 
 
 async def test_unknown_context(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"object with name nope in .*contexts"):
-        await load_cluster_access(kubeconfig=write(tmp_path / "k"), context="nope")
+    path = write(tmp_path / "k")
+    with pytest.raises(ConfigurationError) as caught:
+        await load_cluster_access(kubeconfig=path, context="nope")
+    assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): it has no context 'nope'; it has: main, other"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"contexts": []}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
+        ({"contexts": None}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
+        (
+            {"current-context": None},
+            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"current-context": ""},
+            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"current-context": "gone"},
+            "it has no context 'gone', its current-context; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"clusters": [{"name": "d", "cluster": {}}]},
+            "its context 'main' is of cluster 'c', which is missing; it has: d",
+        ),
+        ({"users": []}, "its context 'main' is of user 'u', which is missing; it has: none"),
+        ({"contexts": [{"name": "main", "context": {"user": "u"}}]}, "its context 'main' names no cluster; it has: c"),
+    ],
+)
+async def test_parts_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
+    path = tmp_path / "k"
+    document = yaml.safe_load(Path(write(path)).read_text())
+    del document["contexts"][1]
+    path.write_text(yaml.safe_dump(document | changes))
+    with pytest.raises(ConfigurationError) as caught:
+        await load_cluster_access(kubeconfig=str(path))
+    assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): {fault}"
+
+
+async def test_an_empty_file_among_others_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubectl leaves one behind when the last context is deleted from it."""
+    (tmp_path / "empty").write_text("")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'empty'}:{write(tmp_path / 'k')}")
+    assert (await load_cluster_access()).server == "http://one:8080"
+
+
+async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
+    path = write(tmp_path / "k", server="https://one", context={"user": ""})
+    assert await (await load_cluster_access(kubeconfig=path)).headers() == {}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +159,14 @@ async def test_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     path = tmp_path / "k"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=str(path)):
+        await load_cluster_access(kubeconfig=str(path))
+
+
+@pytest.mark.parametrize("text", ["just text", "[1]", "5"])
+async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"/k is no kubeconfig, which is a mapping with clusters, users"):
         await load_cluster_access(kubeconfig=str(path))
 
 

@@ -204,6 +204,14 @@ async def test_expired_credentials(clock: Any, server: Any) -> None:
     )
 
 
+async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any, server: Any) -> None:
+    server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
+    access = ClusterAccess(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
+    assert (await complaint(ApiError, access, clock)).endswith(
+        "log in again, or renew those of kubeconfig k (from $KUBECONFIG)"
+    )
+
+
 async def test_missing_rights(clock: Any, server: Any) -> None:
     message = 'pods "a" is forbidden: User "jane" cannot get resource "pods"'
     server.on("list", server.status(403, "Forbidden", message))

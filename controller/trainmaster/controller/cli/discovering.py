@@ -33,6 +33,7 @@ class Discovery:
         if status == 404:
             return None
         if status >= 400:
-            raise from_response(status, headers, body)
+            access = self._client.access
+            raise from_response(status, headers, body, request=f"GET {access.server}{path}", source=access.source)
         resources: list[JsonObject] = orjson.loads(body)["resources"]
         return resources

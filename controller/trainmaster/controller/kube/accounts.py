@@ -37,6 +37,7 @@ class ServiceAccountCredentials(RefreshingCredentials):
         namespace = self._directory / "namespace"
         access.namespace = (namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "") or "default"
         access.credentials = self
+        access.source = f"the service account in {self._directory}"
         access.ssl_context = self._trust.context
         self._access = access
 

@@ -107,14 +107,17 @@ class KubeClient:
         metadata_only: bool = False,
     ) -> JsonObject:
         """Read a collection, or one page of it; the answer is the list object with `items` and `metadata`."""
-        params = _params(
-            labelSelector=label_selector,
-            fieldSelector=field_selector,
+        answer = await self.list_bytes(
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
             limit=limit,
-            resourceVersion=resource_version,
-        ) | _params(**{"continue": continue_token})
-        accept = _METADATA_LIST if metadata_only else JSON
-        return await self._object("GET", resource.path(namespace), params=params, accept=accept, repeatable=True)
+            continue_token=continue_token,
+            resource_version=resource_version,
+            metadata_only=metadata_only,
+        )
+        return self._requester.decode(Request(method="GET", path=resource.path(namespace)), answer)
 
     async def list_bytes(
         self,

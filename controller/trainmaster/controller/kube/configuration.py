@@ -55,7 +55,10 @@ class Token:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterAccess:
-    """All that a client needs to know of a cluster; the TLS context may be replaced while it is in use."""
+    """All that a client needs to know of a cluster; the TLS context may be replaced while it is in use.
+
+    `source` says where the credentials come from, for whoever has to renew them.
+    """
 
     server: str
     ssl_context: ssl.SSLContext | None = None
@@ -63,6 +66,7 @@ class ClusterAccess:
     proxy: str | None = None
     namespace: str = "default"
     credentials: Credentials = field(default_factory=Token)
+    source: str = ""
 
     async def headers(self) -> Mapping[str, str]:
         """Return the headers that authenticate a request, refreshed if they are about to expire."""

@@ -7,7 +7,7 @@ Guarantees:
   version from the future by text only (R-12).
 - Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
 - The text of a refusal is the server's. Where credentials or something that is no API server are the trouble, it also
-  says which request, and what to do.
+  says which request, whose credentials, and what to do.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class MalformedResponse(KubeError):
 class ApiError(KubeError):
     """The API server refused a request."""
 
-    advice = ""
-    """What to do about it, where the message of the server does not say."""
+    @property
+    def advice(self) -> str:
+        """What to do about it, where the message of the server does not say."""
+        return ""
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class ApiError(KubeError):
         details: JsonObject | None = None,
         retry_after: float | None = None,
         request: str = "",
+        source: str = "",
     ) -> None:
         self.status = status
         self.reason = reason
@@ -89,6 +92,8 @@ class ApiError(KubeError):
         self.retry_after = retry_after
         self.request = request
         """The method and the URL, without parameters; empty for an error that came within a stream."""
+        self.source = source
+        """Where the credentials of the request come from; empty if that is not known."""
         title = f"{status} {reason}".strip()
         text = f"{title}: {self.message}" if self.message else title
         # An object that is refused is named by the server, in words that may become a condition of that object.
@@ -118,13 +123,20 @@ class BadRequest(ApiError):
 class Unauthorized(ApiError):
     """401: the credentials are missing, wrong or expired."""
 
-    advice = "the credentials are missing, wrong or expired; log in again, or renew them in the kubeconfig"
+    @property
+    def advice(self) -> str:
+        """Whose business it is."""
+        those = f"those of {self.source}" if self.source else "them in the kubeconfig"
+        return f"the credentials are missing, wrong or expired; log in again, or renew {those}"
 
 
 class Forbidden(ApiError):
     """403: the credentials are good, but not for this."""
 
-    advice = "ask for a role that allows it; `kubectl auth can-i` tells what yours allow"
+    @property
+    def advice(self) -> str:
+        """Whose business it is."""
+        return "ask for a role that allows it; `kubectl auth can-i` tells what yours allow"
 
 
 class NotFound(ApiError):
@@ -177,7 +189,9 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
-def from_response(status: int, headers: Mapping[str, str], body: bytes, *, request: str = "") -> ApiError:
+def from_response(
+    status: int, headers: Mapping[str, str], body: bytes, *, request: str = "", source: str = ""
+) -> ApiError:
     """Make the error that fits an HTTP answer; the body is a `Status` object or, from a proxy, anything at all."""
     retry_after = _seconds(headers.get("Retry-After"))
     try:
@@ -185,13 +199,15 @@ def from_response(status: int, headers: Mapping[str, str], body: bytes, *, reque
     except orjson.JSONDecodeError:
         decoded = None
     if isinstance(decoded, dict) and decoded.get("kind") == "Status":
-        return from_status(decoded, status=status, retry_after=retry_after, request=request)
+        return from_status(decoded, status=status, retry_after=retry_after, request=request, source=source)
     message = describe_body(body, wanted="a Status")
     if 300 <= status < 400:
         message = f"the server redirects to {shorten(headers.get('Location', 'nowhere'), limit=300)}"
     elif b"HTTP request to an HTTPS server" in body[:200]:
         message += "; change the server address in the kubeconfig to https://"
-    return _class_for(status, "")(status=status, message=message, retry_after=retry_after, request=request)
+    return _class_for(status, "")(
+        status=status, message=message, retry_after=retry_after, request=request, source=source
+    )
 
 
 def describe_body(body: bytes, *, wanted: str = "an object") -> str:
@@ -212,6 +228,7 @@ def from_status(
     status: int | None = None,
     retry_after: float | None = None,
     request: str = "",
+    source: str = "",
 ) -> ApiError:
     """Make the error that fits a `Status` object, the body of a refused request or an ERROR frame of a watch."""
     code = status_object.get("code")
@@ -231,6 +248,7 @@ def from_status(
         details=details,
         retry_after=retry_after,
         request=request,
+        source=source,
     )
 
 

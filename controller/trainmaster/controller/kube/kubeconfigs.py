@@ -24,6 +24,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.configuration import ClusterAccess, ConfigurationError
 from trainmaster.controller.kube.executing import PLUGIN_TIMEOUT, PluginCredentials, run_plugin
 from trainmaster.controller.kube.identity import PROVIDER_TIMEOUT, refresh_tokens
+from trainmaster.controller.kube.merging import read_kubeconfig
 from trainmaster.controller.kube.refreshing import REFRESH_PERIOD, RefreshingCredentials
 from trainmaster.controller.kube.trusting import TlsFiles, Trust
 
@@ -54,6 +55,7 @@ class KubeconfigCredentials(RefreshingCredentials):
     def bind(self, access: ClusterAccess) -> None:
         """Serve an access: with the credentials, the namespace of the context and, for https, a TLS context."""
         access.credentials = self
+        access.source = f'{self._name}, context "{self._loader.name}"'
         access.namespace = self._loader.context.get("namespace") or "default"
         self._access = access
         if access.server.startswith("https:"):
@@ -85,7 +87,7 @@ class KubeconfigCredentials(RefreshingCredentials):
         return self._look_at_certificates() or self._headers() != before
 
     def _read(self) -> _Loader:
-        merged = kube_config.KubeConfigMerger(self._paths).config
+        merged = read_kubeconfig(self._paths, context=self._context)
         return _Loader(merged, context=self._context, clock=self._clock)
 
     async def _authenticate(self, loader: _Loader) -> None:
@@ -139,10 +141,17 @@ class _Loader(kube_config.KubeConfigLoader):
 
     def __init__(self, merged: Any, *, context: str | None, clock: Clock) -> None:
         super().__init__(config_dict=merged, config_base_path=None, active_context=context)
+        if self._user is None:  # the library reads from it all the same
+            self._user = kube_config.ConfigNode("no user", {})
         self._clock = clock
         self._plugin: PluginCredentials | None = None
         self._user_as_read = copy.deepcopy(self._user_fields)
         self.impersonation = _impersonation(self._user_fields)
+
+    @property
+    def name(self) -> str:
+        """The name of the context in use."""
+        return str(cast("Any", self.current_context)["name"])
 
     @property
     def context(self) -> Mapping[str, Any]:

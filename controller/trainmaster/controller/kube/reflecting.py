@@ -139,7 +139,6 @@ class Reflector:
         self._metrics = metrics or InformerMetrics(resource.name)
         self._lister = Lister(client, collection, sink.prepare, clock=self._clock)
         self._backoff = Backoff(clock=self._clock, random=random)
-        self._backing_off = False
         self._expired_at = -_EXPIRY_INTERVAL
         self._version = ""
         self._version_unusable = False
@@ -285,9 +284,8 @@ class Reflector:
         async for event in events:
             self._metrics.event()
             version = self._version_of(event)
-            if self._backing_off and version != self._version:
+            if version != self._version:
                 self._backoff.reset()
-                self._backing_off = False
             if event.type == "BOOKMARK":
                 self._sink.advance(version)
                 self._version = version
@@ -326,7 +324,6 @@ class Reflector:
             delay = _ABSENT_INTERVAL
         else:
             delay = self._backoff.next_delay()
-            self._backing_off = True
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
         self._metrics.failed()

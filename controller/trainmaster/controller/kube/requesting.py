@@ -102,7 +102,17 @@ class Requester:
 
     async def object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
-        return self._decode(request, await self.body(request))
+        return self.decode(request, await self.body(request))
+
+    def decode(self, request: Request, answer: bytes) -> JsonObject:
+        """Decode the object that answered a request."""
+        try:
+            decoded = orjson.loads(answer)
+        except orjson.JSONDecodeError as error:
+            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}") from error
+        if not isinstance(decoded, dict):
+            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}")
+        return decoded
 
     async def body(self, request: Request) -> bytes:
         """Send a request, with retries, and return the body of its answer."""
@@ -277,16 +287,13 @@ class Requester:
         except TransportError:
             # The status says enough; a proxy that dies while it explains itself changes nothing.
             log.debug("the explanation of a refusal broke off", request=self._where(request), status=response.status)
-        return from_response(response.status, response.headers, b"".join(parts), request=self._where(request))
-
-    def _decode(self, request: Request, answer: bytes) -> JsonObject:
-        try:
-            decoded = orjson.loads(answer)
-        except orjson.JSONDecodeError as error:
-            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}") from error
-        if not isinstance(decoded, dict):
-            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}")
-        return decoded
+        return from_response(
+            response.status,
+            response.headers,
+            b"".join(parts),
+            request=self._where(request),
+            source=self._access.source,
+        )
 
     def _where(self, request: Request) -> str:
         """Name a request; without its parameters, which may be long and change each time."""

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
+
+_TRAINER: Final = "trainer.kubeflow.org"
+_JOBSET: Final = "jobset.x-k8s.io"
+
+_ORIGINS: Final[Mapping[str, str]] = {
+    _TRAINER: "kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
+    _JOBSET: "it comes with JobSet, https://jobset.sigs.k8s.io",
+    "scheduling.x-k8s.io": "it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io",
+    "scheduling.volcano.sh": "it comes with Volcano, https://volcano.sh",
+}
+"""Where the definitions of an API group are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,17 @@ class Resource:
         """The name that people, logs and RBAC use: `jobsets.jobset.x-k8s.io`, or `pods` in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def remedy(self) -> str:
+        """What to do where the API does not serve it."""
+        _, _, domain = self.group.partition(".")
+        if not domain or domain == "k8s.io":  # a part of Kubernetes
+            return "use a cluster that does"
+        definition = f"install the CustomResourceDefinition {self.name}"
+        if origin := _ORIGINS.get(self.group):
+            return f"{definition}: {origin}"
+        return f"{definition}, which comes with what that kind belongs to"
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the URL path of a collection, an object or a subresource; without a namespace it spans all of them."""
         if namespace and not self.namespaced:
@@ -43,14 +67,12 @@ class Resource:
         return "/".join(parts)
 
 
-_TRAINER = "trainer.kubeflow.org"
-
 TRAINJOBS = Resource(_TRAINER, "v1alpha1", "TrainJob", "trainjobs", namespaced=True)
 TRAINING_RUNTIMES = Resource(_TRAINER, "v1alpha1", "TrainingRuntime", "trainingruntimes", namespaced=True)
 CLUSTER_TRAINING_RUNTIMES = Resource(
     _TRAINER, "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
 )
-JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", namespaced=True)
+JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True)
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)
 PODS = Resource("", "v1", "Pod", "pods", namespaced=True)

@@ -25,7 +25,6 @@ from trainmaster.controller.kube.errors import (
     StreamSilent,
     TooManyRequests,
     TransportError,
-    Unauthorized,
 )
 from trainmaster.controller.kube.listing import Collection
 from trainmaster.metrics.informer import RestartCause
@@ -74,11 +73,8 @@ def trouble_of(error: KubeError, collection: Collection, verb: Verb) -> Trouble:
     """Explain a failure to read a collection."""
     resource = collection.resource
     if isinstance(error, NotFound | MethodNotSupported):
-        if "." in resource.group:
-            remedy = f"install the CustomResourceDefinition {resource.name}"
-        else:
-            remedy = "use a cluster that does"
-        return Trouble(verb, f"the cluster does not serve it in version {resource.version}; {remedy}", error)
+        text = f"the cluster does not serve it in version {resource.version}; {resource.remedy}"
+        return Trouble(verb, text, error)
     if isinstance(error, Forbidden):
         role = f'a Role in namespace "{collection.namespace}"' if collection.namespace else "a ClusterRole"
         return Trouble(
@@ -87,8 +83,6 @@ def trouble_of(error: KubeError, collection: Collection, verb: Verb) -> Trouble:
             f'"{resource.plural}" of the API group "{resource.group}" by {role}',
             error,
         )
-    if isinstance(error, Unauthorized):
-        return Trouble(verb, "the API server does not accept the credentials; check the service account's token", error)
     return Trouble(verb, str(error), error)
 
 

@@ -20,9 +20,10 @@ import orjson
 from trainmaster.controller.cli.diffing.fetching import FetchedFacts, ObjectKey
 from trainmaster.controller.cli.discovering import Discovery
 from trainmaster.controller.cli.offline import GENERATED, UID, against_schema
-from trainmaster.controller.cli.running.submitting import error_lines, is_trainjob, rank, unknown_kind
+from trainmaster.controller.cli.running.objections import error_lines, unknown_kind
+from trainmaster.controller.cli.running.submitting import is_trainjob, rank
 from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import ApiError, Forbidden, NotFound, from_response
+from trainmaster.controller.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, from_response
 from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.manifests import Manifest
 from trainmaster.controller.reconciling.trainjobs.observing import observe
@@ -161,15 +162,17 @@ class Trial:
         namespace = metadata.get("namespace") if resource.namespaced else None
         params = {"dryRun": "All", "fieldManager": manager, "fieldValidation": "Strict"}
         named = metadata.get("name")
+        method, path = "PATCH" if named else "POST", resource.path(namespace, named)
         status, headers, body = await self._client.raw(
-            "PATCH" if named else "POST",
-            resource.path(namespace, named),
+            method,
+            path,
             params={**params, "force": "true"} if named else params,
             body=orjson.dumps(obj),
             content_type=_APPLY if named else "application/json",
         )
         if status >= 400:
-            raise from_response(status, headers, body)
+            access = self._client.access
+            raise from_response(status, headers, body, request=f"{method} {access.server}{path}", source=access.source)
         answer: JsonObject = orjson.loads(body)
         return answer
 
@@ -201,5 +204,7 @@ def _objections(what: str) -> Iterator[None]:
         raise Refused("\n".join(f"{what}: {line}" for line in str(error).splitlines())) from error
     except Forbidden as error:
         raise Refused(f"{what}: {error.message or error}; {_PERMISSION}") from error
+    except Unauthorized:
+        raise  # it is not about this object
     except ApiError as error:
         raise Refused("\n".join(f"{what}: {line}" for line in error_lines(error))) from error

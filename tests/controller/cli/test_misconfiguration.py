@@ -1,0 +1,96 @@
+"""What the commands say when they are pointed at the wrong thing, or at nothing: one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+from support.commands import Running, eventually, started, trainmaster
+from support.objects import trainjob_object
+from support.stack import Stack, api_server
+
+CONFIGURATION = """\
+apiVersion: config.trainer.kubeflow.org/v1alpha1
+kind: Configuration
+webhook: {enabled: false}
+metrics: {bindAddress: "0"}
+health: {healthProbeBindAddress: "0"}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    obj = trainjob_object()
+    obj["metadata"] = {"name": "demo", "namespace": "team"}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(obj))
+    return "job.yaml"
+
+
+async def complaint(tmp_path: Path, *arguments: str) -> str:
+    """The one line that a command has to say before it ends."""
+    done = await trainmaster(*arguments, cwd=tmp_path)
+    assert done.code in {1, 2}
+    (line,) = done.err.splitlines()
+    return str(json.loads(line)["error"]) if line.startswith("{") else line.removeprefix("trainmaster: ")
+
+
+async def test_an_option_that_a_plugin_does_not_have_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        CONFIGURATION + "plugins: {options: {claims: {gpu_device_class: [gpu.example.com]}}}\n"
+    )
+    assert await complaint(tmp_path, "manager", "--config", "config.yaml") == (
+        "plugin 'claims' (trainmaster.plugins.claims:Claims, from trainmaster) has no option 'gpu_device_class'; "
+        "it has: gpu_device_classes; correct plugins.options.claims of the configuration file"
+    )
+
+
+@pytest.mark.parametrize("command", ["manager", "run", "diff"])
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("", "there is nothing in it; "), ("apiVersion: v1\nkind: Config\nclusters: []\n", "it names no cluster; ")],
+)
+async def test_a_kubeconfig_without_a_cluster(tmp_path: Path, job: str, command: str, text: str, fault: str) -> None:
+    (tmp_path / "k").write_text(text)
+    files = {"manager": [], "run": [job], "diff": ["-f", job]}[command]
+    assert await complaint(tmp_path, command, "--kubeconfig", "k", *files) == (
+        f"kubeconfig k (from --kubeconfig): {fault}"
+        "have the tool that made the cluster write it again, or name another with --kubeconfig or KUBECONFIG"
+    )
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path, definitions=False) as stack:
+        yield stack
+
+
+async def test_credentials_that_the_server_refuses(stack: Stack, tmp_path: Path, job: str) -> None:
+    path = tmp_path / "cluster/kubeconfig"
+    document = yaml.safe_load(path.read_text())
+    document["users"][0]["user"] = {"token": "expired"}
+    (tmp_path / "k").write_text(yaml.safe_dump(document))
+    context, server = document["current-context"], document["clusters"][0]["cluster"]["server"]
+    assert await complaint(tmp_path, "diff", "--kubeconfig", "k", "-f", job) == (
+        f"401 Unauthorized: Unauthorized (GET {server}/apis/trainer.kubeflow.org/v1alpha1); "
+        "the credentials are missing, wrong or expired; "
+        f'log in again, or renew those of kubeconfig k (from --kubeconfig), context "{context}"'
+    )
+
+
+async def test_definitions_that_are_missing_are_named_with_where_they_are(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIGURATION)
+    arguments = ("manager", "--config", "config.yaml", "--kubeconfig", str(tmp_path / "cluster/kubeconfig"))
+    async with started(*arguments, cwd=tmp_path) as running:
+        for told in (
+            "trainjobs.trainer.kubeflow.org: kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
+            "jobsets.jobset.x-k8s.io: it comes with JobSet, https://jobset.sigs.k8s.io",
+        ):
+            await eventually(partial(has_said, running, f"install the CustomResourceDefinition {told}"))
+
+
+def has_said(running: Running, text: str) -> bool:
+    return any(text in line for line in running.err)
