@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kubelet.attending import Attendant
 from trainmaster.devcluster.kubelet.events import PodEvents
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.launching import Launch
 from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.kubelet.supervising import ProcessSupervisor
@@ -175,6 +177,19 @@ async def test_a_last_hook_that_hangs_ends_with_the_grace_period(node: Node, kub
     await node.gone()
 
 
+async def test_a_container_that_is_told_to_end_is_not_probed_any_more(node: Node, kubelet: Kubelet) -> None:
+    """A server that shuts down stops to answer; that must not cut its grace period short."""
+    container, volumes = shared(
+        "trap 'touch /shared/told' TERM; while :; do sleep 0.02; done",
+        livenessProbe=executes("test ! -e /shared/told", periodSeconds=1, failureThreshold=1),
+    )
+    await node.create(container, **volumes)
+    await node.phase("Running")
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=3))
+    await node.gone()
+    assert [text for _, reason, text in node.events() if reason in {"Unhealthy", "Killing"}] == ["Stopping container c"]
+
+
 async def test_probes_that_cannot_be_done_fail_the_pod(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("sleep 60", livenessProbe={"grpc": {"port": 1}}))
     status = (await node.phase("Failed"))["status"]
@@ -226,13 +241,11 @@ class Terminations:
         self.asked.append(identity)
 
 
-def test_a_container_that_is_still_starting_is_asked_to_end_at_once() -> None:
-    """There is a process although the report of it is still under way; a hook has nothing to run in yet."""
-    container = sh("sleep 60", lifecycle={"preStop": executes("sleep 60")})
+def alone(container: JsonObject, terminations: Terminations) -> Attendant:
+    """Attend to a pod with one container, without a kubelet."""
     pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [container]}}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    terminations = Terminations()
-    attendant = Attendant(
+    return Attendant(
         pod,
         PodLifecycle(pod, now=now, settings=KubeletSettings()),
         supervisor=cast("ProcessSupervisor", terminations),
@@ -241,5 +254,19 @@ def test_a_container_that_is_still_starting_is_asked_to_end_at_once() -> None:
         clock=lambda: now,
         wake=lambda: None,
     )
-    attendant.terminate("c", "u/c/0")
+
+
+def test_a_container_that_is_still_starting_is_asked_to_end_at_once() -> None:
+    """There is a process although the report of it is still under way; a hook has nothing to run in yet."""
+    terminations = Terminations()
+    alone(sh("sleep 60", lifecycle={"preStop": executes("sleep 60")}), terminations).terminate("c", "u/c/0")
     assert terminations.asked == ["u/c/0"]
+
+
+async def test_a_container_that_starts_when_it_was_told_to_end_is_not_probed() -> None:
+    attendant = alone(sh("sleep 60", livenessProbe=executes("true", initialDelaySeconds=60)), Terminations())
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:  # which would wait for a probe
+        attendant.open(group)
+        attendant.terminate("c", "u/c/0")
+        attendant.started("c", cast("Launch", None), pid=1, at=datetime(2026, 11, 20, tzinfo=UTC))
+        attendant.attend()

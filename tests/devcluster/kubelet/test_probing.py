@@ -37,7 +37,9 @@ class Asked:
         self.pauses: list[float] = []
         self.asked: list[str] = []
 
-    async def run(self, container: JsonObject, *, until: Callable[[], bool]) -> None:
+    async def run(self, container: JsonObject, *, until: Callable[[], bool] | None = None) -> None:
+        """Probe until a condition holds or, without one, to the end."""
+
         async def perform(probe: JsonObject) -> Outcome:
             kind = probe["kind"]
             self.asked.append(kind)
@@ -50,6 +52,9 @@ class Asked:
 
         task = asyncio.create_task(watch_over(container, perform=perform, tell=self.findings.append, sleep=sleep))
         async with asyncio.timeout(10):
+            if until is None:
+                await task
+                return
             while not until():
                 await asyncio.sleep(0)
         task.cancel()
@@ -89,6 +94,22 @@ async def test_readiness_comes_and_goes() -> None:
 
 async def test_every_failure_is_told_even_if_it_does_not_count_yet() -> None:
     asked = Asked(liveness="f")
-    await asked.run(probe("liveness", failureThreshold=3), until=lambda: len(asked.findings) >= 3)
-    assert [finding.decided for finding in asked.findings[:3]] == [False, False, True]
+    await asked.run(probe("liveness", failureThreshold=3))
+    assert [finding.decided for finding in asked.findings] == [False, False, True]
     assert asked.findings[0].outcome.text == "said so"
+
+
+async def test_nobody_is_asked_after_a_startup_that_failed() -> None:
+    """The container is about to be ended: an answer that its end causes would be told as one more failure."""
+    asked = Asked(startup="f", readiness="o", liveness="o")
+    await asked.run(probe("startup", failureThreshold=2) | probe("readiness") | probe("liveness"))
+    assert asked.asked == ["startup", "startup"]
+    assert asked.decisions == [("startup", False)]
+
+
+async def test_a_liveness_that_failed_is_not_asked_for_again() -> None:
+    asked = Asked(readiness="o", liveness="of")
+    container = probe("readiness") | probe("liveness", failureThreshold=1)
+    await asked.run(container, until=lambda: asked.asked.count("readiness") >= 10)
+    assert asked.asked.count("liveness") == 2
+    assert asked.decisions.count(("liveness", False)) == 1

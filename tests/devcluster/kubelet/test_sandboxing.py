@@ -196,6 +196,21 @@ def test_what_cannot_be_mounted_is_named(inside: Inside) -> None:
         inside.run(lambda: None, ("/no/such", "/tm-data", False))
 
 
+@pytest.mark.parametrize("reaped", [False, True])
+def test_a_container_that_has_ended_cannot_be_joined(*, reaped: bool) -> None:
+    """It may end at any time, and its warden may take a moment to notice: neither is a fault of the system."""
+    us, ended = os.getpid(), os.fork()
+    if ended == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, ended, os.WEXITED | (0 if reaped else os.WNOWAIT))
+    try:
+        with pytest.raises(AssertionError, match=r"SandboxError: the container has ended$"):
+            in_child(lambda: sandboxing.join(ended, parent=us, user_namespace=True))
+    finally:
+        if not reaped:
+            os.waitpid(ended, 0)
+
+
 async def test_the_trial_finds_that_it_works_here() -> None:
     chosen = await choose_networking("auto")
     assert (chosen.mode, chosen.reason) == ("namespaces", "")

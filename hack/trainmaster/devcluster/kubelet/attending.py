@@ -2,6 +2,7 @@
 
 - A container counts as running when its postStart hook has succeeded; if that fails, the container is ended.
 - SIGTERM is sent when the preStop hook is done. The grace period includes the hook: its end is the end of both.
+- A container that is told to end is not probed any more: what it answers from then on is about its end.
 - Nothing of this outlives the container attempt that it is about.
 
 Facts go to the pod's lifecycle, which decides what follows from them.
@@ -56,6 +57,7 @@ class Attendant:
         self._wake = wake
         self._group: asyncio.TaskGroup | None = None
         self._fresh: list[str] = []
+        self._ending: set[str] = set()
         self._attempts: dict[str, _Attempt] = {}
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
         spec = pod["spec"]
@@ -87,6 +89,7 @@ class Attendant:
     def ended(self, name: str) -> None:
         """The process is gone, and with it what is done about it."""
         self._attempts.pop(name, None)
+        self._ending.discard(name)
         if name in self._fresh:
             self._fresh.remove(name)
         self._cancel(name)
@@ -103,11 +106,13 @@ class Attendant:
         """Ask a container to end, after its preStop hook if it has one and got as far as running."""
         condemned = self._life.containers[name].condemned
         self._events.normal(self._pod, "Killing", condemned or f"Stopping container {name}", container=name)
+        self._ending.add(name)
         hook, attempt = _hook(self._containers[name], "preStop"), self._attempts.get(name)
+        if hook is not None or self._life.containers[name].state == "running":
+            self._cancel(name)  # the probes; a first hook is done with, or gives way to the last one
         if hook is None or attempt is None:
             self._supervisor.terminate(identity)
             return
-        self._cancel(name)  # nobody has to ask any more how it is
         self._begin(name, self._farewell(name, hook, identity))
 
     async def _accompany(self, name: str) -> None:
@@ -123,6 +128,8 @@ class Attendant:
                 return
             self._announce(name)
             self._wake()
+        if name in self._ending:
+            return
         await watch_over(
             container,
             perform=lambda probe: act(probe, self._target(name), timeout=probe.get("timeoutSeconds") or 1),

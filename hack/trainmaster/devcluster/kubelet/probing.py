@@ -2,7 +2,8 @@
 
 - Until the startup probe has succeeded, the others do not ask.
 - An answer changes something when it was given as often in a row as the threshold says. A startup or liveness probe
-  that fails for that long ends the container; a readiness probe makes it unready, and ready again.
+  that fails for that long ends the container and does not ask again; a readiness probe makes it unready, and ready
+  again.
 - Every single failure is told, for the Event that users look for.
 """
 
@@ -50,13 +51,13 @@ async def watch_over(
     tell: Callable[[Finding], None],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Run the probes of a container that has just started, until cancelled."""
+    """Run the probes of a container that has just started, until cancelled or nothing is left to ask."""
 
-    async def follow(kind: Kind, *, until: bool | None = None) -> None:
-        """Ask again and again, or until a certain answer counts."""
+    async def follow(kind: Kind, *, until: tuple[bool, ...]) -> bool:
+        """Ask until one of certain answers counts, and give that one."""
         probe = container.get(f"{kind}Probe")
         if probe is None:
-            return
+            return True
         threshold = Threshold(probe)
         await sleep(probe.get("initialDelaySeconds") or 0)
         while True:
@@ -64,11 +65,13 @@ async def watch_over(
             decided = threshold.note(outcome.ok)
             if decided or not outcome.ok:
                 tell(Finding(kind, outcome, decided))
-            if decided and outcome.ok is until:
-                return
+            if decided and outcome.ok in until:
+                return outcome.ok
             await sleep(probe.get("periodSeconds") or 10)
 
-    await follow("startup", until=True)
+    # A failure that counts ends the container: whoever asked again would be answered by its end.
+    if not await follow("startup", until=(True, False)):
+        return
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(follow("readiness"))
-        tasks.create_task(follow("liveness"))
+        tasks.create_task(follow("readiness", until=()))
+        tasks.create_task(follow("liveness", until=(False,)))

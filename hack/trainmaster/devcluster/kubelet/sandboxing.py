@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import sys
@@ -36,6 +37,8 @@ _DEVICES = frozenset(
 _ACCELERATORS = ("nvidia", "accel", "davinci")
 
 _KERNEL = ("/proc/", "/sys/")
+
+_ENDED = "the container has ended"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,13 +75,19 @@ def enter(sandbox: dict[str, Any]) -> None:
 
 
 def join(pid: int, *, parent: int, user_namespace: bool) -> None:
-    """Enter the sandbox of a running process, which must be a child of `parent`."""
-    handle = os.pidfd_open(pid)
-    stat = _read(f"/proc/{pid}/stat")
+    """Enter the sandbox of a running process, which must be a child of `parent`; it may end at any time."""
+    try:
+        handle = os.pidfd_open(pid)
+        stat = _read(f"/proc/{pid}/stat")
+    except (FileNotFoundError, ProcessLookupError):
+        raise SandboxError(_ENDED) from None
     if int(stat.rpartition(")")[2].split()[1]) != parent:  # the number means another process by now
-        raise SandboxError("the container has ended")
+        raise SandboxError(_ENDED)
     flags = _NEW_MOUNTS | _NEW_UTS | (_NEW_USER if user_namespace else 0)
-    _check(_libc.setns(handle, flags), "cannot enter the namespaces of the container")
+    result = _libc.setns(handle, flags)
+    if result != 0 and ctypes.get_errno() == errno.ESRCH:  # its parent has not collected it yet
+        raise SandboxError(_ENDED)
+    _check(result, "cannot enter the namespaces of the container")
     os.close(handle)
 
 
