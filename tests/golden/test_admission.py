@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.admission import Answer, Requests, admitting
-from support.golden import RESOURCES, Normaliser, load_yaml
+from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
 from support.stack import api_server
 
 from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, install_definitions
@@ -96,7 +96,7 @@ class Player:
                 assert answer.code == 200, answer.message
 
     async def act(self, action: JsonObject, *, dry: bool = False) -> Answer:
-        ((verb, target),) = _in_namespace(action, self._namespace).items()
+        ((verb, target),) = in_namespace(action, self._namespace).items()
         if verb == "create":
             target = _loaded(target)
             return await self._requests.send("POST", self._path(target["kind"]), target, dry=dry)
@@ -145,16 +145,6 @@ def _loaded(obj: JsonObject) -> JsonObject:
     loaded: JsonObject = load_yaml((HERE / "runtimes" / Path(obj["$file"]).name).read_text())
     loaded["metadata"]["name"] = obj.get("$name", loaded["metadata"]["name"])
     return loaded
-
-
-def _in_namespace(node: Any, namespace: str) -> Any:
-    if isinstance(node, dict):
-        return {key: _in_namespace(value, namespace) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_in_namespace(value, namespace) for value in node]
-    if isinstance(node, str):
-        return namespace if node == "NS" else node.replace("@NS@", namespace)
-    return node
 
 
 def _in_order(message: str) -> str:

@@ -153,7 +153,7 @@ class Player:
         created = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
         await self._client.create(NAMESPACES, created[0])
         try:
-            for obj in _in_namespace(case.given, namespace):
+            for obj in in_namespace(case.given, namespace):
                 resource = RESOURCES[obj["kind"]]
                 if resource.namespaced:
                     obj["metadata"]["namespace"] = namespace
@@ -161,7 +161,7 @@ class Player:
                 created.append(obj)
             for step in case.steps:
                 refused = []
-                for action in _in_namespace(step.get("do") or [], namespace):
+                for action in in_namespace(step.get("do") or [], namespace):
                     try:
                         await self._act(action, namespace)
                     except ApiError as error:
@@ -332,11 +332,12 @@ def _resource_of(target: JsonObject) -> Resource:
     return RESOURCES.get(f"{kind}.{group}") or RESOURCES[kind]
 
 
-def _in_namespace(node: Any, namespace: str) -> Any:
+def in_namespace(node: Any, namespace: str) -> Any:
+    """Put the name of a namespace where the records have a mark for it."""
     if isinstance(node, dict):
-        return {key: _in_namespace(value, namespace) for key, value in node.items()}
+        return {key: in_namespace(value, namespace) for key, value in node.items()}
     if isinstance(node, list):
-        return [_in_namespace(value, namespace) for value in node]
+        return [in_namespace(value, namespace) for value in node]
     if isinstance(node, str):
         return namespace if node == "NS" else node.replace("@NS@", namespace)
     return node

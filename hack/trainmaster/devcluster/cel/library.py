@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+from trainmaster.devcluster.schema.formats import parses_by
 from trainmaster.devcluster.schema.patterns import compile_pattern
 from trainmaster.runtime.quantities import Quantity, QuantityError
 
@@ -68,17 +69,6 @@ def _unboxed(value: Any, *kinds: str) -> Any:
         if kind in kinds:
             return content
     raise TypeError(f"no such overload: expected {' or '.join(kinds)}")
-
-
-def _succeeds(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    def check(text: Any) -> bool:
-        try:
-            parse(text)
-        except ValueError:
-            return False
-        return True
-
-    return check
 
 
 # Lists.
@@ -288,11 +278,11 @@ FUNCTIONS: tuple[Function, ...] = (
     *_functions(
         "bool",
         {
-            "isQuantity": _succeeds(_quantity),
-            "isSemver": _succeeds(_semver),
-            "isURL": _succeeds(_url),
-            "isIP": _succeeds(_ip),
-            "isCIDR": _succeeds(_cidr),
+            "isQuantity": parses_by(_quantity),
+            "isSemver": parses_by(_semver),
+            "isURL": parses_by(_url),
+            "isIP": parses_by(_ip),
+            "isCIDR": parses_by(_cidr),
             "ip.isCanonical": lambda text: str(_address(text)) == text,
         },
     ),

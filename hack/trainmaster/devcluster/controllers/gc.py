@@ -22,7 +22,7 @@ from trainmaster.devcluster.controllers.objects import (
     is_terminating,
     without_finalizer,
 )
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.store import Event, ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
@@ -30,7 +30,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _OPTIONS = WriteOptions(field_manager="garbage-collector")
 
 
-class GarbageCollector:
+class GarbageCollector(SingleLoop):
     """Collects objects of every kind."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
@@ -39,15 +39,6 @@ class GarbageCollector:
         self._dependents: dict[str, dict[ObjectKey, None]] = {}
         self._loop = ControllerLoop("garbage-collector", self._reconcile, api=api, settings=settings)
         self._loop.watch(None, self._observe)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over objects of all kinds."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _observe(self, event: Event) -> None:
         uid = event.record.metadata["uid"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import delete, find
 from trainmaster.devcluster.controllers.objects import is_terminating
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.devcluster.resources import NAMESPACES, GroupResource
@@ -19,7 +19,7 @@ _FINALIZER = "kubernetes"
 _OPTIONS = WriteOptions(field_manager="namespace-controller")
 
 
-class NamespaceController:
+class NamespaceController(SingleLoop):
     """Empties and removes namespaces whose deletion was requested."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
@@ -28,15 +28,6 @@ class NamespaceController:
         self._loop = ControllerLoop("namespace", self._reconcile, api=api, settings=settings)
         self._loop.watch(NAMESPACES, self._namespace_changed)
         self._loop.watch(None, self._content_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over namespaces."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _namespace_changed(self, event: Event) -> None:
         if event.type == "DELETED":

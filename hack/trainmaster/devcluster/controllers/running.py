@@ -190,6 +190,21 @@ class ControllerLoop:
         ]
 
 
+class SingleLoop:
+    """The base of a controller that consists of one loop, which its constructor makes."""
+
+    _loop: ControllerLoop
+
+    @property
+    def loops(self) -> tuple[ControllerLoop, ...]:
+        """The loop."""
+        return (self._loop,)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._loop.run()
+
+
 def key_of(resource: GroupResource, obj: JsonObject) -> ObjectKey:
     """Return where the object lives."""
     metadata = obj["metadata"]

@@ -19,7 +19,7 @@ from trainmaster.devcluster.controllers.gangs.scheduling import GROUP_RESOURCES,
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.placing import rank
 from trainmaster.devcluster.controllers.reserving import Ledger, Trial
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.resources import (
     DEVICE_CLASSES,
@@ -36,8 +36,8 @@ from trainmaster.runtime.resources import pod_requests
 _DEFAULT_NAME = "default-scheduler"
 
 
-class Scheduler:
-    """Binds pods to nodes."""
+class Scheduler(SingleLoop):
+    """Binds pods to nodes; keys are pods, and groups of pods."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
         self._api = api
@@ -60,15 +60,6 @@ class Scheduler:
         self._loop.watch(RESOURCE_CLAIMS, self._claim_changed)
         for resource in (RESOURCE_SLICES, DEVICE_CLASSES, VOLCANO_QUEUES):
             self._loop.watch(resource, self._spec_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over pods and groups of pods."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _serves(self, pod: JsonObject) -> bool:
         return pod["spec"].get("schedulerName", _DEFAULT_NAME) in self._names

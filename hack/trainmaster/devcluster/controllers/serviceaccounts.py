@@ -9,7 +9,7 @@ from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import find
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.podaccounts import admission_of
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.store import Event, ObjectKey
@@ -18,7 +18,7 @@ ROOT_CA = "kube-root-ca.crt"
 DEFAULT_ACCOUNT = "default"
 
 
-class ServiceAccountController:
+class ServiceAccountController(SingleLoop):
     """Furnishes namespaces, and gives new pods their account from its construction on.
 
     `root_ca` is the PEM text by which pods verify the API server, empty without TLS.
@@ -32,15 +32,6 @@ class ServiceAccountController:
         self._loop.watch(SERVICE_ACCOUNTS, lambda event: self._content_changed(event, DEFAULT_ACCOUNT))
         self._loop.watch(CONFIGMAPS, lambda event: self._content_changed(event, ROOT_CA))
         api.add_admission(PODS, admission_of(api, root_ca=ROOT_CA))
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over namespaces."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _content_changed(self, event: Event, name: str) -> None:
         if event.key.name == name:

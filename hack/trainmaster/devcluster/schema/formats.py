@@ -33,11 +33,9 @@ def matches(format_name: str, text: str) -> bool:
     return check is None or check(text)
 
 
-def _matching(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda text: pattern.fullmatch(text) is not None
+def parses_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    """Make the check that a function which raises ValueError can read a text."""
 
-
-def _parsing(parse: Callable[[str], object]) -> Callable[[str], bool]:
     def check(text: str) -> bool:
         try:
             parse(text)
@@ -46,6 +44,10 @@ def _parsing(parse: Callable[[str], object]) -> Callable[[str], bool]:
         return True
 
     return check
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: pattern.fullmatch(text) is not None
 
 
 def _parse_date_time(text: str) -> None:
@@ -74,16 +76,16 @@ def _parse_cidr(text: str) -> None:
 
 
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
-    "byte": _parsing(_parse_base64),
-    "cidr": _parsing(_parse_cidr),
-    "date": _parsing(_parse_date),
-    "date-time": _parsing(_parse_date_time),
-    "datetime": _parsing(_parse_date_time),
+    "byte": parses_by(_parse_base64),
+    "cidr": parses_by(_parse_cidr),
+    "date": parses_by(_parse_date),
+    "date-time": parses_by(_parse_date_time),
+    "datetime": parses_by(_parse_date_time),
     "duration": _matching(_DURATION),
     "email": _matching(_EMAIL),
     "hostname": _matching(_HOSTNAME),
-    "ipv4": _parsing(ipaddress.IPv4Address),
-    "ipv6": _parsing(ipaddress.IPv6Address),
+    "ipv4": parses_by(ipaddress.IPv4Address),
+    "ipv6": parses_by(ipaddress.IPv6Address),
     "mac": _matching(_MAC),
     "uri": _matching(_URI),
     "uuid": _matching(_UUID),

@@ -13,7 +13,7 @@ from trainmaster.devcluster import errors
 from trainmaster.devcluster.api import AdmissionHook, Api, Operation, WriteOptions
 from trainmaster.devcluster.controllers.access import find
 from trainmaster.devcluster.controllers.admission.amounts import pod_limits
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.resources import PODS, RESOURCE_QUOTAS
 from trainmaster.devcluster.store import Event, ObjectKey
@@ -98,7 +98,7 @@ def _pods(api: Api, namespace: str) -> Iterator[JsonObject]:
             yield record.object
 
 
-class QuotaController:
+class QuotaController(SingleLoop):
     """Shows in the status of each quota what is used of it."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
@@ -106,15 +106,6 @@ class QuotaController:
         self._loop = ControllerLoop("resourcequota", self._reconcile, api=api, settings=settings)
         self._loop.watch_keys(RESOURCE_QUOTAS)
         self._loop.watch(PODS, self._pod_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over quotas."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _pod_changed(self, event: Event) -> None:
         for record in self._api.store.list(RESOURCE_QUOTAS, event.key.namespace):

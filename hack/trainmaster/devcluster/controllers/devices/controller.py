@@ -26,7 +26,7 @@ from trainmaster.devcluster.controllers.objects import (
     owned_by,
     without_finalizer,
 )
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from trainmaster.devcluster.store import Event, ObjectKey
@@ -35,8 +35,8 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 _OPTIONS = WriteOptions(field_manager="resourceclaim-controller")
 
 
-class ResourceClaimController:
-    """Serves the pods that list resource claims."""
+class ResourceClaimController(SingleLoop):
+    """Serves the pods that list resource claims; keys are claims, and pods with claims."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
         self._api = api
@@ -47,15 +47,6 @@ class ResourceClaimController:
         self._loop.watch_keys(RESOURCE_CLAIMS)
         self._loop.watch(PODS, self._pod_changed)
         self._loop.watch(RESOURCE_CLAIM_TEMPLATES, self._template_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller; its keys are claims, and pods with claims."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _pod_changed(self, event: Event) -> None:
         pod = event.record.object

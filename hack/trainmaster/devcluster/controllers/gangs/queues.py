@@ -7,7 +7,7 @@ from collections import Counter
 from trainmaster.devcluster.api import Api, WriteOptions
 from trainmaster.devcluster.controllers.access import find
 from trainmaster.devcluster.controllers.gangs.volcano import DEFAULT_QUEUE
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.resources import CRDS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from trainmaster.devcluster.store import Event, ObjectKey
@@ -16,7 +16,7 @@ _OPTIONS = WriteOptions(field_manager="vc-scheduler")
 _PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
-class QueueController:
+class QueueController(SingleLoop):
     """Keeps queues as Volcano's own controller does."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
@@ -25,15 +25,6 @@ class QueueController:
         self._loop.watch_keys(VOLCANO_QUEUES)
         self._loop.watch(VOLCANO_POD_GROUPS, self._group_changed)
         self._loop.watch(CRDS, self._definition_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over queues."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _definition_changed(self, event: Event) -> None:
         if event.key.name == str(VOLCANO_QUEUES):

@@ -22,7 +22,7 @@ from trainmaster.devcluster.controllers.objects import (
     parse_time,
     without_finalizer,
 )
-from trainmaster.devcluster.controllers.running import ControllerLoop, key_of
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop, key_of
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.resources import JOBS, PODS
@@ -33,8 +33,8 @@ MANAGER = "kubernetes.io/job-controller"
 _OPTIONS = WriteOptions(field_manager="job-controller")
 
 
-class JobController:
-    """Runs the Jobs that name no other controller in `spec.managedBy`."""
+class JobController(SingleLoop):
+    """Runs the Jobs that name no other controller in `spec.managedBy`; keys are Jobs, and pods that lost theirs."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
         self._api = api
@@ -45,15 +45,6 @@ class JobController:
         self._loop.watch(PODS, self._pods.observe)
         self._loop.watch(JOBS, self._job_changed)
         self._loop.watch(PODS, self._pod_changed)
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller; its keys are Jobs, and pods that lost their Job."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _job_changed(self, event: Event) -> None:
         self._loop.add(event.key)

@@ -15,7 +15,7 @@ from trainmaster.devcluster.controllers.jobset.naming import MANAGER
 from trainmaster.devcluster.controllers.jobset.planning import Plan, plan
 from trainmaster.devcluster.controllers.jobset.resuming import resumed
 from trainmaster.devcluster.controllers.objects import controller_reference, is_terminating
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.errors import StatusError
 from trainmaster.devcluster.resources import (
@@ -37,7 +37,7 @@ _FAILURES: dict[GroupResource, str] = {
 }
 
 
-class JobSetController:
+class JobSetController(SingleLoop):
     """Runs the JobSets that name no other controller in `spec.managedBy`; guards admission from its construction on."""
 
     def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
@@ -49,15 +49,6 @@ class JobSetController:
         self._loop.watch_keys(JOBSETS)
         self._loop.watch(JOBS, self._job_changed)
         api.add_admission(JOBSETS, admission_of(api.registry))
-
-    @property
-    def loops(self) -> tuple[ControllerLoop, ...]:
-        """The one loop of this controller, over JobSets."""
-        return (self._loop,)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._loop.run()
 
     def _job_changed(self, event: Event) -> None:
         owner = controller_reference(event.record.object)
