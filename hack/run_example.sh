@@ -41,7 +41,9 @@ else
     fi
 fi
 
-if trainmaster cluster status >/dev/null; then
+status=0
+trainmaster cluster status >/dev/null || status=$?
+if [ "$status" -ne 3 ]; then # 1: it runs without its manager; `trainmaster run` says what is wrong with that
     say "using the embedded cluster that runs in .trainmaster"
 else
     trap 'trainmaster cluster down >&2' EXIT

@@ -1,7 +1,7 @@
 """`trainmaster cluster up|status|down`: the embedded cluster from the command line.
 
-Exit codes: 0 done (or running), 1 the cluster cannot be started or stopped (one line says why), 2 wrong arguments,
-3 not running.
+Exit codes: 0 done (or ready), 1 the cluster cannot be started or stopped, or it runs while its manager does not (why is
+said), 2 wrong arguments, 3 not running.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ def _add_up(actions: Any) -> None:
         metavar="PART,...",
         help=f"leave out parts: {', '.join(PARTS)}; without all of them it is a bare API server",
     )
-    up.add_argument("--detach", action="store_true", help="run in the background; return when it is ready")
+    up.add_argument(
+        "--detach",
+        action="store_true",
+        help="run in the background; return when it is ready, which includes its manager",
+    )
     up.add_argument(
         "--token", type=_token, help="the token that clients need; default: a random one, kept in the state"
     )

@@ -1,8 +1,10 @@
 """The embedded cluster in one process: store, API server and the parts that were asked for.
 
 Guarantees:
-- After `start` the API answers, all definitions are established and every part runs; after `stop` nothing runs, no pod
-  either. The journal outlives both, so the next start finds every object that was acknowledged.
+- After `start` the API answers, all definitions are established and every part is started; after `stop` nothing runs,
+  no pod either. The journal outlives both, so the next start finds every object that was acknowledged.
+- Only `settle` tells others of the cluster: when the manager is ready and its webhooks are registered, or when it is
+  known that it does not run.
 - It listens on the loopback interface only, with TLS, and needs the token of the state directory.
 - A part that fails is not hidden: `failure` ends with its error.
 - Without parts it is a bare API server that serves the built-in kinds and nothing else.
@@ -11,6 +13,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import Coroutine, Iterable
@@ -44,6 +47,7 @@ from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountCon
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.exporting import CLUSTER_NAME, check_replaceable
 from trainmaster.devcluster.faults import Faults
+from trainmaster.devcluster.health import READY, STARTING, ManagerHealth, ManagerState
 from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.server import HttpServer
 from trainmaster.devcluster.kinds import builtin_registry
@@ -67,6 +71,9 @@ from trainmaster.devcluster.store import Journal, JournalError, Store
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"
+MANAGER_TIMEOUT = 60.0
+"""Seconds that the manager gets to become ready; on an idle machine it takes two."""
+
 _SIGNING_KEY = "service-accounts.key"
 
 _log = structlog.get_logger(__name__)
@@ -131,6 +138,9 @@ class Cluster:
         self._webhooks: Webhooks | None = None
         self.services = LocalServices()
         """Where services that answer for admission webhooks are registered."""
+
+        self.health = ManagerHealth(str(settings.state.manager_log))
+        """Of the manager, if there is one."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -203,8 +213,7 @@ class Cluster:
             self._run(KUBELET, kubelet.run())
         if MANAGER in settings.parts:
             webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
-            self._run("webhooks", webhooks.run(api))
-            self._run(MANAGER, self._manager(webhooks).run())
+            self._run(MANAGER, self._manager(webhooks).run(api))
         self._api = api
         self._record = ClusterRecord(
             version=__version__,
@@ -215,8 +224,26 @@ class Cluster:
             parts=tuple(part for part in PARTS if part in settings.parts),
             networking=str(networking),
         )
-        state.write_record(self._record)
-        _log.info("cluster is ready", server=server, parts=",".join(self._record.parts))
+        _log.info("cluster is started", server=server, parts=",".join(self._record.parts))
+
+    async def settle(self) -> ManagerState | None:
+        """Wait until the manager is ready, or known not to become so; tell about the cluster in its state directory.
+
+        Returns:
+            What the manager is at; None in a cluster without one.
+        """
+        record, manager = self.record, None
+        if MANAGER in record.parts:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MANAGER_TIMEOUT):
+                    await self.health.until(lambda state: state.phase != STARTING)
+            manager = self.health.state
+        self._state.write_record(record)
+        if manager is None or manager.phase == READY:
+            _log.info("cluster is ready", server=record.server)
+        else:
+            _log.error("the cluster is not ready: its manager does not run", manager=manager.words)
+        return manager
 
     async def failure(self) -> None:
         """Wait until a part fails, and raise that as `PartFailed`."""
@@ -315,6 +342,7 @@ class Cluster:
                 authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
                 fault_control=self._settings.fault_control,
                 audit=audit,
+                manager=self.health if MANAGER in self._settings.parts else None,
             )
             try:
                 return kubelet, await self._http.start(HOST, port)
@@ -359,6 +387,7 @@ class Cluster:
             configuration=self._settings.manager_config,
             merged_configuration=self._state.manager_config,
             webhooks=webhooks,
+            health=self.health,
         )
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:

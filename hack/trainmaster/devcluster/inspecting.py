@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException
 
+from trainmaster.devcluster.asking import NoAnswer, ask, ask_manager
+from trainmaster.devcluster.health import READY
 from trainmaster.devcluster.parts import KUBELET, MANAGER
 from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
-NOT_RUNNING = 3
-_TIMEOUT = 5.0
+NOT_READY, NOT_RUNNING = 1, 3
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
 _PODS = "/api/v1/pods"
 _AT_REST = frozenset({"Complete", "Failed", "Suspended"})
 
 
 def status(state: StateDirectory) -> int:
-    """Print the status of the cluster; returns 0 if it runs and is ready, else 3."""
+    """Print the status of the cluster; returns 0 if it is ready, 1 if its manager is not, 3 if it does not run."""
     pid = state.holder()
     record = state.read_record()
     if pid is None:
@@ -38,31 +34,34 @@ def status(state: StateDirectory) -> int:
     _print("parts", ", ".join(record.parts) or "none: a bare API server")
     if KUBELET in record.parts:
         _print("networking", record.networking or "unknown: an older version runs")
+    code = 0
     if MANAGER in record.parts:
+        code = _manager(state, record)
         _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
     _print("pods", _count(state, record, _PODS, _pod_runs))
-    return 0
+    return code
+
+
+def _manager(state: StateDirectory, record: ClusterRecord) -> int:
+    try:
+        manager = ask_manager(state, record)
+    except NoAnswer as error:
+        _print("manager", f"unknown, {error}")
+        return NOT_READY
+    _print("manager", manager.words)
+    if manager.phase == READY:
+        return 0
+    _print("  last error" if manager.exit_code is not None else "  waits for", manager.message)
+    _print("  log", manager.log)
+    return NOT_READY
 
 
 def _count(state: StateDirectory, record: ClusterRecord, path: str, runs: Callable[[JsonObject], bool]) -> str:
     try:
-        objects = _list(state, record, path)
-    except (OSError, HTTPException, ValueError, KeyError) as error:
-        return f"unknown, the server does not answer as it should ({error})"
+        objects: list[JsonObject] = ask(state, record, path)["items"]
+    except (NoAnswer, KeyError) as error:
+        return f"unknown, {error}"
     return f"{sum(map(runs, objects))} running of {len(objects)}"
-
-
-def _list(state: StateDirectory, record: ClusterRecord, path: str) -> list[JsonObject]:
-    context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
-    # No proxy, whatever the environment says: the server is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    token = state.token.read_text(encoding="ascii").strip()
-    request = urllib.request.Request(  # noqa: S310 - the URL is from our own record, and https
-        record.server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
-    )
-    with opener.open(request, timeout=_TIMEOUT) as answer:
-        items: list[JsonObject] = json.load(answer)["items"]
-    return items
 
 
 def _trainjob_runs(job: JsonObject) -> bool:
@@ -75,4 +74,4 @@ def _pod_runs(pod: JsonObject) -> bool:
 
 
 def _print(label: str, text: str) -> None:
-    print(f"{label + ':':<12} {text}")
+    print(f"{label + ':':<13} {text}")

@@ -1,7 +1,8 @@
 """`cluster up`: running a cluster in the foreground, or starting one in the background.
 
 The background process is the foreground command in a session of its own, with its terminal replaced by the log. It is
-ready when its record names it; when it ends before that, the last lines of its log are the reason.
+started when its record names it; when it ends before that, the last lines of its log are the reason. Then it is asked
+for its manager, without which it is not ready.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import sys
 import time
 from pathlib import Path
 
-from trainmaster.devcluster.cluster import Cluster, ClusterSettings
+from trainmaster.devcluster.asking import NoAnswer, ask_manager
+from trainmaster.devcluster.cluster import MANAGER_TIMEOUT, Cluster, ClusterSettings
+from trainmaster.devcluster.health import CRASHING, READY, STARTING, ManagerHealth, ManagerState
 from trainmaster.devcluster.logs import configure_logs
 from trainmaster.devcluster.parts import MANAGER, PARTS
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory
 
-READY_TIMEOUT = 60.0
-"""Seconds that a cluster in the background gets; loading a large journal takes some of them."""
+READY_TIMEOUT = 60.0 + MANAGER_TIMEOUT
+"""Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,
+so that it is the cluster that tells what is wrong with it."""
 
+_STOP_TIMEOUT = 30.0
 _POLL = 0.05
 _REASON_LINES = 15
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,17 +51,45 @@ async def _serve(settings: ClusterSettings) -> None:
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     async with Cluster(settings) as cluster:
-        _announce(cluster.record, settings.state)
-        print("Press Ctrl-C to stop it; what is in it stays.", flush=True)
         failed = asyncio.create_task(cluster.failure())
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+        settled = asyncio.create_task(_settle(cluster, settings))
+        await asyncio.wait([failed, stopped, settled], return_when=asyncio.FIRST_COMPLETED)
+        if settled.done():
+            settled.result()
+            telling = asyncio.create_task(_tell_changes(cluster.health))
+            await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)  # a second Ctrl-C is for somebody who does not want to wait
         if failed.done():
             failed.result()
         failed.cancel()
+        settled.cancel()
         print("Stopping.", flush=True)
+
+
+async def _settle(cluster: Cluster, settings: ClusterSettings) -> None:
+    """Wait until it can be told how the start went, and tell it.
+
+    Without its manager the cluster runs on: the API server, and all that is in it, can still be looked at, and who
+    started it in the foreground reads this.
+    """
+    manager = await cluster.settle()
+    trouble = manager is not None and manager.phase != READY
+    if manager is not None and trouble:
+        _complain(manager, settings)
+    _announce(cluster.record, settings.state, word="runs" if trouble else "is ready")
+    print("Press Ctrl-C to stop it; what is in it stays.", flush=True)
+
+
+async def _tell_changes(health: ManagerHealth) -> None:
+    """Tell of a manager that begins to crash, and of one that recovers."""
+    while True:
+        if health.state.phase != READY:
+            await health.until(lambda state: state.phase == READY)
+            print("trainmaster: the manager of the cluster runs again", file=sys.stderr, flush=True)
+        _tell_trouble(await health.until(lambda state: state.phase == CRASHING))
 
 
 def detach(settings: ClusterSettings) -> int:
@@ -80,16 +113,44 @@ def detach(settings: ClusterSettings) -> int:
         )
     record = _wait_ready(state, process)
     if record is not None:
-        _announce(record, state)
-        # The interpreter would warn of a child that outlives it, which is the very purpose of this one.
-        process.returncode = 0
-        return 0
+        manager = _manager_of(state, record)
+        if manager is None or manager.phase == READY:
+            _announce(record, state)
+            # The interpreter would warn of a child that outlives it, which is the very purpose of this one.
+            process.returncode = 0
+            return 0
+        # As `kind create cluster` does it: a start that failed says so by its exit code, and leaves nothing behind.
+        # A script that went on would wait for TrainJobs that nobody works on, and a cluster that was left running
+        # would refuse the next start, with the configuration corrected. What is in it stays, and so do the logs.
+        _end(process)
+        _complain(manager, settings)
+        print("The cluster is stopped again.", file=sys.stderr)
+        return 1
     process.kill()
     process.wait()
     print(f"trainmaster: the cluster did not start; the last lines of {state.log}:", file=sys.stderr)
     for line in _last_lines(state.log, begin):
         print(f"  {line}", file=sys.stderr)
     return 1
+
+
+def _manager_of(state: StateDirectory, record: ClusterRecord) -> ManagerState | None:
+    """Ask the cluster how its manager is; None if it has none."""
+    if MANAGER not in record.parts:
+        return None
+    try:
+        return ask_manager(state, record)
+    except NoAnswer as error:
+        return ManagerState(STARTING, str(state.manager_log), str(error))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait_ready(state: StateDirectory, process: subprocess.Popen[bytes]) -> ClusterRecord | None:
@@ -129,8 +190,26 @@ def _check_configuration(settings: ClusterSettings) -> None:
         raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
 
 
-def _announce(record: ClusterRecord, state: StateDirectory) -> None:
-    print(f"Cluster is ready at {record.server} (pid {record.pid}); parts: {', '.join(record.parts) or 'none'}")
+def _complain(manager: ManagerState, settings: ClusterSettings) -> None:
+    """Say what is wrong with a manager that does not come up, and what to do."""
+    _tell_trouble(manager)
+    remedy = "correct what the error names"
+    if settings.manager_config is not None:
+        remedy = f"correct {settings.manager_config.absolute()}, from which its configuration comes"
+    print(f"  what next:  {remedy}, and start the cluster again", file=sys.stderr)
+    print("              --without manager starts it without one", file=sys.stderr, flush=True)
+
+
+def _tell_trouble(manager: ManagerState) -> None:
+    trouble = "does not run" if manager.phase == CRASHING else "is not ready"
+    print(f"trainmaster: the manager of the cluster {trouble}: {manager.words}", file=sys.stderr)
+    label = "last error:" if manager.exit_code is not None else "waits for: "
+    print(f"  {label} {manager.message}", file=sys.stderr)
+    print(f"  its log:    {manager.log}", file=sys.stderr, flush=True)
+
+
+def _announce(record: ClusterRecord, state: StateDirectory, *, word: str = "is ready") -> None:
+    print(f"Cluster {word} at {record.server} (pid {record.pid}); parts: {', '.join(record.parts) or 'none'}")
     print(f"Logs: {state.log}" + (f", {state.manager_log}" if MANAGER in record.parts else ""))
     print("To use it:")
     print(f"  export KUBECONFIG={shlex.quote(record.kubeconfig)}", flush=True)

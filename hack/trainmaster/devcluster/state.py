@@ -166,7 +166,7 @@ class StateDirectory:
             ) from error
 
     def write_record(self, record: ClusterRecord) -> None:
-        """Tell about this cluster; that the record names its pid means that it is ready."""
+        """Tell about this cluster; that the record names its pid means that it has started, whether well or not."""
         write_private(self.record, json.dumps(asdict(record), indent=2).encode() + b"\n")
 
     def ensure_token(self, wanted: str | None = None) -> str:

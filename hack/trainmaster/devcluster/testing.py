@@ -23,6 +23,7 @@ from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.controllers.admission.plugins import install_plugins
 from trainmaster.devcluster.controllers.admission.priorities import seed_priority_classes
+from trainmaster.devcluster.health import ManagerHealth
 from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.server import HttpServer, ServerTiming
 from trainmaster.devcluster.kinds.builtin import builtin_registry
@@ -62,6 +63,7 @@ async def serve_api(
     rbac: bool = False,
     fault_control: bool = False,
     audit: AuditLog | None = None,
+    manager: ManagerHealth | None = None,
 ) -> AsyncIterator[ServedApi]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
     registry = builtin_registry()
@@ -85,6 +87,7 @@ async def serve_api(
         timing=timing,
         fault_control=fault_control,
         audit=audit,
+        manager=manager,
     )
     services = LocalServices()
     webhooks = Webhooks(api, services)

@@ -8,16 +8,19 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from support.commands import client_of, eventually, started, trainmaster
+from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.resources import CONFIGMAPS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.parts.definitions import TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.testing import ServedApi, serve_api
 from trainmaster.runtime.jsontree import JsonObject
 
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
@@ -31,6 +34,21 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([*cluster, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
     yield str(home / ".trainmaster" / "kubeconfig")
     subprocess.run([*cluster, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[ServedApi]:
+    """An API server that knows TrainJobs, and nobody who works on them but the test."""
+    (tmp_path / "api").mkdir()
+    async with serve_api(tmp_path / "api") as served:
+        await install_definitions(served.api, TRAINER_DEFINITIONS)
+        yield served
+
+
+@pytest.fixture
+async def hooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
+    async with serve_webhooks(tmp_path / "hooks") as server:
+        yield server
 
 
 def runtime(name: str, *, nodes: int = 1) -> JsonObject:
@@ -239,6 +257,123 @@ async def test_files_that_cannot_be_used(kubeconfig: str, tmp_path: Path, conten
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err
     assert len(done.err.splitlines()) == 1
+
+
+async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(kubeconfig: str, tmp_path: Path) -> None:
+    """The webhooks refuse the TrainJob; its author wants to know how to go on."""
+    await trainmaster(
+        "run",
+        "--kubeconfig",
+        kubeconfig,
+        "--no-follow",
+        write(tmp_path, runtime("shell"), trainjob("fine", "true")),
+        cwd=tmp_path,
+    )
+    file = write(tmp_path, trainjob("lost", "true", runtime="shel"))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert done.code == 2
+    told = done.err.splitlines()
+    assert told[0] == (
+        'trainmaster: job.yaml:1: TrainJob lost: TrainingRuntime "shel" does not exist in namespace default '
+        '(did you mean "shell"?)'
+    )
+    assert told[1] == "trainmaster:   ClusterTrainingRuntimes: none"
+    assert told[2].startswith("trainmaster:   TrainingRuntimes in default: ")
+    assert "shell" in told[2]
+    assert told[3].startswith("trainmaster:   what next: correct spec.runtimeRef.name, or add the file")
+    assert len(told) == 4
+
+    confused = trainjob("lost", "true")
+    del confused["spec"]["runtimeRef"]["kind"]
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, confused), cwd=tmp_path)
+    assert done.code == 2
+    assert "there is a TrainingRuntime of this name: set spec.runtimeRef.kind to TrainingRuntime" in done.err
+
+
+async def test_a_runtime_that_comes_with_trainmaster_is_found(kubeconfig: str, tmp_path: Path) -> None:
+    job = trainjob("lost", "true")
+    job["spec"]["runtimeRef"] = {"name": "torch-distributed"}
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, job), cwd=tmp_path)
+    assert done.code == 2
+    found = re.search(r'"torch-distributed" comes with Trainmaster: add (\S+) to the files', done.err)
+    assert found, done.err
+    assert yaml.safe_load(Path(found[1]).read_text())["metadata"]["name"] == "torch-distributed"
+
+
+BLOCKED = {"type": "Blocked", "status": "True", "reason": "RuntimeNotFound", "message": "there is no such runtime"}
+COMPLETE = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "all is done"}
+
+
+async def set_condition(kubeconfig: Path, name: str, condition: JsonObject) -> None:
+    condition = condition | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    async with client_of(kubeconfig) as client:
+        path = TRAINJOBS.path("default", name, "status")
+        body = json.dumps({"status": {"conditions": [condition]}}).encode()
+        status, _, answer = await client.raw("PATCH", path, body=body, content_type="application/merge-patch+json")
+        assert status == 200, answer
+
+
+async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
+    served: ServedApi, tmp_path: Path
+) -> None:
+    """Where no webhook refuses it, its condition tells."""
+    file = write(tmp_path, trainjob("lost", "true", runtime="shel"))
+    async with started("run", "--kubeconfig", str(served.kubeconfig), file, cwd=tmp_path) as running:
+        await eventually(lambda: "TrainJob default/lost created\n" in running.err)
+        await set_condition(served.kubeconfig, "lost", BLOCKED)
+        done = await running.finish()
+    assert done.code == 1
+    assert 'TrainingRuntime "shel" does not exist in namespace default' in done.err
+    assert "TrainingRuntimes in default: none" in done.err
+    assert "what next: " in done.err
+    assert done.err.endswith("TrainJob default/lost: Blocked: RuntimeNotFound: there is no such runtime\n")
+
+
+async def test_a_runtime_of_the_same_files_is_waited_for(served: ServedApi, tmp_path: Path) -> None:
+    """It exists; whoever says that it does not has not seen it yet."""
+    file = write(tmp_path, runtime("shell"), trainjob("patient", "true"))
+    async with started("run", "--kubeconfig", str(served.kubeconfig), file, cwd=tmp_path) as running:
+        await eventually(lambda: "TrainJob default/patient created\n" in running.err)
+        await set_condition(served.kubeconfig, "patient", BLOCKED)
+        await eventually(lambda: any("Blocked: there is no such runtime" in line for line in running.err))
+        await set_condition(served.kubeconfig, "patient", COMPLETE)
+        done = await running.finish()
+    assert done.code == 0
+    assert "does not exist" not in done.err
+
+
+async def test_a_webhook_that_is_late_to_see_a_runtime_is_asked_again(
+    served: ServedApi, hooks: WebhookServer, tmp_path: Path
+) -> None:
+    def admit(_: JsonObject) -> JsonObject:
+        if len(hooks.asked) > 2:
+            return {}
+        return {"allowed": False, "status": {"message": 'TrainingRuntime.trainer.kubeflow.org "shell" not found'}}
+
+    hooks.on("/hook", admit)
+    configurer = Configurer(served, hooks)
+    rules = [rule("trainjobs", group="trainer.kubeflow.org")]
+    await configurer.validating(configurer.webhook(rules=rules))
+    command = ("run", "--kubeconfig", str(served.kubeconfig), "--no-follow")
+    done = await trainmaster(*command, write(tmp_path, runtime("shell"), trainjob("late", "true")), cwd=tmp_path)
+    assert (done.code, len(hooks.asked)) == (0, 3), done.err
+
+
+async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
+    served: ServedApi, hooks: WebhookServer, tmp_path: Path
+) -> None:
+    complaints = ["the budget is spent", 'TrainingRuntime.trainer.kubeflow.org "shel" not found']
+    details = {"causes": [{"message": text} for text in complaints]}
+    hooks.on("/hook", {"allowed": False, "status": {"code": 422, "message": "no", "details": details}})
+    configurer = Configurer(served, hooks)
+    await configurer.validating(configurer.webhook(rules=[rule("trainjobs", group="trainer.kubeflow.org")]))
+    file = write(tmp_path, trainjob("lost", "true", runtime="shel"))
+    done = await trainmaster("run", "--kubeconfig", str(served.kubeconfig), file, cwd=tmp_path)
+    assert done.code == 2
+    told = done.err.splitlines()
+    assert told[0].endswith("TrainJob lost: the budget is spent")
+    assert told[1].endswith('TrainJob lost: TrainingRuntime "shel" does not exist in namespace default')
+    assert "not found" not in done.err
 
 
 async def test_without_a_cluster_one_is_started_in_the_working_directory(tmp_path: Path) -> None:

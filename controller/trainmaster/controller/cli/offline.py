@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from trainmaster.controller.cli.shipped import built_in_file, built_in_names
 from trainmaster.controller.manifests import Manifest, ManifestError, scan_manifests
 from trainmaster.runtime.admission import Verdict, described, validate_runtime, validate_trainjob
 from trainmaster.runtime.admission.references import live_runtime
@@ -44,8 +44,6 @@ GENERATED: Final = "xxxxx"
 _RUNTIMES: Final = (TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND)
 _KINDS: Final = (TRAINJOB_KIND, *_RUNTIMES, "OptimizationJob")
 _VALIDATION_LABEL: Final = "trainer.kubeflow.org/webhook-validation"
-_PACKAGED: Final = Path(__file__).parent / "runtimes"
-_CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "runtimes"
 _PATH: Final = re.compile(r"(?:metadata|spec)(?:\.[^\s:]+)?(?=: )")
 _POSITION: Final = re.compile(r" at line \d+ column \d+$")
 
@@ -261,19 +259,10 @@ def _schema_checks() -> list[SchemaCheck]:
     return [point.load() for point in points]
 
 
-def built_in_names() -> list[str]:
-    """Return the names of the runtimes that come with Trainmaster."""
-    return sorted(path.stem for path in _directory().glob("*.yaml"))
-
-
 @functools.cache
 def _built_in(name: str) -> JsonObject | None:
-    if name not in built_in_names():
+    file = built_in_file(name)
+    if file is None:
         return None
-    runtime, _ = against_schema(load_yaml((_directory() / f"{name}.yaml").read_bytes()))
+    runtime, _ = against_schema(load_yaml(file.read_bytes()))
     return runtime
-
-
-def _directory() -> Path:
-    """Return where the runtimes are: in a checkout they are read from where users of real clusters find them."""
-    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT

@@ -1,7 +1,7 @@
 """`trainmaster run`: submit the TrainJobs of some files and follow them to their end.
 
-Exit codes: 0 all jobs are complete; 1 a job failed or the cluster cannot be used; 2 the files are wrong; 3 time is up;
-130 interrupted.
+Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
+wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from trainmaster.controller.cli.running.clusters import find_cluster
 from trainmaster.controller.cli.running.following import Follower
+from trainmaster.controller.cli.running.managers import ManagerDown, wait_for_manager, watch_manager
 from trainmaster.controller.cli.running.reporting import Reporter, make_reporter
 from trainmaster.controller.cli.running.submitting import Refused, SubmittedJob, ensure_trainjobs, submit
 from trainmaster.controller.kube.client import KubeClient
@@ -66,9 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
         for line in str(error).splitlines():
             print(f"trainmaster: {line}", file=sys.stderr)
         return BAD_INPUT
-    except KubeError as error:
-        print(f"trainmaster: {error}", file=sys.stderr)
+    except (KubeError, ManagerDown) as error:
+        for line in str(error).splitlines():
+            print(f"trainmaster: {line}", file=sys.stderr)
         return FAILURE
+    except KeyboardInterrupt:
+        # Before jobs are followed, which has its own way to end; those that were created have been told.
+        print("trainmaster: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _seconds(text: str) -> float:
@@ -86,6 +92,12 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> 
     ensure_trainjobs(manifests)  # before a cluster is started for nothing
     access = await find_cluster(arguments.kubeconfig, tell=_tell)
     async with KubeClient(access, user_agent=f"trainmaster-run/{__version__}") as client:
+        try:
+            async with asyncio.timeout(arguments.timeout):
+                await wait_for_manager(client, tell=_tell)
+        except TimeoutError:
+            _tell(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
+            return TIMED_OUT
         jobs = await submit(client, manifests, namespace=arguments.namespace, tell=_tell)
         if arguments.no_follow:
             return 0
@@ -113,9 +125,11 @@ async def _follow(
     with reporter:
         follower = Follower(client, jobs, reporter)
         following = asyncio.create_task(follower.run())
+        watching = asyncio.create_task(watch_manager(client, tell=reporter.tell))
         interruption = asyncio.create_task(interrupted.wait())
         await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         interruption.cancel()
+        watching.cancel()
         if following.done():
             following.result()
             follower.explain()

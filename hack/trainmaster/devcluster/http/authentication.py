@@ -14,7 +14,7 @@ from aiohttp import web
 
 from trainmaster.devcluster import errors
 from trainmaster.devcluster.access.tokens import ISSUER, AccountTokens, InvalidToken
-from trainmaster.devcluster.access.users import ADMINISTRATOR, User
+from trainmaster.devcluster.access.users import ADMINISTRATOR, MASTERS, User
 
 PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
 """What everyone may ask, with and without credentials."""
@@ -60,3 +60,10 @@ class Authenticator:
         if authorization or path not in PUBLIC_PATHS:
             raise errors.unauthorized()
         return None
+
+
+def require_administrator(request: web.Request, what: str) -> None:
+    """Refuse a request of anybody else; `what` completes "only administrators may"."""
+    user = request.get(USER)
+    if user is None or MASTERS not in user.groups:
+        raise errors.forbidden(f"only administrators may {what}")

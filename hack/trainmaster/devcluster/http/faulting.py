@@ -24,7 +24,6 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster import errors
-from trainmaster.devcluster.access.users import MASTERS
 from trainmaster.devcluster.faults import (
     Delay,
     ExpireWatch,
@@ -38,13 +37,15 @@ from trainmaster.devcluster.faults import (
     TruncateFrame,
 )
 from trainmaster.devcluster.http.answering import json_response
-from trainmaster.devcluster.http.authentication import USER
+from trainmaster.devcluster.http.authentication import require_administrator
 from trainmaster.devcluster.http.bodies import read_object
 from trainmaster.devcluster.http.parameters import read_boolean
 from trainmaster.devcluster.http.routing import parse_target, verb_of
 from trainmaster.devcluster.kinds import Registry
 
 PATH = "/trainmaster.dev/faults"
+
+_WHAT = "inject faults"
 
 _WATCH_FAULT = web.RequestKey("watch_fault", Fault)
 _STALLED_BY = web.RequestKey("stalled_by", Fault)
@@ -189,11 +190,11 @@ class FaultControl:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        _check_administrator(request)
+        require_administrator(request, _WHAT)
         return json_response({"items": [fault.described() for fault in self._faults.all()]})
 
     async def _add(self, request: web.Request) -> web.Response:
-        _check_administrator(request)
+        require_administrator(request, _WHAT)
         try:
             fault = self._faults.add_described(await read_object(request, duplicates=None))
         except FaultInvalid as error:
@@ -201,7 +202,7 @@ class FaultControl:
         return json_response(fault.described(), status=201)
 
     async def _clear(self, request: web.Request) -> web.Response:
-        _check_administrator(request)
+        require_administrator(request, _WHAT)
         self._faults.clear()
         return json_response({"items": []})
 
@@ -214,17 +215,11 @@ class FaultControl:
         return json_response(fault.described())
 
     def _find(self, request: web.Request) -> Fault:
-        _check_administrator(request)
+        require_administrator(request, _WHAT)
         fault = self._faults.find(request.match_info["id"])
         if fault is None:
             raise errors.StatusError(404, "NotFound", f"there is no fault {request.match_info['id']}; list them all")
         return fault
-
-
-def _check_administrator(request: web.Request) -> None:
-    user = request.get(USER)
-    if user is None or MASTERS not in user.groups:
-        raise errors.forbidden("only administrators may inject faults")
 
 
 def _reset(request: web.Request) -> ConnectionResetError:

@@ -19,6 +19,7 @@ from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.api.logs import LogSource
 from trainmaster.devcluster.faults import Faults
+from trainmaster.devcluster.health import ManagerHealth
 from trainmaster.devcluster.http.answering import answer_errors, page_not_found
 from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.authentication import Authenticator
@@ -29,6 +30,7 @@ from trainmaster.devcluster.http.faulting import FaultControl, FaultInjector
 from trainmaster.devcluster.http.guarding import Guard
 from trainmaster.devcluster.http.identity import Identity
 from trainmaster.devcluster.http.information import Information
+from trainmaster.devcluster.http.managing import manager_routes
 from trainmaster.devcluster.http.openapi import OpenApi
 from trainmaster.devcluster.http.reading import Reader
 from trainmaster.devcluster.http.reviews import REVIEWS, Reviewer
@@ -57,6 +59,7 @@ class HttpServer:
 
     Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
     everyone who is known may do everything. Every request goes to the `audit` log, which stays the caller's to close.
+    The health of the `manager` is told to administrators.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class HttpServer:
         timing: ServerTiming | None = None,
         fault_control: bool = False,
         audit: AuditLog | None = None,
+        manager: ManagerHealth | None = None,
     ) -> None:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
@@ -110,6 +114,7 @@ class HttpServer:
                 *information.routes(),
                 *identity.routes(),
                 *(FaultControl(self.faults).routes() if fault_control else ()),
+                *(() if manager is None else manager_routes(manager)),
                 web.route("*", "/api/{path:.+}", dispatcher.handle),
                 web.route("*", "/apis/{path:.+}", dispatcher.handle),
                 web.route("*", "/{path:.*}", _unknown_path),

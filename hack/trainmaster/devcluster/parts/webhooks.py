@@ -1,7 +1,7 @@
 """The admission webhooks of the manager that the cluster runs.
 
-- They are registered when the manager listens, and forgotten when the cluster starts again: a manager that is not there
-  yet keeps nobody from creating TrainJobs.
+- They are registered when the manager is ready, and forgotten when the cluster starts again: a manager that is not
+  there yet keeps nobody from creating TrainJobs. A cluster that calls itself ready has them registered.
 - The authority that signs for the manager is made for that, and its key is thrown away.
 """
 
@@ -29,7 +29,6 @@ from trainmaster.runtime.yamltext import load_yaml_documents
 
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
 _NAMESPACE: Final = "kubeflow-system"
-_LOOK_EVERY: Final = 0.1
 
 _FILE: Final = "webhooks.yaml"
 _PACKAGED: Final = Path(kinds.__file__).parent / "webhooks"
@@ -61,10 +60,8 @@ class ManagerWebhooks:
         write_private(directory / "tls.key", made.key.read_bytes())
         services.register(namespace=_NAMESPACE, name=_SERVICE, address=HOST, local_port=self.port)
 
-    async def run(self, api: Api) -> None:
-        """Register the webhooks once the manager listens; runs until cancelled."""
-        while not await self._listens():  # noqa: ASYNC110 - the manager is another process
-            await asyncio.sleep(_LOOK_EVERY)
+    async def register(self, api: Api) -> None:
+        """Have the API server ask the manager from now on."""
         bundle = base64.b64encode(self._authority).decode("ascii")
         for resource, configuration in _configurations():
             for webhook in configuration["webhooks"]:
@@ -72,9 +69,9 @@ class ManagerWebhooks:
             name = configuration["metadata"]["name"]
             await api.patch(resource, None, name, configuration, patch_type=PatchType.APPLY, options=_OPTIONS)
         _log.info("admission webhooks are registered", port=self.port)
-        await asyncio.Event().wait()
 
-    async def _listens(self) -> bool:
+    async def listen(self) -> bool:
+        """Tell whether the manager serves them, with the certificate that only it has."""
         context = ssl.create_default_context(cadata=self._authority.decode("ascii"))
         try:
             _, writer = await asyncio.open_connection(HOST, self.port, ssl=context)

@@ -3,6 +3,8 @@
 - Conditions, phases of pods and warnings about them are told once each; the log of rank 0 is passed on as it is
   written, from every pod and every run of its container.
 - Before the end of a job is told, its log is read to the end, also if the job was faster than we were.
+- A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
+  come from, is told at once.
 - Why a job failed is remembered when it happens: a pod that failed may be deleted a moment later.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 
 from trainmaster.controller.cli.running.podlogs import follow_log, last_lines
 from trainmaster.controller.cli.running.reporting import Reporter
+from trainmaster.controller.cli.running.runtimes import explain_missing
 from trainmaster.controller.cli.running.submitting import SubmittedJob
 from trainmaster.controller.cli.running.views import (
     JOBSET_LABEL,
@@ -47,6 +50,7 @@ class Follower:
         self._phases: dict[str, str] = {}
         self._logs: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._failures: dict[tuple[str, str, int], tuple[str, ContainerFailure, asyncio.Task[list[str]]]] = {}
+        self._advice: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
 
@@ -61,7 +65,7 @@ class Follower:
         return all(view.outcome == COMPLETE for view in self.views)
 
     async def run(self) -> None:
-        """Follow until all jobs have ended."""
+        """Follow until all jobs have ended, or wait in vain."""
         informers = self._informers()
         try:
             running = [self._start(informer.run()) for informer in informers]
@@ -80,8 +84,9 @@ class Follower:
     def explain(self) -> None:
         """Tell how each job ended; of those that failed, why."""
         for view in self.views:
-            condition = view.conditions.get(view.outcome or "")
-            text = f"TrainJob {view.job.key}: {view.outcome}"
+            end = view.outcome or view.state
+            condition = view.conditions.get(end)
+            text = f"TrainJob {view.job.key}: {end}"
             if condition and view.outcome != COMPLETE:
                 text += f": {condition.get('reason')}: {condition.get('message')}"
             self._reporter.tell(text, bad=view.outcome != COMPLETE)
@@ -126,6 +131,8 @@ class Follower:
                     self._tell(
                         f"TrainJob {view.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
+            if view.lacks_runtime and view.job.key not in self._advice:
+                self._advice[view.job.key] = self._start(self._advise(view.job))
         self._changed()
 
     def _on_job_deleted(self, job: JsonObject | Tombstone) -> None:
@@ -185,6 +192,12 @@ class Follower:
 
     # What follows from it
 
+    async def _advise(self, job: SubmittedJob) -> None:
+        if job.runtime is not None:
+            for line in await explain_missing(self._client, job.runtime):
+                self._reporter.tell(line, bad=True)
+            self._reporter.tell(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
+
     async def _follow_log(self, view: JobView, pod: JsonObject, number: int) -> None:
         uid, prefix = pod["metadata"]["uid"], f"{view.job.name} | " if self._prefixed else ""
 
@@ -224,7 +237,7 @@ class Follower:
 
     async def _drain(self) -> None:
         """Let logs come to their end, within reason: that of a deleted job may be open for as long as its pods take."""
-        reading = [*self._logs.values(), *(task for _, _, task in self._failures.values())]
+        reading = [*self._logs.values(), *self._advice.values(), *(task for _, _, task in self._failures.values())]
         if reading:
             await asyncio.wait(reading, timeout=_DRAIN_TIMEOUT)
 
@@ -254,7 +267,7 @@ class Follower:
 
     def _changed(self) -> None:
         self._reporter.show(self.views)
-        if all(view.outcome is not None for view in self.views):
+        if all(view.outcome is not None or view.lacks_runtime for view in self.views):
             self._ended.set()
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -2,29 +2,44 @@
 
 - Nothing is written before every manifest is known to be of a kind that the cluster serves.
 - The order is that of dependence (namespaces, definitions, runtimes, other objects, TrainJobs), then that of the files.
+- A TrainJob that is refused for want of its runtime gets advice; one whose runtime was applied a moment before is tried
+  again, since a webhook may learn of that late.
 - TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
   files can be run again. Fields that the schema does not know are errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from trainmaster.controller.cli.discovering import Discovery
+from trainmaster.controller.cli.running.objections import error_lines, unknown_kind, warnings_in
+from trainmaster.controller.cli.running.runtimes import (
+    RuntimeReference,
+    explain_missing,
+    is_missing,
+    reference_of,
+)
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import AlreadyExists, ApiError, from_response
 from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.manifests import Manifest
-from trainmaster.runtime.api.constants import GROUP, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
 FIELD_MANAGER = "trainmaster-cli"
 
 _DEFINITION = "CustomResourceDefinition"
 _APPLY = "application/apply-patch+yaml"
+
+_LATE_AT_MOST = 10.0
+"""Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
+
+_LOOK_EVERY = 0.1
 
 
 class Refused(Exception):
@@ -44,6 +59,9 @@ class SubmittedJob:
     uid: str
     created: str
     """When, by the clock of the server."""
+
+    runtime: RuntimeReference | None = None
+    """What it is made of; None if that is not for Trainer to find."""
 
     @property
     def key(self) -> str:
@@ -67,7 +85,7 @@ async def submit(
         TransportError: The server cannot be reached.
     """
     ensure_trainjobs(manifests)
-    submitter = _Submitter(client, namespace)
+    submitter = _Submitter(client, namespace, manifests)
     ordered = sorted(manifests, key=rank)
     await submitter.check(ordered)
     jobs: list[SubmittedJob] = []
@@ -77,7 +95,13 @@ async def submit(
         for warning in warnings:
             tell(f"warning: {manifest.place}: {warning}")
         if is_trainjob(manifest):
-            job = SubmittedJob(metadata["namespace"], metadata["name"], metadata["uid"], metadata["creationTimestamp"])
+            job = SubmittedJob(
+                metadata["namespace"],
+                metadata["name"],
+                metadata["uid"],
+                metadata["creationTimestamp"],
+                submitter.reference(obj),
+            )
             jobs.append(job)
             tell(f"TrainJob {job.key} created")
         else:
@@ -90,25 +114,30 @@ def is_trainjob(manifest: Manifest) -> bool:
     return manifest.kind == TRAINJOB_KIND and manifest.api_version.partition("/")[0] == GROUP
 
 
-def error_lines(error: ApiError) -> list[str]:
-    """Return the objections of the server, one for each field if it names fields."""
-    # The cause without a field is the server's remark that it stopped here; it asks for nothing.
-    causes = [cause for cause in error.causes if cause.get("message") and cause.get("field") != "<nil>"]
-    if causes:
-        return [
-            f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes
-        ]
-    _, strict, fields = error.message.partition("strict decoding error: ")
-    if strict:
-        return fields.split(", ")
-    return [error.message or str(error)]
-
-
 class _Submitter:
-    def __init__(self, client: KubeClient, namespace: str | None) -> None:
+    def __init__(self, client: KubeClient, namespace: str | None, manifests: Sequence[Manifest]) -> None:
         self._client = client
         self._namespace = namespace
         self._discovery = Discovery(client)
+        self._manifests = manifests
+
+    def reference(self, trainjob: JsonObject) -> RuntimeReference | None:
+        """Return the runtime that a TrainJob names."""
+        namespace = trainjob["metadata"]["namespace"]
+        named = {
+            (
+                each.kind,
+                self._namespace_of(each) if each.kind == TRAINING_RUNTIME_KIND else None,
+                each.object["metadata"].get("name"),
+            )
+            for each in self._manifests
+            if each.api_version.partition("/")[0] == GROUP
+        }
+        return reference_of(trainjob, namespace=namespace, supplied=named)
+
+    def _namespace_of(self, manifest: Manifest) -> str:
+        given = manifest.object["metadata"].get("namespace")
+        return str(given or self._namespace or self._client.access.namespace or "default")
 
     async def check(self, manifests: Sequence[Manifest]) -> None:
         """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""
@@ -136,12 +165,11 @@ class _Submitter:
             raise Refused([unknown_kind(manifest)])
         metadata = dict(manifest.object["metadata"])
         if resource.namespaced:
-            metadata["namespace"] = (
-                metadata.get("namespace") or self._namespace or self._client.access.namespace or "default"
-            )
+            metadata["namespace"] = self._namespace_of(manifest)
         obj = {**manifest.object, "metadata": metadata}
+        reference = self.reference(obj) if is_trainjob(manifest) else None
         try:
-            return await self._write(resource, obj)
+            return await self._write_patiently(resource, obj, reference)
         except AlreadyExists as error:
             text = (
                 f"{manifest.place}: {manifest.title} already exists in namespace {metadata.get('namespace')!r}; "
@@ -149,7 +177,28 @@ class _Submitter:
             )
             raise Refused([text]) from error
         except ApiError as error:
-            raise Refused([f"{manifest.place}: {manifest.title}: {line}" for line in error_lines(error)]) from error
+            lines, advice = error_lines(error), list[str]()
+            missed = [] if reference is None else list(filter(reference.is_missed_in, lines))
+            if reference is not None and missed and await is_missing(self._client, reference):
+                # In place of what the webhook says about it; what else is wrong is told as well.
+                missing, *advice = await explain_missing(self._client, reference)
+                lines = [line for line in lines if line not in missed] + [missing]
+            raise Refused([*(f"{manifest.place}: {manifest.title}: {line}" for line in lines), *advice]) from error
+
+    async def _write_patiently(
+        self, resource: Resource, obj: JsonObject, reference: RuntimeReference | None
+    ) -> tuple[JsonObject, list[str]]:
+        """Write an object; a refusal for want of a runtime that has just been applied is not the last word."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LATE_AT_MOST
+        while True:
+            try:
+                return await self._write(resource, obj)
+            except ApiError as error:
+                late = reference is not None and reference.supplied and reference.is_missed_in(error.message)
+                if not late or loop.time() > deadline:
+                    raise
+            await asyncio.sleep(_LOOK_EVERY)
 
     async def _write(self, resource: Resource, obj: JsonObject) -> tuple[JsonObject, list[str]]:
         metadata = obj["metadata"]
@@ -166,7 +215,7 @@ class _Submitter:
         if status >= 400:
             raise from_response(status, headers, body)
         answer: JsonObject = orjson.loads(body)
-        return answer, _warnings(headers)
+        return answer, warnings_in(headers)
 
 
 def rank(manifest: Manifest) -> int:
@@ -186,22 +235,5 @@ def _defined_kind(definition: Manifest) -> tuple[str, str] | None:
     )
 
 
-def unknown_kind(manifest: Manifest) -> str:
-    """Say that the cluster does not know what an object is."""
-    return (
-        f"{manifest.place}: the cluster serves no kind {manifest.kind} in {manifest.api_version}; "
-        "correct the manifest, or install the definition of that kind"
-    )
-
-
 def _key(metadata: JsonObject) -> str:
     return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
-
-
-def _warnings(headers: Mapping[str, str]) -> list[str]:
-    """Read the texts out of headers like `Warning: 299 - "text"`."""
-    return [
-        value.partition('"')[2].rpartition('"')[0] or value
-        for name, value in headers.items()
-        if name.lower() == "warning"
-    ]

@@ -14,6 +14,8 @@ _REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 
 DELETED: Final = "Deleted"
+_BLOCKED: Final = "Blocked"
+_RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class JobView:
         """How it ended: `Complete`, `Failed` or `Deleted`; None while it may still run."""
         ended = next((each for each in (COMPLETE, FAILED) if each in self.conditions), None)
         return ended or (DELETED if self.deleted else None)
+
+    @property
+    def lacks_runtime(self) -> bool:
+        """Whether it waits for a runtime that does not exist, and that nobody is about to create."""
+        reference, blocked = self.job.runtime, self.conditions.get(_BLOCKED, {})
+        return reference is not None and not reference.supplied and blocked.get("reason") == _RUNTIME_NOT_FOUND
 
     @property
     def state(self) -> str:

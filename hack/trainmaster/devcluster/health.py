@@ -1,0 +1,117 @@
+"""The health of the manager that the cluster runs: whether it works, and if not, why.
+
+- One supervisor writes it, everybody else reads it: who waits for the cluster, its HTTP server, the command line.
+- It travels as JSON under `PATH`, so that it can be asked for wherever the kubeconfig of the cluster is.
+- `crashing` is what ended twice without having worked for long; a single end may be an accident, and is mended before
+  anybody notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from trainmaster.runtime.jsontree import JsonObject
+
+PATH: Final = "/trainmaster.dev/manager"
+
+STARTING: Final = "starting"
+READY: Final = "ready"
+CRASHING: Final = "crashing"
+
+_CRASHES: Final = 2
+_LONGEST_ERROR: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerState:
+    """What the manager is at."""
+
+    phase: str
+    log: str
+    message: str = ""
+    """Why it is not ready: its last error, or what it waits for."""
+
+    exit_code: int | None = None
+    """With which it ended last."""
+
+    ends: int = 0
+    """How often it has ended since it last worked for a while."""
+
+    def to_json(self) -> JsonObject:
+        """Return it as it is served."""
+        return {
+            "phase": self.phase,
+            "log": self.log,
+            "message": self.message,
+            "exitCode": self.exit_code,
+            "ends": self.ends,
+        }
+
+    @classmethod
+    def from_json(cls, tree: Any) -> Self:
+        """Read what was served; raises `KeyError` or `TypeError`."""
+        return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"])
+
+    @property
+    def words(self) -> str:
+        """The phase and what goes with it, in one line."""
+        if self.phase == CRASHING:
+            return f"{self.phase} (it ended {self.ends} times, the last time {ending(self.exit_code)})"
+        if self.phase == STARTING and self.exit_code is not None:
+            return f"{self.phase} again (it ended {ending(self.exit_code)})"
+        return self.phase
+
+
+def ending(exit_code: int | None) -> str:
+    """Say how a process ended."""
+    if exit_code is None or exit_code >= 0:
+        return f"with exit code {exit_code}"
+    try:
+        return f"by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"by signal {-exit_code}"
+
+
+class ManagerHealth:
+    """The state of the manager as it changes."""
+
+    def __init__(self, log: str) -> None:
+        self._state = ManagerState(STARTING, log)
+        self._changed = asyncio.Event()
+
+    @property
+    def state(self) -> ManagerState:
+        """What it is now."""
+        return self._state
+
+    def waits(self, message: str) -> None:
+        """Note what a manager that has not been ready yet waits for; of one that crashes the crash is of interest."""
+        if self._state.phase == STARTING:
+            self._set(replace(self._state, message=message))
+
+    def ready(self) -> None:
+        """Note that it works."""
+        self._set(replace(self._state, phase=READY, message=""))
+
+    def ended(self, exit_code: int, message: str, *, worked: bool) -> None:
+        """Note that it ended although nobody asked it to; `worked` forgives what was before."""
+        ends = 1 if worked else self._state.ends + 1
+        phase = CRASHING if ends >= _CRASHES else STARTING
+        self._set(ManagerState(phase, self._state.log, message[:_LONGEST_ERROR], exit_code, ends))
+
+    async def until(self, holds: Callable[[ManagerState], bool]) -> ManagerState:
+        """Wait until a state is reached; returns it."""
+        while not holds(state := self._state):
+            await self._changed.wait()
+        return state
+
+    def _set(self, state: ManagerState) -> None:
+        if state != self._state:
+            self._state = state
+            # Whoever waits is woken, and waits for the next change with the next event.
+            self._changed.set()
+            self._changed = asyncio.Event()
