@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,7 +13,7 @@ from support.series import value_of
 from trainmaster.controller import monitoring
 from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.ending import whereabouts
-from trainmaster.controller.monitoring import STALL, STUCK_AFTER, LoopMonitor, monitored, settle_heap
+from trainmaster.controller.monitoring import STALL, STUCK_AFTER, LoopMonitor, monitored
 from trainmaster.metrics.process import PauseHistogram
 
 
@@ -22,14 +21,6 @@ def value(name: str, **labels: str) -> float:
     found = value_of(name, labels)
     assert found is not None, name
     return found
-
-
-@pytest.fixture
-def thawed() -> Iterator[None]:
-    threshold = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*threshold)
 
 
 async def test_k12_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> None:
@@ -93,13 +84,6 @@ def test_k12_pauses_are_a_histogram_by_generation() -> None:
     assert (found["bucket", "0.0005"], found["bucket", "0.001"], found["bucket", "0.5"]) == (1, 2, 3)
     assert found["bucket", "+Inf"] == found["count", None] == 4
     assert found["sum", None] == pytest.approx(99.3011)
-
-
-def test_p22_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
-    settle_heap()
-    assert gc.get_freeze_count() > 10_000
-    assert len(gc.get_objects()) < 1000
-    assert gc.get_threshold() == (10_000, 5, 5)
 
 
 def test_where_the_main_thread_is_can_be_told_from_any_thread() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
-import yaml
 
+from trainmaster.devcluster.kinds import offline
 from trainmaster.devcluster.kinds.offline import check
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml
@@ -70,7 +71,9 @@ def test_kinds_of_others_are_left_to_them() -> None:
     assert check({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "Other", "metadata": {"name": "a"}}) is None
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "deploy/crds").glob("*.yaml")), ids=lambda path: path.stem)
-def test_our_definitions_mean_the_same_to_every_reader(path: Path) -> None:
-    """They are read here by the plain loader, for its speed."""
-    assert yaml.safe_load(path.read_text()) == load_yaml(path.read_text())
+def test_the_definitions_are_those_that_are_deployed() -> None:
+    """They are read here as JSON, for its speed."""
+    directory = Path(offline.__file__).parent / "definitions"
+    read = {path.stem: orjson.loads(path.read_bytes()) for path in directory.glob("*.json")}
+    deployed = [load_yaml(path.read_text()) for path in (ROOT / "deploy/crds").glob("*.yaml")]
+    assert read == {definition["spec"]["names"]["kind"]: definition for definition in deployed}

@@ -215,6 +215,7 @@ def _summary(crowd: Crowd, trouble: Troublemaker, soak: Soak, moments: dict[str,
         f"connections made: {soak.wire.accepted}; writes of the manager: {len(soak.writes())}",
         "log of the manager: " + _counted(Counter(f"{line.level}: {line.event}" for line in soak.manager.lines())),
         *(f"{moment}: {vitals}" for moment, vitals in moments.items()),
+        "MiB by the minute: " + " ".join(f"{sample.memory:.0f}" for sample in soak.samples[::60]),
     ]
     return "\n" + "\n".join(lines)
 

@@ -5,7 +5,6 @@ Guarantees:
 - A loop that has stood still for `STUCK_AFTER` ends the process: its lease is renewed by another thread (L-15), so
   nobody else would ever lead. Time in which the whole process was stopped does not count.
 - P-34: tests of the election and the manager run with the loop in debug mode; here it is watched in production.
-- P-22: `settle_heap` takes everything that is there for good out of the sight of the garbage collector.
 
 The monitor belongs to the process, not to a manager: there may be several of those, as in tests.
 """
@@ -134,17 +133,3 @@ class _Pauses:
             self._started = now
         else:
             series.GC_PAUSES.observe(info["generation"], now - self._started)
-
-
-def settle_heap() -> None:
-    """Keep the garbage collector away from what is there for good: before anything is served, and when caches are full.
-
-    Our modules alone are 113,000 objects that it follows, for 25 to 200 ms in each full pass; 20,000 objects in the
-    caches add none, because they are bytes, and neither does another snapshot of them. Frozen, a full pass takes no
-    measurable time. What is frozen is still freed when nothing refers to it any more. The thresholds keep passes over
-    young objects short (ten thousand of them take some milliseconds), and full ones frequent: each connection that
-    broke leaves a cycle behind that holds a quarter of a mebibyte of TLS buffers, which the collector does not see.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 5, 5)

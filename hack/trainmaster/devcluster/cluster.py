@@ -50,7 +50,7 @@ from trainmaster.devcluster.faults import Faults
 from trainmaster.devcluster.health import READY, STARTING, ManagerHealth, ManagerState
 from trainmaster.devcluster.http.auditing import AuditLog
 from trainmaster.devcluster.http.server import HttpServer
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.modes import REWRITING, NamespacesUnavailable, Networking, choose_networking

@@ -12,7 +12,7 @@ from trainmaster.devcluster.access.roles import seed_roles
 from trainmaster.devcluster.access.users import ADMINISTRATOR, User, account_groups, account_name, account_of
 from trainmaster.devcluster.api import Api, seed
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -11,7 +11,7 @@ from trainmaster.devcluster.access.signing import SigningKey
 from trainmaster.devcluster.access.tokens import ISSUER, AccountTokens, InvalidToken
 from trainmaster.devcluster.api import Api, DeleteOptions, seed
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import NODES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.store import Store
 from trainmaster.runtime.jsontree import JsonObject

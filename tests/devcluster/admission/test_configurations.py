@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.api import Api, PatchType, seed
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from trainmaster.devcluster.store import Store
 

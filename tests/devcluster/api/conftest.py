@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.api import Api, seed
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import CRDS
 from trainmaster.devcluster.store import Store
 

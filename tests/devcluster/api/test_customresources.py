@@ -10,7 +10,7 @@ from support.definitions import ALL, definitions
 
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import CRDS, JOBSETS, NAMESPACES, TRAINJOBS, GroupResource
 from trainmaster.devcluster.store import Journal, Store
 from trainmaster.runtime.jsontree import copy_tree

@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import EVENTS, EVENTS_V1, NAMESPACES
 from trainmaster.devcluster.selectors import parse_field_selector
 from trainmaster.devcluster.store import Journal, Store

@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.api import Api, Watch
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES, PODS
 from trainmaster.devcluster.selectors import parse_field_selector, parse_label_selector
 from trainmaster.devcluster.store import Store

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kinds import Column, builtin_registry, columns
+from trainmaster.devcluster.kinds import Column, columns
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
 METADATA = {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.api import Api
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kinds.strategies.jobpolicies import IndexesMalformed, count_indexes
 from trainmaster.devcluster.resources import JOBS, NAMESPACES
 from trainmaster.devcluster.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.resources import EVENTS, EVENTS_V1, PODS, GroupResource
 
 

@@ -16,7 +16,7 @@ from trainmaster.devcluster.access.tokens import AccountTokens
 from trainmaster.devcluster.api import Api, DeleteOptions, seed
 from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.kinds import builtin_registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.kubelet.downward import PodFacts
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError

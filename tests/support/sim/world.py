@@ -26,7 +26,8 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.configuration import ClusterAccess
 from trainmaster.controller.manager import Manager
 from trainmaster.devcluster.api import Api, seed
-from trainmaster.devcluster.kinds import Registry, builtin_registry
+from trainmaster.devcluster.kinds import Registry
+from trainmaster.devcluster.kinds.builtin import builtin_registry
 from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
 from trainmaster.devcluster.store import ObjectKey, Store

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from trainmaster.controller import heap
 from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration
 from trainmaster.controller.features import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.controller.kube.configuration import ConfigurationError, load_cluster_access
@@ -22,11 +23,11 @@ from trainmaster.controller.kube.electing import LeaseLost
 from trainmaster.controller.kube.ending import end_process
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.manager import Manager
-from trainmaster.controller.monitoring import monitored, settle_heap
+from trainmaster.controller.monitoring import monitored
 from trainmaster.controller.progress import Progress
 from trainmaster.controller.reconciling.plugincalls import PluginCalls
 from trainmaster.controller.serving import AddressInUse
-from trainmaster.controller.tasks import PartFailed
+from trainmaster.controller.tasks import PartFailed, beside
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 
@@ -101,11 +102,12 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
     )
     framework = Framework(plugins, observer=PluginCalls())
     access = await load_cluster_access(kubeconfig=kubeconfig)
-    settle_heap()  # nothing is late yet
+    heap.give_back_freed()
+    heap.settle()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
-        async with monitored():
-            await Manager(access, configuration, framework, progress=progress, on_filled=settle_heap).run(stop)
+        async with monitored(), beside(heap.tidy(), name="heap"):
+            await Manager(access, configuration, framework, progress=progress, on_filled=heap.settle).run(stop)
     return 0
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.kinds.builtin import builtin_kinds, builtin_registry
 from trainmaster.devcluster.kinds.kind import Column, Kind
 from trainmaster.devcluster.kinds.registry import Registry
 from trainmaster.devcluster.kinds.strategies.base import Strategy
 
-__all__ = ["Column", "Kind", "Registry", "Strategy", "builtin_kinds", "builtin_registry"]
+__all__ = ["Column", "Kind", "Registry", "Strategy"]

@@ -10,12 +10,13 @@ Answered with 501: several served versions in one definition, and conversion web
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
 
 from trainmaster.devcluster.cel import Rules
+from trainmaster.devcluster.cel.engines import Engine, default_engine
 from trainmaster.devcluster.jsonpath import compile_path
 from trainmaster.devcluster.kinds.columns import custom_columns
 from trainmaster.devcluster.kinds.kind import Kind, ScalePaths
@@ -40,7 +41,7 @@ def is_established(crd: JsonObject) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def kind_of(crd: JsonObject) -> Kind:
+def kind_of(crd: JsonObject, *, engine: Callable[[], Engine] = default_engine) -> Kind:
     """Return the kind that a valid definition defines; raises ValueError for schemas and paths that do not compile."""
     spec = crd["spec"]
     names = spec["names"]
@@ -62,7 +63,7 @@ def kind_of(crd: JsonObject) -> Kind:
         scale=_scale(subresources.get("scale")),
         custom=True,
         schema=_schema(raw),
-        rules=rules_of(raw),
+        rules=rules_of(raw, engine=engine),
         strategy=CustomStrategy(has_status=has_status),
         columns=custom_columns(version.get("additionalPrinterColumns", ())),
         field_labels={
@@ -71,15 +72,15 @@ def kind_of(crd: JsonObject) -> Kind:
     )
 
 
-def rules_of(schema: JsonObject) -> Rules:
+def rules_of(schema: JsonObject, *, engine: Callable[[], Engine] = default_engine) -> Rules:
     """Return the compiled rules of a schema, with what is wrong with them."""
-    return _compiled_rules(orjson.dumps(schema))
+    return _compiled_rules(orjson.dumps(schema), engine)
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled_rules(schema: bytes) -> Rules:
+def _compiled_rules(schema: bytes, engine: Callable[[], Engine]) -> Rules:
     # A definition is looked at several times while it is created; its rules are the expensive part.
-    return Rules(orjson.loads(schema))
+    return Rules(orjson.loads(schema), engine=engine)
 
 
 def _scale(paths: JsonObject | None) -> ScalePaths | None:

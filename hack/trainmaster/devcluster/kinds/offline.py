@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 from typing import Final, NamedTuple
 
-import yaml
+import orjson
 
+from trainmaster.devcluster.cel.engines import deferring_engine
 from trainmaster.devcluster.kinds.crds import kind_of
-from trainmaster.devcluster.kinds.files import definition_file
 from trainmaster.devcluster.kinds.kind import Kind
 from trainmaster.devcluster.kinds.metadata import validate_metadata
 from trainmaster.devcluster.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEFINITIONS: Final = Path(__file__).parent / "definitions"
+"""What `deploy/crds` has, as JSON: reading it as YAML would take most of the time that `trainmaster render` needs."""
 
 _GROUP: Final = "trainer.kubeflow.org"
-_PLURALS: Final = {
-    "ClusterTrainingRuntime": "clustertrainingruntimes",
-    "OptimizationJob": "optimizationjobs",
-    "TrainJob": "trainjobs",
-    "TrainingRuntime": "trainingruntimes",
-}
+_KINDS: Final = frozenset({"ClusterTrainingRuntime", "OptimizationJob", "TrainJob", "TrainingRuntime"})
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _SHAPELESS: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
 _STEP: Final = re.compile(r"[^.\[\]]+")
@@ -48,7 +45,7 @@ class Fault(NamedTuple):
 def check(obj: JsonObject) -> tuple[JsonObject, list[Fault]] | None:
     """Return an object as the API server would store it, and what is wrong with it; None for a kind of others."""
     group, _, version = str(obj.get("apiVersion")).rpartition("/")
-    if group != _GROUP or obj.get("kind") not in _PLURALS:
+    if group != _GROUP or obj.get("kind") not in _KINDS:
         return None
     kind = _kind(obj["kind"])
     if version != kind.version:
@@ -76,9 +73,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
 
 @functools.cache
 def _kind(name: str) -> Kind:
-    text = definition_file(f"{_GROUP}_{_PLURALS[name]}.yaml").read_bytes()
-    # Our own files need none of the care that those of others do, and reading them takes most of the time here.
-    return kind_of(yaml.load(text, Loader=_Loader))  # noqa: S506 - _Loader is the safe loader
+    return kind_of(orjson.loads((_DEFINITIONS / f"{name}.json").read_bytes()), engine=deferring_engine)
 
 
 def _unknown(schema: Schema, path: str, prefix: str = "") -> Fault:
