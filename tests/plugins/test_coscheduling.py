@@ -14,8 +14,9 @@ from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, compl
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen, Rejected
 from trainmaster.runtime.facts import NO_FACTS, Facts
-from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolving import PolicyUnserved, resolve
 
 SCHEDULERS = ("coscheduling", "volcano")

@@ -33,8 +33,9 @@ from trainmaster.plugins.mpi import MPI
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import MPI_IMPLEMENTATIONS
 from trainmaster.runtime.extension import ApplyWhen
-from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolving import resolve
 
 NODE, LAUNCHER = 0, 1

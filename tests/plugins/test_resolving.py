@@ -10,8 +10,9 @@ from support.objects import replicated_job, runtime, runtime_object, trainjob, t
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen
-from trainmaster.runtime.framework import Framework, load_plugins, owner_reference
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolving import PolicyUnserved, resolve
 
 FRAMEWORK = Framework(load_plugins())

@@ -12,8 +12,9 @@ from trainmaster.plugins.trainjobstatus import TrainJobStatus
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.facts import NO_FACTS, Facts
-from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins, owner_reference
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolving import resolve
 
 SERVER = "https://kubeflow-trainer-controller-manager.kubeflow-system.svc:10443"

@@ -10,8 +10,9 @@ from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, compl
 
 from trainmaster.runtime.api import TrainJob, parse_runtime
 from trainmaster.runtime.facts import Facts
-from trainmaster.runtime.framework import PluginFailed, owner_reference
+from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolving import new_info, resolve
 
 QUEUE = "scheduling.volcano.sh/queue-name"

@@ -12,14 +12,9 @@ from support.objects import runtime, trainjob
 
 from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.facts import NO_FACTS
-from trainmaster.runtime.framework import (
-    Framework,
-    PluginFailed,
-    PluginInvalid,
-    discover,
-    load_plugins,
-    order_plugins,
-)
+from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
+from trainmaster.runtime.framework.loading import discover
+from trainmaster.runtime.framework.ordering import order_plugins
 from trainmaster.runtime.resolving import new_info, resolve
 
 

@@ -15,8 +15,8 @@ from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.facts import Facts, Watch
-from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),

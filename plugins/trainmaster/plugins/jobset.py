@@ -26,9 +26,9 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.canonical import spelled_out
 from trainmaster.runtime.extension import ApplyWhen, Desired, Finding, StatusReport
 from trainmaster.runtime.facts import Facts, Watch
-from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.podspecs import env_value, upsert_env
 
 _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}

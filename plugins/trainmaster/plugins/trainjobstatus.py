@@ -31,9 +31,9 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.facts import Facts, Watch
-from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.podspecs import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 
 _WATCHES: Final = (Watch("v1", "ConfigMap", "configmaps", writes=True),)

@@ -13,8 +13,8 @@ from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, Tra
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
 from trainmaster.runtime.api.validation import ApiTypeError
 from trainmaster.runtime.canonical import canonicalize_template, without_blanks
-from trainmaster.runtime.framework import is_controlled_by, owner_reference
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by, owner_reference
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _NOISE = frozenset(

@@ -20,8 +20,8 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.extension import Finding
 from trainmaster.runtime.facts import Facts
-from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.snapshots import SnapshotInvalid, decode_snapshot, encode_runtime, parse_snapshot_text
 
 Runtime = TrainingRuntime | ClusterTrainingRuntime

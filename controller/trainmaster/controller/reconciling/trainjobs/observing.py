@@ -14,8 +14,8 @@ from trainmaster.runtime.api.constants import (
     JOBSET_KIND,
     snapshot_name,
 )
-from trainmaster.runtime.framework import is_controlled_by
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 
 KindKey = tuple[str, str]
 """API version and kind."""

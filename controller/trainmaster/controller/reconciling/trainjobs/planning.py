@@ -35,9 +35,10 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.extension import ApplyWhen, Desired
-from trainmaster.runtime.framework import Framework, PluginFailed, is_controlled_by
+from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.merging import MergeError
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolving import JobInvalid, PolicyUnserved, resolve
 from trainmaster.runtime.snapshots import (
     SnapshotInvalid,
