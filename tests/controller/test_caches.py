@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
+from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.caches import Caches
-from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.queueing import WorkQueue
 from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource

@@ -17,13 +17,14 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 from support.stack import QUIET, Stack, api_server
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller import manager as managing
 from trainmaster.controller import serving as serving_module
 from trainmaster.controller.caches import Caches
 from trainmaster.controller.cli.manager import STOP_AT_MOST
 from trainmaster.controller.configuration import Configuration, Health, LeaderElection, Metrics
-from trainmaster.controller.kube.clock import SystemClock, VirtualClock
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.electing import LeaderElector
 from trainmaster.controller.kube.errors import NotFound
 from trainmaster.controller.kube.events import EventRecorder

@@ -9,9 +9,9 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 from support.series import value_of
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller import monitoring
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.ending import whereabouts
 from trainmaster.controller.monitoring import STALL, STUCK_AFTER, LoopMonitor, monitored
 from trainmaster.metrics.process import PauseHistogram

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import orjson
+from support.virtualtime import settle
 
-from trainmaster.controller.kube.clock import Clock, settle
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.informing import Informer, Tombstone, final_state
 from trainmaster.controller.kube.resources import Resource
 from trainmaster.controller.kube.watching import WatchStream

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from support.virtualtime import VirtualClock
+
 from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.events import EventRecorder
 from trainmaster.controller.kube.resources import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.errors import Forbidden, KubeError, NotConnected
 from trainmaster.controller.webhooks import Admission
 from trainmaster.controller.webhooks.answering import VALIDATE_TRAINJOB

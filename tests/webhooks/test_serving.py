@@ -19,10 +19,11 @@ import pytest
 from support.admission import free_port
 from support.authorities import Authority
 from support.series import value_of
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller import tlsserving
 from trainmaster.controller.configuration import Tls, Webhook
-from trainmaster.controller.kube.clock import SystemClock, VirtualClock
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.serving import AddressInUse
 from trainmaster.controller.webhooks import WebhookServer, serving
 from trainmaster.controller.webhooks.answering import Handler

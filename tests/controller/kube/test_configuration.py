@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from support.authorities import Authority
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import Clock, VirtualClock
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.configuration import (
     ClusterAccess,
     ConfigurationError,

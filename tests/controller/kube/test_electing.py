@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.series import value_of
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.electing import LeaderElector, LeaseLost, new_identity
 from trainmaster.controller.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, NotLeading, TransportError
 from trainmaster.controller.kube.resources import Resource

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.clock import Timer, VirtualClock, settle
+from trainmaster.controller.kube.clock import Timer
 from trainmaster.controller.kube.electing import LeaderElector, LeaseLost
 from trainmaster.controller.kube.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
 from trainmaster.controller.kube.resources import Resource

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.correlating import BURST, COMBINED, REMEMBERED, SIMILAR
 from trainmaster.controller.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
 from trainmaster.controller.kube.events import QUEUE_LIMIT, TRIES, EventRecorder, cut

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from support.informers import bookmark, event, failure, pod, pod_list
+from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.errors import BadRequest, Gone, NotConnected, StreamBroken
 from trainmaster.controller.kube.informing import Informer
 from trainmaster.controller.kube.resources import PODS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.limiting import RateLimiter
 
 

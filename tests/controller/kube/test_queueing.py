@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from support.series import value_of
+from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.pacing import KeyedBackoff
 from trainmaster.controller.kube.queueing import LOW_PRIORITY, ShutDown, WorkQueue
 from trainmaster.metrics.registry import REGISTRY

@@ -9,9 +9,9 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
+from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.clock import VirtualClock, settle
 from trainmaster.controller.kube.configuration import ClusterAccess
 from trainmaster.controller.kube.informing import Informer
 from trainmaster.controller.kube.resources import JOBSETS, PODS

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.controller.kube.clock import Clock, VirtualClock, settle
+from support.virtualtime import VirtualClock, settle
+
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.configuration import ConfigurationError
 from trainmaster.controller.kube.refreshing import REFRESH_PERIOD, RENEWAL_PAUSE, RefreshingCredentials
 

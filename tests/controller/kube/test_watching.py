@@ -10,8 +10,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.errors import (
     ApiError,
     Gone,

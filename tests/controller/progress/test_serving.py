@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from support.authorities import Authority as Issuer
 from support.progress import NAMESPACE, REPORT, MovableClock, Trainers
 from support.stack import Stack
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, Health, Plugins, StatusServer, Webhook
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.progress import Progress
 from trainmaster.controller.progress import serving as status_serving
 from trainmaster.controller.progress.authority import Authority

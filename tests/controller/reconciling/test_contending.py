@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.objects import runtime_object, trainjob_object
+from support.virtualtime import VirtualClock
 from support.world import KEY, World
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.queueing import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.trainjobs.contending import (

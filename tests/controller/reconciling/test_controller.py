@@ -13,8 +13,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 from support.series import value_of
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
 from trainmaster.controller.kube.pacing import KeyedBackoff
 from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue

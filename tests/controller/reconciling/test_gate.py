@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from structlog.testing import capture_logs
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.storing import Store
 from trainmaster.controller.reconciling.gate import PATIENCE, WriteGate
 from trainmaster.runtime.jsontree import JsonObject

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 from support.objects import runtime_object, trainjob_object
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.caches import Caches
-from trainmaster.controller.kube.clock import VirtualClock
 from trainmaster.controller.kube.informing import Informer
 from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.kube.reflecting import ListWatcher
