@@ -73,3 +73,16 @@ def test_somebody_elses_config_map_is_refused() -> None:
     with pytest.raises(SnapshotInvalid, match="owned by another object") as caught:
         decode_snapshot(config_map, trainjob())
     assert "kubectl delete configmap -n team demo-runtime-snapshot)" in str(caught.value)
+
+
+def test_trainjobs_of_one_runtime_share_what_was_read_of_it() -> None:
+    text = encode_runtime(runtime_object())
+    first, second = trainjob(), trainjob("other")
+    assert decode_snapshot(build_snapshot(first, text), first) is decode_snapshot(build_snapshot(second, text), second)
+
+
+def test_one_of_unusual_length_is_read_each_time() -> None:
+    text = encode_runtime({**runtime_object(), "metadata": {"name": "rt", "annotations": {"a": "x" * 70_000}}})
+    job = trainjob()
+    snapshot = build_snapshot(job, text)
+    assert decode_snapshot(snapshot, job) is not decode_snapshot(snapshot, job)

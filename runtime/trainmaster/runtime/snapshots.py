@@ -7,6 +7,9 @@ YAML: any reader of the original's snapshots reads it, and it is decoded a hundr
 
 from __future__ import annotations
 
+import functools
+from typing import Final
+
 import orjson
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
@@ -29,6 +32,9 @@ _NOISE = frozenset(
         "selfLink",
     }
 )
+_LONGEST_KEPT: Final = 64 * 1024
+"""Characters; runtimes have a few thousand, and what is kept of 64 of these takes some tens of megabytes at most."""
+
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -108,7 +114,7 @@ def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTr
         SnapshotInvalid: It is damaged or another runtime.
     """
     try:
-        runtime = parse_runtime(_load(text))
+        runtime = _parse_known(text) if len(text) <= _LONGEST_KEPT else _parse(text)
     except (YamlError, ApiTypeError) as error:
         raise SnapshotInvalid(f"invalid runtime snapshot: unable to unmarshal the snapshot: {error}") from error
     wanted = job.spec.runtime_ref
@@ -122,7 +128,13 @@ def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTr
     return runtime
 
 
-def _load(text: str) -> JsonObject:
+@functools.lru_cache(maxsize=64)
+def _parse_known(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
+    """Parse a text that many TrainJobs have, and each of them several times; models are frozen and may be shared."""
+    return _parse(text)
+
+
+def _parse(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
     try:
         loaded = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -130,4 +142,4 @@ def _load(text: str) -> JsonObject:
         loaded = load_yaml(text)
     if not isinstance(loaded, dict):
         raise ApiTypeError([f"must be an object, got {type(loaded).__name__}"])
-    return loaded
+    return parse_runtime(loaded)

@@ -288,7 +288,7 @@ async def test_each_object_is_decoded_once_in_a_reconcile(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(store, "get", get)
     await world.reconcile()
-    assert sorted(reads) == ["ConfigMap", "JobSet", "TrainJob", "TrainingRuntime"]
+    assert sorted(reads) == ["ConfigMap", "JobSet", "TrainJob"]
 
 
 async def test_f8_an_event_is_never_needed() -> None:

@@ -74,7 +74,7 @@ class Observed:
     """The ConfigMap with the name of the runtime snapshot, whoever owns it."""
 
     runtime: JsonObject | None
-    """The live runtime that the TrainJob names."""
+    """The live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
 
     facts: StoreFacts
 
@@ -92,14 +92,15 @@ def observe(job: TrainJob, raw: JsonObject, facts: StoreFacts, *, departed: Json
         departed: What is remembered of a JobSet that it had.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
-    supported = unsupported_runtime(job.spec.runtime_ref) is None
+    snapshot = facts.get(*CONFIG_MAP, namespace, snapshot_name(name))
+    wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
     workload = facts.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
     is_gone = workload is None or not is_controlled_by(workload, job)
     return Observed(
         job=job,
         raw=raw,
-        snapshot=facts.get(*CONFIG_MAP, namespace, snapshot_name(name)),
-        runtime=live_runtime(job, facts) if supported else None,
+        snapshot=snapshot,
+        runtime=live_runtime(job, facts) if wants_runtime else None,
         facts=facts,
         last_workload=departed if is_gone and departed is not None and is_controlled_by(departed, job) else None,
     )
