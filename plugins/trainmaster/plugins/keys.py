@@ -10,10 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
 Entropy = Callable[[int], bytes]
 """Gives so many random bytes; `os.urandom` is one."""
 
@@ -51,6 +47,14 @@ class SSHKeyPair:
 
 def ssh_key_pair(entropy: Entropy) -> SSHKeyPair:
     """Make an ECDSA key pair on the curve P-521."""
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - costs time that few jobs are worth
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - as above
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
     seed = int.from_bytes(entropy(_P521_SEED_BYTES), "big")
     key = ec.derive_private_key(seed % (_P521_ORDER - 1) + 1, ec.SECP521R1())
     return SSHKeyPair(
@@ -61,6 +65,8 @@ def ssh_key_pair(entropy: Entropy) -> SSHKeyPair:
 
 def curve_certificate(name: str, entropy: Entropy) -> str:
     """Make a ZeroMQ CURVE certificate with its secret key, as `flux keygen` writes it."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - as above
+
     secret = entropy(_CURVE_KEY_BYTES)
     public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
     return (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
 from trainmaster.runtime import extension
@@ -42,8 +43,7 @@ def load_plugins(
         known.add(point.name)
         if point.name in disabled:
             continue
-        source = point.dist.name if point.dist else "an unknown distribution"
-        origin = f"plugin {point.name!r} ({point.value}, from {source})"
+        origin = f"plugin {point.name!r} ({point.value}, from {_name_of(point.dist)})"
         make = _import(point, origin)
         gate = getattr(make, "feature_gate", None)
         if gate is not None and gate not in features:
@@ -61,6 +61,12 @@ def load_plugins(
             f"the configuration names unknown plugins: {', '.join(unknown)}; installed are: {', '.join(sorted(known))}"
         )
     return list(plugins.values())
+
+
+@functools.cache
+def _name_of(distribution: Distribution | None) -> str:
+    """Return the name of a distribution, which parses all of its metadata each time that it is asked."""
+    return distribution.name if distribution else "an unknown distribution"
 
 
 def _import(point: EntryPoint, origin: str) -> Callable[..., extension.Plugin]:
