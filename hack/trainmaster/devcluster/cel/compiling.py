@@ -5,10 +5,11 @@ The comparison `self == oldSelf` is made here, and needs no engine.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from trainmaster.devcluster.cel import declaring
 from trainmaster.devcluster.cel.binding import Variable
@@ -18,6 +19,8 @@ from trainmaster.devcluster.cel.paths import PathInvalid, normalize
 from trainmaster.devcluster.cel.reading import Reading, read
 from trainmaster.devcluster.errors import FieldErrorKind
 from trainmaster.runtime.jsontree import JsonObject
+
+_T = TypeVar("_T")
 
 _IMMUTABLE = "self==oldSelf"
 _LONGEST_MESSAGE = 5 * 1024  # bytes, of an evaluated messageExpression
@@ -68,6 +71,8 @@ class Scope:
     correlates: bool
     """Whether values have an old value at all."""
     engine: Callable[[], Engine]
+    deferred: bool = False
+    """Whether a rule is compiled when it is evaluated first; what is wrong with it then comes to light as late."""
 
 
 def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
@@ -94,13 +99,15 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
         detail = "may not be set to true when oldSelf is not used in rule"
         problems.append(RuleProblem("optionalOldSelf", "Invalid", True, detail))
     try:
-        holds = _condition(text, reading, scope, is_optional=is_optional)
+        make = functools.partial(_condition, text, reading, scope, is_optional=is_optional)
+        holds = _deferred(make) if scope.deferred else make()
     except CompilationFailed as error:
         problems.append(RuleProblem("rule", "Invalid", entry, _failure(error)))
     explain = None
     if expression := entry.get("messageExpression", ""):
         try:
-            explain = _explanation(expression, scope)
+            tell = functools.partial(_explanation, expression, scope)
+            explain = _deferred(tell) if scope.deferred else tell()
         except CompilationFailed as error:
             detail = f"messageExpression {_failure(error)}"
             problems.append(RuleProblem("messageExpression", "Invalid", entry, detail))
@@ -118,6 +125,16 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
         holds=holds,
         explain=explain,
     )
+
+
+def _deferred(make: Callable[[], Callable[[Any, Any], _T]]) -> Callable[[Any, Any], _T]:
+    """Make a function when it is called first."""
+    made = functools.cache(make)
+
+    def call(new: Any, old: Any) -> _T:
+        return made()(new, old)
+
+    return call
 
 
 def _freezes(text: str) -> bool:

@@ -56,12 +56,20 @@ class _Node:
 class Rules:
     """The compiled rules of one schema; without a schema there are none.
 
-    `problems` are the rules that do not compile, each with its place below the schema. Objects do not pass these.
+    `problems` are the rules that do not compile, each with its place below the schema. Objects do not pass these. With
+    `deferred`, for a schema whose rules are known to compile, each is compiled when an object needs it first.
     """
 
-    def __init__(self, schema: JsonObject | None = None, *, engine: Callable[[], Engine] = default_engine) -> None:
+    def __init__(
+        self,
+        schema: JsonObject | None = None,
+        *,
+        engine: Callable[[], Engine] = default_engine,
+        deferred: bool = False,
+    ) -> None:
         self.problems: list[tuple[str, RuleProblem]] = []
         self._engine = engine
+        self._deferred = deferred
         self._root = self._compile(schema or {}, schema or {}, "", is_resource=True, correlates=True)
 
     def __bool__(self) -> bool:
@@ -82,7 +90,7 @@ class Rules:
         self, entries: JsonObject, schema: JsonObject, path: str, *, is_resource: bool, correlates: bool
     ) -> _Node:
         """Compile the rules that `entries` adds to a schema, which is the same unless it is a branch of allOf."""
-        scope = Scope(schema, is_resource, correlates, self._engine)
+        scope = Scope(schema, is_resource, correlates, self._engine, self._deferred)
         rules: list[Rule] = []
         broken: list[RuleProblem] = []
         for index, entry in enumerate(entries.get("x-kubernetes-validations") or ()):

@@ -10,13 +10,12 @@ Answered with 501: several served versions in one definition, and conversion web
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from trainmaster.devcluster.cel import Rules
-from trainmaster.devcluster.cel.engines import Engine, default_engine
 from trainmaster.devcluster.jsonpath import compile_path
 from trainmaster.devcluster.kinds.columns import custom_columns
 from trainmaster.devcluster.kinds.kind import Kind, ScalePaths
@@ -41,8 +40,11 @@ def is_established(crd: JsonObject) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def kind_of(crd: JsonObject, *, engine: Callable[[], Engine] = default_engine) -> Kind:
-    """Return the kind that a valid definition defines; raises ValueError for schemas and paths that do not compile."""
+def kind_of(crd: JsonObject, *, deferred: bool = False) -> Kind:
+    """Return the kind that a valid definition defines; raises ValueError for schemas and paths that do not compile.
+
+    With `deferred`, for definitions of our own, rules are compiled when they are needed first.
+    """
     spec = crd["spec"]
     names = spec["names"]
     version = next(each for each in spec["versions"] if each.get("served"))
@@ -63,7 +65,7 @@ def kind_of(crd: JsonObject, *, engine: Callable[[], Engine] = default_engine) -
         scale=_scale(subresources.get("scale")),
         custom=True,
         schema=_schema(raw),
-        rules=rules_of(raw, engine=engine),
+        rules=rules_of(raw, deferred=deferred),
         strategy=CustomStrategy(has_status=has_status),
         columns=custom_columns(version.get("additionalPrinterColumns", ())),
         field_labels={
@@ -72,15 +74,15 @@ def kind_of(crd: JsonObject, *, engine: Callable[[], Engine] = default_engine) -
     )
 
 
-def rules_of(schema: JsonObject, *, engine: Callable[[], Engine] = default_engine) -> Rules:
+def rules_of(schema: JsonObject, *, deferred: bool = False) -> Rules:
     """Return the compiled rules of a schema, with what is wrong with them."""
-    return _compiled_rules(orjson.dumps(schema), engine)
+    return _compiled_rules(orjson.dumps(schema), deferred)
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled_rules(schema: bytes, engine: Callable[[], Engine]) -> Rules:
+def _compiled_rules(schema: bytes, deferred: bool) -> Rules:
     # A definition is looked at several times while it is created; its rules are the expensive part.
-    return Rules(orjson.loads(schema), engine=engine)
+    return Rules(orjson.loads(schema), deferred=deferred)
 
 
 def _scale(paths: JsonObject | None) -> ScalePaths | None:

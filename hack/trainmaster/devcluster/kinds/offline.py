@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from trainmaster.devcluster.cel.engines import deferring_engine
 from trainmaster.devcluster.kinds.crds import kind_of
 from trainmaster.devcluster.kinds.kind import Kind
 from trainmaster.devcluster.kinds.metadata import validate_metadata
@@ -73,7 +72,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
 
 @functools.cache
 def _kind(name: str) -> Kind:
-    return kind_of(orjson.loads((_DEFINITIONS / f"{name}.json").read_bytes()), engine=deferring_engine)
+    return kind_of(orjson.loads((_DEFINITIONS / f"{name}.json").read_bytes()), deferred=True)
 
 
 def _unknown(schema: Schema, path: str, prefix: str = "") -> Fault:

@@ -5,7 +5,6 @@ which there is no build of the other. Neither is imported before the first rule 
 """
 
 from trainmaster.devcluster.cel.engines.choosing import default_engine
-from trainmaster.devcluster.cel.engines.deferring import deferring_engine
 from trainmaster.devcluster.cel.engines.interface import (
     BudgetExceeded,
     CompilationFailed,
@@ -25,5 +24,4 @@ __all__ = [
     "Program",
     "VariableMissing",
     "default_engine",
-    "deferring_engine",
 ]
