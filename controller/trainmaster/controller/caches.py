@@ -19,9 +19,8 @@ from trainmaster.controller.kube.informing import Informer, Transform
 from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.kube.reflecting import ListWatcher
 from trainmaster.controller.kube.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
     CONFIGMAPS,
-    TRAINING_RUNTIMES,
+    RUNTIMES,
     TRAINJOBS,
     Resource,
 )
@@ -45,8 +44,6 @@ KeysOf = Callable[[Change], Iterable[str]]
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
 
-RUNTIMES = (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)
-
 
 class Caches:
     """All informers of the manager.
@@ -61,7 +58,7 @@ class Caches:
         declared = _by_kind(watches)
         self.trainjobs = Informer(client, TRAINJOBS, clock=clock)
         self.trainjobs.store.add_index(RUNTIME_INDEX, runtime_index_values)
-        self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES}
+        self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES.values()}
         self._config_maps = Informer(
             client, CONFIGMAPS, transform=_transform_for(declared.get(CONFIG_MAP, [])), clock=clock
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainmaster.controller.caches import RUNTIMES, Caches
+from trainmaster.controller.caches import Caches
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events import EventRecorder
 from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.resources import TRAINJOBS, Resource
+from trainmaster.controller.kube.resources import RUNTIMES, TRAINJOBS, Resource
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
@@ -59,7 +59,7 @@ def make_controllers(
             clock=clock,
         )
     ]
-    for resource in RUNTIMES:
+    for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"
         queue = queue_of(name)
         caches.connect_runtimes(resource, queue)

@@ -72,6 +72,9 @@ TRAINING_RUNTIMES = Resource(_TRAINER, "v1alpha1", "TrainingRuntime", "trainingr
 CLUSTER_TRAINING_RUNTIMES = Resource(
     _TRAINER, "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
 )
+RUNTIMES: Final[Mapping[str, Resource]] = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
+"""Both kinds of runtime, by kind."""
+
 JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True)
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)

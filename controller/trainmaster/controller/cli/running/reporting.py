@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.controller.cli.running.views import JobView
+from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED
 from trainmaster.runtime.api.constants import COMPLETE
 
-_STYLES = {COMPLETE: "green", "Failed": "bold red", "Deleted": "red", "Running": "cyan", "Blocked": "yellow"}
+_STYLES = {COMPLETE: "green", "Failed": "bold red", "Deleted": "red", "Running": "cyan", BLOCKED: "yellow"}
 
 
 class Reporter(Protocol):

@@ -10,15 +10,11 @@ from typing import Final
 from trainmaster.controller.cli.shipped import built_in_directory, built_in_file, built_in_names
 from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.errors import ApiError, NotFound
-from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, Resource
+from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINING_RUNTIMES, Resource
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
 _LISTED: Final = 20
-_RESOURCES: Final = {
-    CLUSTER_TRAINING_RUNTIME_KIND: CLUSTER_TRAINING_RUNTIMES,
-    TRAINING_RUNTIME_KIND: TRAINING_RUNTIMES,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ def reference_of(
     if not isinstance(reference, dict) or reference.get("apiGroup", GROUP) != GROUP:
         return None
     kind, name = reference.get("kind", CLUSTER_TRAINING_RUNTIME_KIND), reference.get("name")
-    if kind not in _RESOURCES or not isinstance(name, str) or not name:
+    if kind not in RUNTIMES or not isinstance(name, str) or not name:
         return None
     place = namespace if kind == TRAINING_RUNTIME_KIND else None
     return RuntimeReference(kind, name, namespace, (kind, place, name) in supplied)
@@ -61,7 +57,7 @@ def reference_of(
 
 async def is_missing(client: KubeClient, reference: RuntimeReference) -> bool:
     """Ask the server whether a runtime does not exist; what cannot be asked counts as existing."""
-    resource = _RESOURCES[reference.kind]
+    resource = RUNTIMES[reference.kind]
     try:
         await client.get(resource, reference.namespace if resource.namespaced else None, reference.name)
     except NotFound:

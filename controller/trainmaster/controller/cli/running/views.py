@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.cli.running.submitting import SubmittedJob
+from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -14,8 +15,6 @@ _REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 
 DELETED: Final = "Deleted"
-_BLOCKED: Final = "Blocked"
-_RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,8 @@ class JobView:
     @property
     def lacks_runtime(self) -> bool:
         """Whether it waits for a runtime that does not exist, and that nobody is about to create."""
-        reference, blocked = self.job.runtime, self.conditions.get(_BLOCKED, {})
-        return reference is not None and not reference.supplied and blocked.get("reason") == _RUNTIME_NOT_FOUND
+        reference, blocked = self.job.runtime, self.conditions.get(BLOCKED, {})
+        return reference is not None and not reference.supplied and blocked.get("reason") == RUNTIME_NOT_FOUND
 
     @property
     def state(self) -> str:

@@ -6,17 +6,15 @@ may be seen first.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, Resource
+from trainmaster.controller.kube.resources import RUNTIMES, Resource
 from trainmaster.controller.reconciling.trainjobs.observing import StoreFacts
 from trainmaster.runtime.admission.references import live_runtime, unsupported_runtime
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_subdomain
-
-_RESOURCES: Final = {resource.kind: resource for resource in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
 
 
 class Reader(Protocol):
@@ -38,7 +36,7 @@ async def with_runtime(job: TrainJob, facts: StoreFacts, reader: Reader) -> Stor
     if dns_subdomain(reference.name):
         # No object has such a name, and it would become a part of the path that is asked for.
         return facts
-    resource = _RESOURCES[reference.kind]
+    resource = RUNTIMES[reference.kind]
     try:
         runtime = await reader.get(resource, job.metadata.namespace if resource.namespaced else None, reference.name)
     except NotFound:

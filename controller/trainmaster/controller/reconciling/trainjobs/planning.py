@@ -21,7 +21,7 @@ from datetime import datetime
 from trainmaster.controller.reconciling.trainjobs.comparing import needs_apply
 from trainmaster.controller.reconciling.trainjobs.lifetimes import seconds_to_expiry, time_to_live
 from trainmaster.controller.reconciling.trainjobs.observing import Observed
-from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
 from trainmaster.runtime.admission.references import unsupported_runtime
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
@@ -200,7 +200,7 @@ def _missing_runtime(job: TrainJob) -> Problem:
     else:
         message = f"not found ClusterTrainingRuntime specified in TrainJob: {missing}"
     # Its appearance is an event that wakes this job up: nothing is gained by trying again before.
-    return Problem("RuntimeNotFound", message, retry=False)
+    return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 
 def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:

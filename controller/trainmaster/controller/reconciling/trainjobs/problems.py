@@ -11,6 +11,9 @@ BLOCKED: Final = "Blocked"
 It is removed, not set to False, because the Kubeflow SDK takes a job without conditions to be running.
 """
 
+RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
+"""Condition reason; `trainmaster run` looks for it, because waiting does not help then."""
+
 EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
 CONTESTED_REASON: Final = "TrainJobResourceContested"
