@@ -27,7 +27,7 @@ from pathlib import Path
 
 import kubernetes_schemas
 
-TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "http" / "protobuf.json"
+TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "apiserver" / "http" / "protobuf.json"
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _ROOTS = (

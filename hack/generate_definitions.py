@@ -8,7 +8,7 @@ from pathlib import Path
 import generating
 import kubernetes_schemas
 
-TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "schema" / "definitions.json"
+TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ import generating
 import kubernetes_schemas
 from kubernetes_schemas import Node
 
-TARGET = Path(__file__).parents[1] / "runtime" / "trainmaster" / "runtime" / "merging" / "table.json"
+TARGET = Path(__file__).parents[1] / "runtime" / "trainmaster" / "runtime" / "strategicpatch" / "table.json"
 
 PARTS = ("io.k8s.api.batch.v1.JobTemplateSpec",)
 """What objects of other APIs hold and no built-in kind does: a JobSet is made of these."""

@@ -18,7 +18,7 @@ from bench.api import BenchmarkFailed
 from bench.burst import OUR_USER_AGENT, Load, Measured, measure
 from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
-from trainmaster.controller.kube.configuration import ConfigurationError
+from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 import aiohttp
 import orjson
 
-from trainmaster.controller.kube.configuration import ClusterAccess
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.runtime.jsontree import JsonObject
 
 AT_ONCE: Final = 32
@@ -36,7 +36,7 @@ class BenchmarkFailed(Exception):
 class Api:
     """One API server; an async context manager."""
 
-    def __init__(self, access: ClusterAccess) -> None:
+    def __init__(self, access: RestConfig) -> None:
         self._access = access
         self._session: aiohttp.ClientSession
 

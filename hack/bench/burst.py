@@ -28,16 +28,16 @@ from bench import samples
 from bench.api import MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
 from bench.processes import Manager, Process, Server, api_server, manager
-from trainmaster.controller.kube.configuration import load_cluster_access
-from trainmaster.controller.kube.resources import (
+from trainmaster.controller.kube.rest.config import load_config
+from trainmaster.controller.kube.rest.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
     NAMESPACES,
     TRAINJOBS,
     Resource,
 )
-from trainmaster.devcluster.kinds.files import definition_file
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.files import definition_file
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -113,7 +113,7 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
             server = await stack.enter_async_context(api_server(directory))
         else:
             server = Server(load.kubeconfig, load.audit_log)
-        access = await load_cluster_access(kubeconfig=str(server.kubeconfig))
+        access = await load_config(kubeconfig=str(server.kubeconfig))
         api = await stack.enter_async_context(Api(access))
         if load.kubeconfig is None:
             await _install_definitions(api)

@@ -19,14 +19,14 @@ from typing import Any, Final
 import orjson
 
 from bench import samples
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.informing import Informer
-from trainmaster.controller.kube.resources import TRAINJOBS
-from trainmaster.controller.kube.watching import WatchStream
+from trainmaster.controller.kube.rest.resources import TRAINJOBS
+from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.yamltext import load_yaml
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "torch-digits"

@@ -13,12 +13,12 @@ from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.caches import Caches
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
-from trainmaster.runtime.facts import Watch
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.manager.caches import Caches
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
 JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True)
 GANG = ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.authorities import Authority
 
-from trainmaster.controller.certificates import Certificates
 from trainmaster.controller.configuration import Tls
-from trainmaster.controller.tls import server_context
+from trainmaster.controller.server.certificates import Certificates
+from trainmaster.controller.server.tls import server_context
 
 
 class Mounted:

@@ -8,12 +8,12 @@ import pytest
 from support.informers import Script
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller import controllers
-from trainmaster.controller.caches import Caches
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration import Controller as ControllerSection
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.events import EventRecorder
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.manager import controllers
+from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.runtime.framework import Framework, load_plugins
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.controller import features
-from trainmaster.controller.features import Feature, UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.controller import feature_gates
+from trainmaster.controller.feature_gates import Feature, UnknownFeature, enabled_features, parse_feature_gates
 
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        features, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)}
+        feature_gates, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)}
     )
 
 

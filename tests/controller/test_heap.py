@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import pytest
 from support.commands import eventually
 
-from trainmaster.controller import heap
-from trainmaster.controller.tasks import beside
+from trainmaster.controller.manager import heap
+from trainmaster.controller.manager.tasks import beside
 
 LEFT_AFTER_TROUBLE = """
 import re
 from pathlib import Path
-from trainmaster.controller import heap
+from trainmaster.controller.manager import heap
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -19,23 +19,23 @@ from structlog.testing import capture_logs
 from support.stack import QUIET, Stack, api_server
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller import manager as managing
-from trainmaster.controller import serving as serving_module
-from trainmaster.controller.caches import Caches
 from trainmaster.controller.cli.manager import STOP_AT_MOST
 from trainmaster.controller.configuration import Configuration, Health, LeaderElection, Metrics
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.electing import LeaderElector
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.events import EventRecorder
-from trainmaster.controller.kube.queueing import WorkQueue
-from trainmaster.controller.kube.resources import LEASES, TRAINJOBS
-from trainmaster.controller.manager import Manager
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import LEASES, TRAINJOBS
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.manager import manager as managing
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.runnables import CONTROLLERS_GRACE, EVENTS_GRACE, STOP_TIMEOUT, Work
+from trainmaster.controller.manager.tasks import PartFailed
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
-from trainmaster.controller.tasks import PartFailed
-from trainmaster.controller.working import CONTROLLERS_GRACE, EVENTS_GRACE, STOP_TIMEOUT, Work
-from trainmaster.metrics.workqueue import DEPTH
+from trainmaster.controller.server import server as serving_module
+from trainmaster.metrics.queue import DEPTH
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 

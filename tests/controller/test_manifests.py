@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from trainmaster.controller.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.manifests import ManifestError, load_manifests
 from trainmaster.runtime.jsontree import JsonObject
 
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller import monitoring
-from trainmaster.controller.kube.ending import whereabouts
-from trainmaster.controller.monitoring import STALL, STUCK_AFTER, LoopMonitor, monitored
+from trainmaster.controller.kube.fatal import whereabouts
+from trainmaster.controller.manager import loop_monitor
+from trainmaster.controller.manager.loop_monitor import STALL, STUCK_AFTER, LoopMonitor, monitored
 from trainmaster.metrics.process import PauseHistogram
 
 
@@ -53,7 +53,7 @@ def test_a_loop_that_never_turns_again_ends_the_process() -> None:
     while not ends:
         beats = monitor.look(beats)
         looks += 1
-    assert STUCK_AFTER <= looks * monitoring._LOOK < STUCK_AFTER + 1
+    assert STUCK_AFTER <= looks * loop_monitor._LOOK < STUCK_AFTER + 1
     assert "has not turned for 60 s" in ends[0]
 
 

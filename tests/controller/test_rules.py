@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import trainmaster.controller.manager as somewhere
+import trainmaster.controller.manager.manager as somewhere
 
 SOURCES = Path(somewhere.__file__).parent
 

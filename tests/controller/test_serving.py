@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from trainmaster.controller.serving import AddressInUse, metrics, parse_address, probes, serving
+from trainmaster.controller.server.server import AddressInUse, metrics, parse_address, probes, serving
 
 
 async def ask(port: int, path: str) -> tuple[int, str, str]:

@@ -13,11 +13,18 @@ from support.objects import runtime_object, trainjob_object
 from support.series import series
 from support.stack import Stack, api_server, manager
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import CONFIGMAPS, EVENTS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.errors import bad_request, unprocessable
-from trainmaster.devcluster.resources import GroupResource
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    JOBSETS,
+    NAMESPACES,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+)
+from trainmaster.devcluster.apiserver.errors import bad_request, unprocessable
+from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.api import PatchType
-from trainmaster.devcluster.parts.announcing import TRAINER_VERSION, announce
-from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES
-from trainmaster.devcluster.testing import serve_api
+from trainmaster.devcluster.announcement import TRAINER_VERSION, announce
+from trainmaster.devcluster.apiserver.registry.generic import PatchType
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NAMESPACES
+from trainmaster.devcluster.testing.server import serve_api
 
 PUBLIC = "/api/v1/namespaces/kubeflow-system/configmaps/kubeflow-trainer-public"
 BY_A_POD = {"Impersonate-User": "system:serviceaccount:default:default"}

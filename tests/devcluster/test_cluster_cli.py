@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from support.commands import client_of, eventually, processes_of, started, trainmaster
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import CONFIGMAPS, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 BARE = ("--without", "manager,controllers,gc,kubelet")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.parts.complaints import last_complaint
+from trainmaster.devcluster.manager.last_error import last_complaint
 
 HEAD = "2026-01-01T00:00:00.000000Z"
 

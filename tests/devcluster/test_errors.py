@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster import errors
-from trainmaster.devcluster.errors import FieldError
-from trainmaster.devcluster.resources import JOBS, PODS
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 
 
 @pytest.mark.parametrize(

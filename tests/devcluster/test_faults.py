@@ -13,7 +13,10 @@ import aiohttp
 import orjson
 import pytest
 
-from trainmaster.devcluster.faults import (
+from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
+from trainmaster.devcluster.apiserver.http.server import ServerTiming
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.testing.faults import (
     Action,
     CloseWatch,
     Delay,
@@ -26,10 +29,7 @@ from trainmaster.devcluster.faults import (
     StallWatch,
     TruncateFrame,
 )
-from trainmaster.devcluster.http.server import ServerTiming
-from trainmaster.devcluster.http.watching import WatchTiming
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _CONTROL = "/trainmaster.dev/faults"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.health import CRASHING, PATH, READY, STARTING, ManagerHealth, ManagerState, ending
-from trainmaster.devcluster.testing import serve_api
+from trainmaster.devcluster.manager.health import CRASHING, PATH, READY, STARTING, ManagerHealth, ManagerState, ending
+from trainmaster.devcluster.testing.server import serve_api
 
 
 def test_one_end_may_be_an_accident_and_two_are_a_crash() -> None:

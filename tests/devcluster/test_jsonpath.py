@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.jsonpath import compile_path
+from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
 
 OBJ: dict[str, Any] = {
     "metadata": {"name": "x", "labels": {"a.b/c": "dotted"}},

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.resources import (
+from trainmaster.devcluster.apiserver.resources import (
     CLUSTER_ROLE_BINDINGS,
     CONFIGMAPS,
     JOBS,
@@ -28,7 +28,7 @@ from trainmaster.devcluster.resources import (
     SERVICES,
     GroupResource,
 )
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 pytestmark = pytest.mark.kubectl
 

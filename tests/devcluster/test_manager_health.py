@@ -14,8 +14,8 @@ import pytest
 import yaml
 from support.commands import client_of, eventually, processes_of, started, trainmaster
 
-from trainmaster.controller.kube.errors import ApiError
-from trainmaster.controller.kube.resources import TRAINJOBS
+from trainmaster.controller.kube.rest.errors import ApiError
+from trainmaster.controller.kube.rest.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 WITHOUT_PODS = ("--without", "kubelet")

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.kinds import offline
-from trainmaster.devcluster.kinds.offline import check
+from trainmaster.devcluster.apiserver.registry import offline
+from trainmaster.devcluster.apiserver.registry.offline import check
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml
 

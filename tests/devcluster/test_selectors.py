@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.devcluster.selectors import (
+from trainmaster.devcluster.apiserver.selectors import (
     label_selector_from_object,
     parse_field_selector,
     parse_label_selector,

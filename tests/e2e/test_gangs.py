@@ -13,10 +13,10 @@ from support.objects import replicated_job
 from support.stack import api_server, manager
 from support.training import RENDEZVOUS, apply_runtime, conditions, ended, pods, python, trainjob, until
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import JOBSETS, TRAINJOBS, Resource
-from trainmaster.devcluster.parts.definitions import (
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS, Resource
+from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,

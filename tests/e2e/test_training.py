@@ -26,8 +26,8 @@ from support.training import (
     until,
 )
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 MANY = 200

@@ -20,7 +20,7 @@ from support.admission import Answer, Requests, admitting
 from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
 from support.stack import api_server
 
-from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, install_definitions
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 
 HERE = Path(__file__).parent

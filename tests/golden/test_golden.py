@@ -12,8 +12,8 @@ import yaml
 from support.golden import Player, agree, load_case, load_yaml
 from support.stack import Stack, api_server, manager
 
-from trainmaster.controller.kube.errors import Invalid
-from trainmaster.devcluster.patching import json_patch
+from trainmaster.controller.kube.rest.errors import Invalid
+from trainmaster.devcluster.apiserver.patch import json_patch
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*.yaml"))

@@ -15,7 +15,7 @@ import pytest
 from support.golden import load_yaml
 from support.stack import api_server, manager
 
-from trainmaster.controller.kube.resources import Resource
+from trainmaster.controller.kube.rest.resources import Resource
 
 HERE = Path(__file__).parent
 RECORDER = Path(os.environ.get("TRAINMASTER_GOLDEN_DIR", HERE.parents[2] / "shared" / "golden"))

@@ -33,10 +33,10 @@ unpacked, checkout = sys.argv[1:]
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
 from trainmaster.controller.cli.offline import built_in_names
-from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainmaster.devcluster.kinds.files import definition_file
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.files import definition_file
 from trainmaster.runtime.framework import load_plugins
-from trainmaster.runtime.merging import definition
+from trainmaster.runtime.strategicpatch import definition
 
 for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
@@ -117,9 +117,9 @@ def test_every_directory_of_modules_is_a_package() -> None:
 
 def test_the_wheel_has_its_data(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
-    assert "trainmaster/runtime/merging/table.json" in names
-    assert "trainmaster/devcluster/schema/definitions.json" in names
-    assert {f"trainmaster/devcluster/kinds/crds/{name}" for name in CRDS} <= names
+    assert "trainmaster/runtime/strategicpatch/table.json" in names
+    assert "trainmaster/devcluster/apiserver/schema/definitions.json" in names
+    assert {f"trainmaster/devcluster/crds/{name}" for name in CRDS} <= names
     runtimes = {path.name for path in (ROOT / "deploy/runtimes").glob("*.yaml")}
     assert {f"trainmaster/controller/cli/runtimes/{name}" for name in runtimes} <= names
 
@@ -130,8 +130,8 @@ def test_the_wheel_has_its_entry_points(wheel: zipfile.ZipFile) -> None:
     points.read_string(wheel.read(path).decode())
     assert dict(points["console_scripts"]) == {"trainmaster": "trainmaster.controller.cli:main"}
     assert {"torch", "plainml", "jobset"} <= set(points["trainmaster.plugins"])
-    assert points["trainmaster.commands"]["cluster"] == "trainmaster.devcluster.cli:command"
-    assert points["trainmaster.schemas"]["trainer"] == "trainmaster.devcluster.kinds.offline:check"
+    assert points["trainmaster.commands"]["cluster"] == "trainmaster.devcluster.cli.command:command"
+    assert points["trainmaster.schemas"]["trainer"] == "trainmaster.devcluster.apiserver.registry.offline:check"
     for group in points.sections():
         for target in points[group].values():
             module = target.partition(":")[0].replace(".", "/")

@@ -16,10 +16,10 @@ from support.resolutions import FRAMEWORK, complaints, container, entropy, env, 
 
 from trainmaster.plugins.claims import GPU_DEVICE_CLASSES
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
-from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import new_info, resolve
+from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.resolver import new_info, resolve
 from trainmaster.runtime.yamltext import load_yaml_documents
 
 GPU = "gpu.nvidia.com"
@@ -27,7 +27,7 @@ FIELD = "spec.trainer.resourceClaimsPerNode"
 
 
 class Cluster:
-    """Facts: ResourceClaims and ResourceClaimTemplates of the namespace `team`."""
+    """Listers: ResourceClaims and ResourceClaimTemplates of the namespace `team`."""
 
     def __init__(self, **specs: JsonObject) -> None:
         self._specs = specs
@@ -91,9 +91,9 @@ def used_by(obj: JsonObject, index: int = 0) -> list[JsonObject]:
 
 
 def warnings(
-    job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime, facts: Facts = NO_FACTS
+    job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime, listers: Listers = NO_LISTERS
 ) -> list[tuple[str, str]]:
-    found = FRAMEWORK.validate(new_info(job, on), job, None, facts)
+    found = FRAMEWORK.validate(new_info(job, on), job, None, listers)
     assert all(each.severity == "warning" for each in found)
     return [(each.path, each.message) for each in found]
 
@@ -253,7 +253,7 @@ def test_gpus_of_claims_are_counted(source: str, spec: JsonObject, count: int) -
         ("xgboost", "DMLC_NUM_WORKER", str(count)),
         ("torch", "PET_NPROC_PER_NODE", "auto"),  # torchrun sees the devices that there are
     ):
-        built = resolve(job, with_claims(policy={policy: {}}), FRAMEWORK, facts=Cluster(four=spec)).objects
+        built = resolve(job, with_claims(policy={policy: {}}), FRAMEWORK, listers=Cluster(four=spec)).objects
         assert env(container(built[0].object))[variable] == value
     assert not warnings(job, with_claims(), Cluster(four=spec))
 
@@ -266,11 +266,13 @@ def test_only_the_request_that_the_container_uses_counts() -> None:
             {"name": "small", "deviceClassName": GPU, "count": 7},
         ],
     }
-    facts = Cluster(four=asking(request(4, "a"), request(2, "b"), alternatives))
+    listers = Cluster(four=asking(request(4, "a"), request(2, "b"), alternatives))
 
     def workers(used: JsonObject) -> str:
         on = with_claims(template(), used=[{"name": "gpus", **used}], policy={"xgboost": {}})
-        return str(env(container(resolve(trainjob(), on, FRAMEWORK, facts=facts).objects[0].object))["DMLC_NUM_WORKER"])
+        return str(
+            env(container(resolve(trainjob(), on, FRAMEWORK, listers=listers).objects[0].object))["DMLC_NUM_WORKER"]
+        )
 
     assert [workers({"request": name}) for name in ("a", "b", "or/small")] == ["4", "2", "7"]
 
@@ -284,19 +286,19 @@ def test_only_the_request_that_the_container_uses_counts() -> None:
     ids=["mpi", "flux"],
 )
 def test_other_frameworks_count_them_as_well(policy: JsonObject, read: Any) -> None:
-    facts = Cluster(four=asking(request(4)))
-    objects = resolve(claiming(template()), with_claims(policy=policy), FRAMEWORK, facts=facts).objects
+    listers = Cluster(four=asking(request(4)))
+    objects = resolve(claiming(template()), with_claims(policy=policy), FRAMEWORK, listers=listers).objects
     assert read({each.object["kind"]: each.object for each in objects})
 
 
 def test_which_classes_are_gpus_is_configured() -> None:
     """Administrators name their classes as they like; a part of the name proves nothing."""
-    facts = Cluster(four=asking(request(4, device_class="h100.team.example")))
+    listers = Cluster(four=asking(request(4, device_class="h100.team.example")))
     job, on = claiming(template()), with_claims(policy={"xgboost": {}})
 
     def workers(**options: Any) -> str:
         framework = Framework(load_plugins(options={"claims": options, "mpi": {"entropy": entropy}}))
-        return str(env(container(resolve(job, on, framework, facts=facts).objects[0].object))["DMLC_NUM_WORKER"])
+        return str(env(container(resolve(job, on, framework, listers=listers).objects[0].object))["DMLC_NUM_WORKER"])
 
     assert workers() == "1"
     assert workers(gpu_device_classes=["h100.team.example"]) == "4"
@@ -315,9 +317,9 @@ def test_torchtune_is_validated_with_the_gpus_of_claims() -> None:
     job = parse_trainjob(raw)
 
     def refused(count: int) -> bool:
-        facts = Cluster(four=asking(request(count)))
+        listers = Cluster(four=asking(request(count)))
         return any(
-            each.severity == "error" for each in FRAMEWORK.validate(new_info(job, with_claims()), job, None, facts)
+            each.severity == "error" for each in FRAMEWORK.validate(new_info(job, with_claims()), job, None, listers)
         )
 
     assert [refused(count) for count in (1, 2)] == [False, True]
@@ -379,12 +381,12 @@ def test_a_claim_that_nobody_uses_is_warned_about() -> None:
 
 
 def test_devices_that_are_requested_twice_are_warned_about() -> None:
-    facts = Cluster(four=asking(request(4)))
+    listers = Cluster(four=asking(request(4)))
     on = with_claims(limits={"nvidia.com/gpu": 2})
-    ((path, message),) = warnings(claiming(template()), on, facts)
+    ((path, message),) = warnings(claiming(template()), on, listers)
     assert path == f"{FIELD}[0]"
     assert "asks for 2 GPUs by its resources and for 4 by claims, and gets both" in message
-    assert not warnings(claiming(template()), with_claims(), facts)
+    assert not warnings(claiming(template()), with_claims(), listers)
 
 
 def test_claims_without_a_trainer_are_warned_about() -> None:
@@ -399,9 +401,9 @@ def test_the_guide_is_true() -> None:
     template, raw = [document for _, document in load_yaml_documents(example)]
     raw["metadata"] |= {"namespace": "team", "uid": "u"}
     job, on = parse_trainjob(raw), with_claims(policy={"xgboost": {}})
-    facts = Cluster(**{template["metadata"]["name"]: template["spec"]["spec"]})
-    assert not warnings(job, on, facts)
-    variables = env(container(resolve(job, on, FRAMEWORK, facts=facts).objects[0].object))
+    listers = Cluster(**{template["metadata"]["name"]: template["spec"]["spec"]})
+    assert not warnings(job, on, listers)
+    variables = env(container(resolve(job, on, FRAMEWORK, listers=listers).objects[0].object))
     assert variables["DMLC_NUM_WORKER"] == "8"
     assert all(f"`{name}`" in text for name in GPU_DEVICE_CLASSES)
 
@@ -425,11 +427,11 @@ def test_merging_claims_is_pure_and_loses_none(
     raw_runtime = with_claims(*runtimes, used=[{"name": name} for name in used]).to_json()
     raw_job = trainjob_object(trainer={"resourceClaimsPerNode": trainers}, runtimePatches=[patch(*patched)])
     before = copy.deepcopy((raw_runtime, raw_job))
-    facts = Cluster(four=asking(request(4)))
+    listers = Cluster(four=asking(request(4)))
     outcomes = []
     for _ in range(2):
         try:
-            objects = resolve(parse_trainjob(raw_job), parse_runtime(raw_runtime), FRAMEWORK, facts=facts).objects
+            objects = resolve(parse_trainjob(raw_job), parse_runtime(raw_runtime), FRAMEWORK, listers=listers).objects
         except PluginFailed as failed:
             outcomes.append(str(failed).encode())
         else:

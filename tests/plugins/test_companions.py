@@ -9,8 +9,8 @@ from typing import Any
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import (
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import (
     CONFIGMAPS,
     JOBSETS,
     NAMESPACES,

@@ -13,11 +13,11 @@ from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, compl
 
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen, Rejected
-from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.ownership import owner_reference
-from trainmaster.runtime.resolving import PolicyUnserved, resolve
+from trainmaster.runtime.resolver import PolicyUnserved, resolve
 
 SCHEDULERS = ("coscheduling", "volcano")
 POLICY: JsonObject = {"coscheduling": {}}
@@ -36,13 +36,13 @@ def after(name: str, status: str = "Complete") -> JsonObject:
     return {"name": name, "status": status}
 
 
-def group(job: TrainJob, runtime: Runtime, *, facts: Facts = NO_FACTS) -> JsonObject:
-    spec: JsonObject = companion("PodGroup", job, runtime, facts=facts).object["spec"]
+def group(job: TrainJob, runtime: Runtime, *, listers: Listers = NO_LISTERS) -> JsonObject:
+    spec: JsonObject = companion("PodGroup", job, runtime, listers=listers).object["spec"]
     return spec
 
 
-def resources(job: TrainJob, runtime: Runtime, *, facts: Facts = NO_FACTS) -> JsonObject:
-    found: JsonObject = group(job, runtime, facts=facts)["minResources"]
+def resources(job: TrainJob, runtime: Runtime, *, listers: Listers = NO_LISTERS) -> JsonObject:
+    found: JsonObject = group(job, runtime, listers=listers)["minResources"]
     return found
 
 
@@ -206,7 +206,7 @@ def limit_range(name: str, namespace: str = "team", *, kind: str = "Container", 
 
 def test_b21_limit_ranges_and_runtime_classes_count() -> None:
     """B21: both were watched and never read."""
-    facts = KnownFacts(
+    listers = KnownFacts(
         limit_range("b", defaultRequest={"cpu": "7", "memory": "1Gi"}),
         limit_range("a", defaultRequest={"cpu": "2"}, default={"cpu": "4", "ephemeral-storage": "1Gi"}),
         limit_range("a", namespace="other", defaultRequest={"x": "1"}),
@@ -219,7 +219,7 @@ def test_b21_limit_ranges_and_runtime_classes_count() -> None:
         },
     )
     runtime = on(asking({"memory": "3Gi"}, runtimeClassName="kata"))
-    assert resources(trainjob(trainer={"numNodes": 2}), runtime, facts=facts) == {
+    assert resources(trainjob(trainer={"numNodes": 2}), runtime, listers=listers) == {
         "cpu": "4500m",
         "memory": "6Gi",
         "ephemeral-storage": "2Gi",
@@ -242,7 +242,7 @@ def test_a_group_follows_its_trainjob_until_the_workload_runs() -> None:
             "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
             "spec": jobset_spec,
         }
-        return companion("PodGroup", job, on(), facts=KnownFacts(running)).when
+        return companion("PodGroup", job, on(), listers=KnownFacts(running)).when
 
     assert companion("PodGroup", job, on()).when is ApplyWhen.ALWAYS
     assert when(job, suspend=True) is ApplyWhen.ALWAYS

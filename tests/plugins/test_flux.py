@@ -27,7 +27,7 @@ from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import ApplyWhen
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 
 WRAPPER = ["/bin/bash", "/etc/flux-config/entrypoint.sh"]
 
@@ -307,13 +307,13 @@ def test_trainer_s3_the_key_is_random_and_made_once() -> None:
     assert secret.when is ApplyWhen.MISSING
     assert secret.object["immutable"] is True
     known = {key: secret.object[key] for key in ("apiVersion", "kind", "metadata")}
-    assert "data" not in companion("Secret", job, on, facts=KnownFacts(known)).object
+    assert "data" not in companion("Secret", job, on, listers=KnownFacts(known)).object
 
 
 def test_b30_running_brokers_keep_their_scripts() -> None:
     job, on = trainjob(), flux_runtime()
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", job, on, facts=KnownFacts(jobset(job, on))).when is ApplyWhen.MISSING
+    assert companion("ConfigMap", job, on, listers=KnownFacts(jobset(job, on))).when is ApplyWhen.MISSING
 
 
 def test_the_certificate_is_one_of_zeromq() -> None:

@@ -36,7 +36,7 @@ from trainmaster.runtime.extension import ApplyWhen
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 
 NODE, LAUNCHER = 0, 1
 
@@ -205,12 +205,14 @@ def test_b30_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     secret = companion("Secret", job, on)
     assert secret.when is ApplyWhen.MISSING
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", job, on, facts=KnownFacts(running)).when is ApplyWhen.MISSING
+    assert companion("ConfigMap", job, on, listers=KnownFacts(running)).when is ApplyWhen.MISSING
     suspended = running | {"spec": running["spec"] | {"suspend": True}}
-    assert companion("ConfigMap", job, on, facts=KnownFacts(suspended)).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", trainjob(suspend=True), on, facts=KnownFacts(running)).when is ApplyWhen.ALWAYS
+    assert companion("ConfigMap", job, on, listers=KnownFacts(suspended)).when is ApplyWhen.ALWAYS
+    assert companion("ConfigMap", trainjob(suspend=True), on, listers=KnownFacts(running)).when is ApplyWhen.ALWAYS
     metadata = running["metadata"] | {"ownerReferences": [owner_reference(job) | {"uid": "another"}]}
-    assert companion("ConfigMap", job, on, facts=KnownFacts(running | {"metadata": metadata})).when is ApplyWhen.ALWAYS
+    assert (
+        companion("ConfigMap", job, on, listers=KnownFacts(running | {"metadata": metadata})).when is ApplyWhen.ALWAYS
+    )
 
 
 def test_keys_are_made_only_while_the_secret_is_missing() -> None:
@@ -226,7 +228,7 @@ def test_keys_are_made_only_while_the_secret_is_missing() -> None:
     assert (made["kind"], made["type"], made["immutable"]) == ("Secret", "kubernetes.io/ssh-auth", True)
     assert len(asked) == 1
     only_metadata = {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"]}
-    again = resolve(job, on, framework, facts=KnownFacts(only_metadata)).objects[0]
+    again = resolve(job, on, framework, listers=KnownFacts(only_metadata)).objects[0]
     assert again.when is ApplyWhen.MISSING
     assert "data" not in again.object
     assert len(asked) == 1

@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime, trainjob
 
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.framework import Framework, load_plugins
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 
 _MPI = runtime(
     replicated_job(LAUNCHER, containers=[{"name": NODE, "image": "train:1"}]),

@@ -10,7 +10,7 @@ from support.golden import load_yaml
 from support.resolutions import findings
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
-from trainmaster.runtime.extension import Finding
+from trainmaster.runtime.extension import FieldError
 from trainmaster.runtime.jsontree import JsonObject
 
 RECORDED = Path(__file__).parents[1] / "golden" / "admission"
@@ -42,7 +42,7 @@ def test_complaints_are_those_of_the_original(name: str) -> None:
     assert recorded == (texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else "")
 
 
-def shown(finding: Finding) -> str:
+def shown(finding: FieldError) -> str:
     """A finding as the API server's libraries write it."""
     return (
         f"{finding.path}: {finding.reason} value: {json.dumps(finding.value, separators=(',', ':'))}: {finding.message}"

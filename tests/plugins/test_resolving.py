@@ -13,7 +13,7 @@ from trainmaster.runtime.extension import ApplyWhen
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
-from trainmaster.runtime.resolving import PolicyUnserved, resolve
+from trainmaster.runtime.resolver import PolicyUnserved, resolve
 
 FRAMEWORK = Framework(load_plugins())
 
@@ -230,7 +230,7 @@ def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
         name = "Vandal"
         priority = -2000
 
-        def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+        def build(self, info: Any, job: Any, listers: Any) -> list[Any]:
             node, other = (pods.container("node") for pods in info.pod_sets)
             for touched in (node["env"][0]["valueFrom"]["fieldRef"], node["envFrom"][0]["secretRef"]):
                 touched["x"] = "y"
@@ -264,14 +264,14 @@ def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
         },
     }
 
-    class Facts:
+    class Listers:
         def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
             return jobset
 
         def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
             return []
 
-    report = FRAMEWORK.status(job, Facts())
+    report = FRAMEWORK.status(job, Listers())
     assert report is not None
     assert report.conditions == [{"type": "Complete", "status": "True", "reason": "Completed", "message": ""}]
     assert report.jobs_status == [

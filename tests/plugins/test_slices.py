@@ -15,13 +15,13 @@ from support.golden import load_yaml
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import FRAMEWORK, RANK, complaints, container, env, job_spec, jobset
 
-from trainmaster.runtime.admission.runtimes import validate_runtime
-from trainmaster.runtime.admission.trainjobs import validate_trainjob
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.slices import SlicesInvalid, hosts_per_slice
+from trainmaster.runtime.validation.trainingruntime import validate_runtime
+from trainmaster.runtime.validation.trainjob import validate_trainjob
 from trainmaster.runtime.yamltext import load_yaml_documents
 
 SLICE = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}}
@@ -337,7 +337,7 @@ def test_b10_a_gang_is_all_slices(gang: str) -> None:
 
 
 class OneRuntime:
-    """Facts in which there is one runtime."""
+    """Listers in which there is one runtime."""
 
     def __init__(self, obj: JsonObject) -> None:
         self._obj = obj
@@ -355,7 +355,7 @@ def test_admission_says_the_numbers() -> None:
 
     def verdict(nodes: int) -> list[tuple[str, str]]:
         obj = trainjob_object(trainer={"numNodes": nodes})
-        errors = validate_trainjob(obj, None, framework=FRAMEWORK, facts=on).errors
+        errors = validate_trainjob(obj, None, framework=FRAMEWORK, listers=on).errors
         return [(each.path, each.message) for each in errors]
 
     expected = (

@@ -11,11 +11,11 @@ from support.resolutions import KnownFacts, Runtime, entropy, env, job_spec
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import ApplyWhen, Desired
-from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.ownership import owner_reference
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 
 SERVER = "https://kubeflow-trainer-controller-manager.kubeflow-system.svc:10443"
 VARIABLES = {
@@ -32,8 +32,10 @@ def framework(authority: str | None = "PEM") -> Framework:
     return Framework(load_plugins(options=options, features=frozenset({"TrainJobStatus"})))
 
 
-def built(job: TrainJob, on: Runtime, *, authority: str | None = "PEM", facts: Facts = NO_FACTS) -> dict[str, Desired]:
-    resolution = resolve(job, on, framework(authority), facts=facts)
+def built(
+    job: TrainJob, on: Runtime, *, authority: str | None = "PEM", listers: Listers = NO_LISTERS
+) -> dict[str, Desired]:
+    resolution = resolve(job, on, framework(authority), listers=listers)
     return {desired.identity[1]: desired for desired in resolution.objects}
 
 
@@ -103,10 +105,10 @@ def test_without_an_authority_a_trainjob_that_had_one_goes_on() -> None:
     job = trainjob()
     metadata = {"name": "demo-tls-config", "namespace": "team", "ownerReferences": [owner_reference(job)]}
     known = KnownFacts({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    assert "JobSet" in built(job, runtime(), authority=None, facts=known)
+    assert "JobSet" in built(job, runtime(), authority=None, listers=known)
     del metadata["ownerReferences"]
     with pytest.raises(PluginFailed):
-        built(job, runtime(), authority=None, facts=known)
+        built(job, runtime(), authority=None, listers=known)
 
 
 def test_without_a_trainer_nothing_is_needed() -> None:

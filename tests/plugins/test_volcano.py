@@ -9,11 +9,11 @@ from support.objects import replicated_job, runtime_object, trainjob
 from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, complaints, jobset
 
 from trainmaster.runtime.api import TrainJob, parse_runtime
-from trainmaster.runtime.facts import Facts
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.ownership import owner_reference
-from trainmaster.runtime.resolving import new_info, resolve
+from trainmaster.runtime.resolver import new_info, resolve
 
 QUEUE = "scheduling.volcano.sh/queue-name"
 DATA = replicated_job("data", ancestor="dataset-initializer")
@@ -97,7 +97,7 @@ def test_the_priority_of_the_last_member_is_that_of_the_group() -> None:
     assert group(trainjob(), on(*jobs))["priorityClassName"] == "higher"
 
 
-def priority_classes(*names: str) -> Facts:
+def priority_classes(*names: str) -> Listers:
     return KnownFacts(
         *(
             {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
@@ -106,8 +106,10 @@ def priority_classes(*names: str) -> Facts:
     )
 
 
-def findings(job: TrainJob, runtime: Runtime, facts: Facts, *, old: TrainJob | None = None) -> list[tuple[str, str]]:
-    found = FRAMEWORK.validate(new_info(job, runtime), job, old, facts)
+def findings(
+    job: TrainJob, runtime: Runtime, listers: Listers, *, old: TrainJob | None = None
+) -> list[tuple[str, str]]:
+    found = FRAMEWORK.validate(new_info(job, runtime), job, old, listers)
     return [(finding.path, finding.message) for finding in found]
 
 

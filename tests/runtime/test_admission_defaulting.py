@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.objects import trainjob_object
 
-from trainmaster.runtime.admission import default_trainjob
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.validation import default_trainjob
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999_999, tzinfo=UTC)
 STAMP = "2026-05-04T03:02:01Z"

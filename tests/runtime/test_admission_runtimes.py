@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.objects import replicated_job, runtime_object
 
-from trainmaster.runtime.admission import validate_runtime
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.validation import validate_runtime
 
 CONTAINERS = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers"
 

@@ -8,14 +8,14 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownFacts
 
-from trainmaster.runtime.admission import Verdict, validate_trainjob
 from trainmaster.runtime.api import TrainJob, parse_trainjob
-from trainmaster.runtime.extension import Finding, Rejected
-from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.extension import FieldError, Rejected
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
+from trainmaster.runtime.validation import Verdict, validate_trainjob
 
 RUNTIME = runtime_object(policy={"torch": {}})
 RESERVED = {"env": [{"name": "PET_NNODES", "value": "1"}]}
@@ -30,7 +30,7 @@ GPU = {"nvidia.com/gpu": "1"}
 def judge(
     obj: JsonObject, *known: JsonObject, old: JsonObject | None = None, framework: Framework = FRAMEWORK
 ) -> Verdict:
-    return validate_trainjob(obj, old, framework=framework, facts=KnownFacts(*known))
+    return validate_trainjob(obj, old, framework=framework, listers=KnownFacts(*known))
 
 
 def patch(replicated_job: JsonObject, manager: str = "acme.io/a") -> JsonObject:
@@ -315,11 +315,11 @@ class Judge:
     name = "Judge"
 
     def __init__(
-        self, *findings: Finding, error: Exception | None = None, build_error: Exception | None = None
+        self, *findings: FieldError, error: Exception | None = None, build_error: Exception | None = None
     ) -> None:
         self._findings, self._error, self._build_error = findings, error, build_error
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> tuple[Finding, ...]:
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> tuple[FieldError, ...]:
         if self._error:
             raise self._error
         return self._findings
@@ -338,7 +338,7 @@ class Judge:
             "spec: Internal error: plugin Judge failed in enforce_pod_spec: KeyError: 'x'",
         ),
         (Judge(build_error=Rejected("too many nodes")), "spec: Forbidden: too many nodes"),
-        (Judge(Finding("spec.x", "no", value=1)), "spec.x: Invalid value: 1: no"),
+        (Judge(FieldError("spec.x", "no", value=1)), "spec.x: Invalid value: 1: no"),
     ],
 )
 def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Judge, message: str) -> None:
@@ -347,7 +347,7 @@ def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Judge, message: st
 
 
 def test_warnings_of_plugins_do_not_refuse() -> None:
-    framework = Framework([*load_plugins(), Judge(Finding("spec.x", "hm", severity="warning"))])
+    framework = Framework([*load_plugins(), Judge(FieldError("spec.x", "hm", severity="warning"))])
     assert judge(trainjob_object(), RUNTIME, framework=framework) == Verdict([], ["spec.x: hm"])
 
 

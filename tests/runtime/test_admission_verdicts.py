@@ -6,43 +6,43 @@ from typing import Any
 
 import pytest
 
-from trainmaster.runtime.admission import aggregated, described
-from trainmaster.runtime.admission.decoding import undecodable
-from trainmaster.runtime.admission.suggesting import did_you_mean
-from trainmaster.runtime.extension import Finding
+from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.validation import aggregated, described
+from trainmaster.runtime.validation.suggestions import did_you_mean
+from trainmaster.runtime.validation.wrong_types import undecodable
 
 
 @pytest.mark.parametrize(
     ("finding", "text"),
     [
-        (Finding("spec.a", "must be 1", value=2), "spec.a: Invalid value: 2: must be 1"),
-        (Finding("spec.a", "no", value='<"x">'), 'spec.a: Invalid value: "<\\"x\\">": no'),
-        (Finding("spec.a", "no"), "spec.a: Invalid value: null: no"),
-        (Finding("spec.a", "not now", reason="Forbidden"), "spec.a: Forbidden: not now"),
-        (Finding("spec.a", "broken", reason="InternalError"), "spec.a: Internal error: broken"),
+        (FieldError("spec.a", "must be 1", value=2), "spec.a: Invalid value: 2: must be 1"),
+        (FieldError("spec.a", "no", value='<"x">'), 'spec.a: Invalid value: "<\\"x\\">": no'),
+        (FieldError("spec.a", "no"), "spec.a: Invalid value: null: no"),
+        (FieldError("spec.a", "not now", reason="Forbidden"), "spec.a: Forbidden: not now"),
+        (FieldError("spec.a", "broken", reason="InternalError"), "spec.a: Internal error: broken"),
         (
-            Finding("spec.a", "no", value={"kind": "K", "other": {"b": 1, "a": "<&>"}, "name": "n"}),
+            FieldError("spec.a", "no", value={"kind": "K", "other": {"b": 1, "a": "<&>"}, "name": "n"}),
             'spec.a: Invalid value: {"name":"n","kind":"K","other":{"a":"\\u003c\\u0026\\u003e","b":1}}: no',
         ),
     ],
 )
-def test_one_finding(finding: Finding, text: str) -> None:
+def test_one_finding(finding: FieldError, text: str) -> None:
     assert described(finding) == text
 
 
 def test_several_findings_are_a_list_without_repetitions() -> None:
-    one, two = Finding("a", "x", value=1), Finding("b", "y", value=1)
+    one, two = FieldError("a", "x", value=1), FieldError("b", "y", value=1)
     assert aggregated([one]) == "a: Invalid value: 1: x"
     assert aggregated([one, two, one]) == "[a: Invalid value: 1: x, b: Invalid value: 1: y]"
     assert aggregated([]) == ""
 
 
 def test_messages_are_bounded() -> None:
-    many = [Finding(f"spec.f{number}", "x" * 100, value="v" * 10_000) for number in range(200)]
+    many = [FieldError(f"spec.f{number}", "x" * 100, value="v" * 10_000) for number in range(200)]
     text = aggregated(many)
     assert len(text) < 33_000
     assert text.endswith("...")
-    assert aggregated([Finding(f"f{number}", "x") for number in range(105)]).endswith(", and 5 more]")
+    assert aggregated([FieldError(f"f{number}", "x") for number in range(105)]).endswith(", and 5 more]")
 
 
 @pytest.mark.parametrize(

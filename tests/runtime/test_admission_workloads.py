@@ -8,8 +8,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownFacts
 
-from trainmaster.runtime.admission import validate_trainjob
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.validation import validate_trainjob
 
 PREFIX = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
 POD = "[0].template.spec.template.spec"
@@ -27,8 +27,8 @@ def pod(**fields: Any) -> JsonObject:
 
 def refusal(*jobs: JsonObject, **spec: Any) -> str:
     """Why a TrainJob on a runtime of these jobs is refused."""
-    facts = KnownFacts(runtime_object(*jobs))
-    return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, facts=facts).message
+    listers = KnownFacts(runtime_object(*jobs))
+    return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, listers=listers).message
 
 
 def patched(**spec: Any) -> JsonObject:
@@ -145,7 +145,7 @@ def test_more_pods_than_an_indexed_job_can_have_are_refused() -> None:
 
 
 def test_references_between_replicated_jobs_are_followed() -> None:
-    facts = KnownFacts(
+    listers = KnownFacts(
         runtime_object(
             replicated_job(),
             successPolicy={"operator": "All", "targetReplicatedJobs": ["nobody"]},
@@ -153,7 +153,7 @@ def test_references_between_replicated_jobs_are_followed() -> None:
             network={"subdomain": "Not.A.Label"},
         )
     )
-    message = validate_trainjob(trainjob_object(), None, framework=FRAMEWORK, facts=facts).message
+    message = validate_trainjob(trainjob_object(), None, framework=FRAMEWORK, listers=listers).message
     assert 'spec.successPolicy.targetReplicatedJobs: there is no ReplicatedJob "nobody"' in message
     assert 'spec.failurePolicy.rules: there is no ReplicatedJob "none"' in message
     assert "spec.network.subdomain: a DNS-1035 label must consist of" in message

@@ -22,7 +22,7 @@ FILES = {
     "TrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     "ClusterTrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
     "OptimizationJob": ROOT / "deploy/crds/trainer.kubeflow.org_optimizationjobs.yaml",
-    "JobSet": ROOT / "hack/trainmaster/devcluster/kinds/crds/jobset.x-k8s.io_jobsets.yaml",
+    "JobSet": ROOT / "hack/trainmaster/devcluster/crds/jobset.x-k8s.io_jobsets.yaml",
 }
 KINDS = sorted(FILES)
 RUNTIME_KINDS = ["ClusterTrainingRuntime", "TrainingRuntime"]

@@ -11,11 +11,11 @@ import pytest
 from support.objects import runtime, trainjob
 
 from trainmaster.runtime.extension import Desired, Rejected, StatusReport
-from trainmaster.runtime.facts import NO_FACTS
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
-from trainmaster.runtime.framework.loading import discover
-from trainmaster.runtime.framework.ordering import order_plugins
-from trainmaster.runtime.resolving import new_info, resolve
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.framework.order import order_plugins
+from trainmaster.runtime.listers import NO_LISTERS
+from trainmaster.runtime.resolver import new_info, resolve
 
 
 class Builder:
@@ -26,7 +26,7 @@ class Builder:
         self._object_name = object_name
         self._error = error
 
-    def build(self, info: Any, job: Any, facts: Any) -> Iterator[Desired]:
+    def build(self, info: Any, job: Any, listers: Any) -> Iterator[Desired]:
         if self._error:
             raise self._error
         yield Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._object_name}})
@@ -171,7 +171,7 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
             "needs plugin API 2.0, this Trainmaster offers 1.0",
         ),
         ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
-        ({"name": "X", "build": lambda self, info: ()}, r"build\(info\) must be build\(info, job, facts\)"),
+        ({"name": "X", "build": lambda self, info: ()}, r"build\(info\) must be build\(info, job, listers\)"),
     ],
 )
 def test_a_plugin_that_does_not_fit_is_refused_at_start(attributes: dict[str, Any], message: str) -> None:
@@ -218,7 +218,7 @@ def test_only_one_plugin_may_report_status() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def status(self, job: Any, facts: Any) -> None:
+        def status(self, job: Any, listers: Any) -> None:
             """Reports nothing."""
 
     with pytest.raises(PluginInvalid, match="these do: one, two"):
@@ -232,7 +232,7 @@ def test_enforcers_run_in_order() -> None:
 
 
 def test_built_objects_get_namespace_and_owner() -> None:
-    built = Framework([Builder()]).build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+    built = Framework([Builder()]).build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
     assert built[0].object["metadata"] == {
         "name": "made",
         "namespace": "team",
@@ -252,7 +252,7 @@ def test_built_objects_get_namespace_and_owner() -> None:
 def test_two_plugins_cannot_build_the_same_object() -> None:
     framework = Framework([Builder("one"), Builder("two")])
     with pytest.raises(PluginFailed, match="another plugin builds ConfigMap made as well"):
-        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
 
 
 def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
@@ -302,12 +302,12 @@ def test_garbage_of_a_plugin_is_that_plugins_failure(built: Any, message: str) -
     class Careless:
         name = "Careless"
 
-        def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+        def build(self, info: Any, job: Any, listers: Any) -> list[Any]:
             return [built]
 
     framework = Framework([Careless()])
     with pytest.raises(PluginFailed, match=r"^plugin Careless failed in build: ") as caught:
-        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_FACTS)
+        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
     assert message in str(caught.value)
 
 
@@ -316,11 +316,11 @@ def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:
     class Reporter:
         name = "Reporter"
 
-        def status(self, job: Any, facts: Any) -> Any:
+        def status(self, job: Any, listers: Any) -> Any:
             return report
 
     with pytest.raises(PluginFailed, match=r"^plugin Reporter failed in status: "):
-        Framework([Reporter()]).status(trainjob(), NO_FACTS)
+        Framework([Reporter()]).status(trainjob(), NO_LISTERS)
 
 
 @pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods")])

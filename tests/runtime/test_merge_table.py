@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.runtime.merging import MergeSchema, definition, jobset_spec
+from trainmaster.runtime.strategicpatch import MergeSchema, definition, jobset_spec
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "runtime" / "trainmaster" / "runtime" / "merging" / "table.json"
-DEFINITIONS = ROOT / "hack" / "trainmaster" / "devcluster" / "schema" / "definitions.json"
+TABLE = ROOT / "runtime" / "trainmaster" / "runtime" / "strategicpatch" / "table.json"
+DEFINITIONS = ROOT / "hack" / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
 
 needs_source = pytest.mark.skipif(
     find_spec("kubernetes_validate") is None, reason="kubernetes-validate, the source of the schemas, is not installed"
@@ -83,7 +83,7 @@ def test_regeneration_changes_nothing(script: str) -> None:
 def test_check_tells_a_file_that_is_out_of_date(tmp_path: Path) -> None:
     """Run on a copy: `--check` has to fail, name the remedy and write nothing."""
     hack = tmp_path / "hack"
-    target = hack / "trainmaster" / "devcluster" / "schema" / "definitions.json"
+    target = hack / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
     target.parent.mkdir(parents=True)
     target.write_text("{}\n")
     for name in ("generating.py", "kubernetes_schemas.py", "generate_definitions.py"):

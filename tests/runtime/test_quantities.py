@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainmaster.runtime.quantities import Notation, Quantity, QuantityError, canonical
+from trainmaster.runtime.quantity import Notation, Quantity, QuantityError, canonical
 
 Written: TypeAlias = tuple[str, Fraction]
 """A quantity as people write it, and the number that it means."""

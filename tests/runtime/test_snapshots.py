@@ -8,7 +8,7 @@ import yaml
 from support.objects import runtime_object, trainjob
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.snapshots import SnapshotInvalid, build_snapshot, decode_snapshot, encode_runtime
+from trainmaster.runtime.snapshot import SnapshotInvalid, build_snapshot, decode_snapshot, encode_runtime
 
 
 def snapshot(text: str | None = None) -> JsonObject:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.merging import MergeError, MergeSchema, definition, jobset_spec, strategic_merge
+from trainmaster.runtime.strategicpatch import MergeError, MergeSchema, definition, jobset_spec, strategic_merge
 
 POD_SPEC = definition("io.k8s.api.core.v1.PodSpec")
 POD = definition("io.k8s.api.core.v1.Pod")

@@ -8,11 +8,11 @@ import pytest
 from support.sim.faults import Plan
 from support.sim.judging import plans, reference, run
 
-from trainmaster.controller.kube.electing import LeaderElector
-from trainmaster.controller.kube.errors import KubeError
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling.trainjobs import reconciler
-from trainmaster.controller.reconciling.trainjobs.acting import Actor
-from trainmaster.controller.reconciling.trainjobs.writing import StatusWriter
+from trainmaster.controller.reconciling.trainjobs.apply import Actor
+from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
 
 
 @pytest.fixture(autouse=True)

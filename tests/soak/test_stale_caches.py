@@ -10,15 +10,15 @@ from support.audit import AuditLogReader
 from support.stack import manager
 from support.training import apply_runtime, runtime, trainjob, until
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import load_cluster_access
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import load_config
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.faults import StallWatch
-from trainmaster.devcluster.parts import GARBAGE_COLLECTION
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.components import GARBAGE_COLLECTION
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.state import StateDirectory
+from trainmaster.devcluster.testing.faults import StallWatch
 
 
 async def exists(client: KubeClient, resource: Resource, name: str) -> bool:
@@ -35,7 +35,7 @@ async def test_nothing_is_made_again_for_a_trainjob_that_the_cache_does_not_know
     parts = frozenset({GARBAGE_COLLECTION})
     async with Cluster(ClusterSettings(state=state, port=0, parts=parts, audit_log=tmp_path / "audit.log")) as cluster:
         await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
-        access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
+        access = await load_config(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="tests") as client:
             await apply_runtime(client, runtime())
             # It sees that there are no TrainJobs, then one, and no more.

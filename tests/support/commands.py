@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import load_cluster_access
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import load_config
 
 TIMEOUT = 60.0
 """Generous, since it only ends tests that hang anyway."""
@@ -90,7 +90,7 @@ async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", **environment
 @asynccontextmanager
 async def client_of(kubeconfig: str | Path) -> AsyncIterator[KubeClient]:
     """A client of the cluster of a kubeconfig."""
-    access = await load_cluster_access(kubeconfig=str(kubeconfig))
+    access = await load_config(kubeconfig=str(kubeconfig))
     async with KubeClient(access, user_agent="trainmaster-tests") as client:
         yield client
 

@@ -21,9 +21,9 @@ import aiohttp
 import orjson
 from support.stack import KUBECONFIG_VARIABLE
 
-from trainmaster.controller.kube.configuration import ClusterAccess, load_cluster_access
+from trainmaster.controller.kube.rest.config import RestConfig, load_config
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.parts import GARBAGE_COLLECTION
+from trainmaster.devcluster.components import GARBAGE_COLLECTION
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 class Target:
     """A running API server, and an event loop on a thread of its own for what outlives a test."""
 
-    access: ClusterAccess
+    access: RestConfig
     embedded: bool
     _loop: asyncio.AbstractEventLoop
 
@@ -62,14 +62,14 @@ def running_target(directory: Path) -> Iterator[Target]:
     thread.start()
     cluster: Cluster | None = None
 
-    async def start() -> ClusterAccess:
+    async def start() -> RestConfig:
         nonlocal cluster
         if kubeconfig := os.environ.get(KUBECONFIG_VARIABLE):
-            return await load_cluster_access(kubeconfig=kubeconfig)
+            return await load_config(kubeconfig=kubeconfig)
         state = StateDirectory(directory)
         cluster = Cluster(ClusterSettings(state=state, port=0, parts=frozenset({GARBAGE_COLLECTION})))
         await cluster.start()
-        return await load_cluster_access(kubeconfig=str(state.kubeconfig))
+        return await load_config(kubeconfig=str(state.kubeconfig))
 
     async def stop() -> None:
         if cluster is not None:
@@ -177,7 +177,7 @@ class Stream:
 class Client:
     """Requests, as they are: no retries, no exceptions for refusals."""
 
-    def __init__(self, session: aiohttp.ClientSession, access: ClusterAccess) -> None:
+    def __init__(self, session: aiohttp.ClientSession, access: RestConfig) -> None:
         self._session = session
         self._access = access
 
@@ -244,7 +244,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(access: ClusterAccess) -> AsyncIterator[Client]:
+async def connected(access: RestConfig) -> AsyncIterator[Client]:
     """Open a client."""
     connector = aiohttp.TCPConnector(ssl=access.ssl_context if access.ssl_context is not None else True)
     async with aiohttp.ClientSession(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from trainmaster.devcluster.kinds.files import definition_file
-from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.files import definition_file
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml
 

@@ -12,7 +12,7 @@ from support.resolutions import FRAMEWORK, container, env, job_spec
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
+from trainmaster.runtime.resolver import resolve
 
 AMOUNTS = st.sampled_from([0, 1, 2, "500m", 2.5, "8"])
 RESOURCES = st.fixed_dictionaries(

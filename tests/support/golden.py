@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 import yaml
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import ApiError
-from trainmaster.controller.kube.resources import (
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import ApiError
+from trainmaster.controller.kube.rest.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIGMAPS,
     EVENTS,
@@ -308,7 +308,7 @@ _SCRIPT_FACTS = {
 def script_facts(text: str) -> JsonObject:
     """What the recorder noted of a script of Flux: the numbers and names in it, while its wording is free."""
     found = {name: sorted(set(pattern.findall(text))) for name, pattern in _SCRIPT_FACTS.items()}
-    return {name: facts for name, facts in found.items() if facts}
+    return {name: listers for name, listers in found.items() if listers}
 
 
 def agree(expected: JsonObject, seen: JsonObject) -> bool:

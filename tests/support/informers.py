@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import orjson
 from support.virtualtime import settle
 
+from trainmaster.controller.kube.cache.informer import Informer, Tombstone, final_state
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.informing import Informer, Tombstone, final_state
-from trainmaster.controller.kube.resources import Resource
-from trainmaster.controller.kube.watching import WatchStream
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.runtime.jsontree import JsonObject
 
 Until: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]

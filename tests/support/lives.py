@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from support.training import trainjob
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import AlreadyExists, ApiError, NotFound, TransportError
-from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, NotFound, TransportError
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from trainmaster.devcluster.kubelet.modes import Networking, choose_networking
+from trainmaster.devcluster.kubelet.network.mode import Networking, choose_networking
 
 
 def _find_out() -> Networking:

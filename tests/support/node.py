@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from support.namespaces import FOUND, needs_namespaces
 
-from trainmaster.devcluster.api import Api
-from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, PODS
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.modes import Networking
+from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.resources import CONFIGMAPS, EVENTS, PODS
-from trainmaster.devcluster.store import Store
 from trainmaster.runtime.jsontree import JsonObject
 
 LIMIT = 15.0

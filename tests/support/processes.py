@@ -23,11 +23,11 @@ import orjson
 import yaml
 from support.commands import client_of
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.resources import Resource
-from trainmaster.devcluster.kinds.files import definition_file
-from trainmaster.devcluster.parts import PARTS
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.devcluster.components import PARTS
+from trainmaster.devcluster.crds.files import definition_file
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -57,7 +57,7 @@ class Program:
         foreign = {"KUBECONFIG", "TRAINMASTER_HOME"}
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "trainmaster.devcluster.lifeline", "trainmaster.controller.cli"),
+                *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.lifeline", "trainmaster.controller.cli"),
                 *self._arguments,
                 cwd=self._directory,
                 env={key: value for key, value in os.environ.items() if key not in foreign},

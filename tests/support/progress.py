@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.errors import AlreadyExists
-from trainmaster.controller.kube.resources import JOBSETS, NAMESPACES, PODS, TRAINJOBS, Resource
-from trainmaster.controller.kube.storing import Store
-from trainmaster.controller.progress.kinship import JOBS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import AlreadyExists
+from trainmaster.controller.kube.rest.resources import JOBSETS, NAMESPACES, PODS, TRAINJOBS, Resource
+from trainmaster.controller.statusserver.pod_owners import JOBS
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trainmaster.controller.kube.errors import KubeError, NotFound
-from trainmaster.controller.kube.resources import Resource
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
-from trainmaster.runtime.extension import Desired, Finding
-from trainmaster.runtime.facts import NO_FACTS, Facts
+from trainmaster.runtime.extension import Desired, FieldError
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import new_info, resolve
+from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.resolver import new_info, resolve
 
 Runtime = TrainingRuntime | ClusterTrainingRuntime
 
@@ -51,9 +51,9 @@ def env(holder: JsonObject) -> dict[str, Any]:
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in holder.get("env", [])}
 
 
-def findings(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[Finding]:
+def findings(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[FieldError]:
     """What all plugins complain about."""
-    found: Iterable[Finding] = FRAMEWORK.validate(new_info(job, on), job, None, NO_FACTS)
+    found: Iterable[FieldError] = FRAMEWORK.validate(new_info(job, on), job, None, NO_LISTERS)
     return [finding for finding in found if finding.severity == severity]
 
 
@@ -63,7 +63,7 @@ def complaints(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[t
 
 
 class KnownFacts:
-    """Facts about a few objects."""
+    """Listers about a few objects."""
 
     def __init__(self, *objects: JsonObject) -> None:
         self._objects = objects
@@ -81,19 +81,19 @@ class KnownServer:
     """A server that has a few objects, and notes what it is asked for."""
 
     def __init__(self, *objects: JsonObject) -> None:
-        self._facts = KnownFacts(*objects)
+        self._listers = KnownFacts(*objects)
         self.failure: KubeError | None = None
         self.asked: list[tuple[str, str | None, str]] = []
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
         self.asked.append((resource.kind, namespace, name))
-        found = self._facts.get(resource.api_version, resource.kind, namespace, name)
+        found = self._listers.get(resource.api_version, resource.kind, namespace, name)
         if self.failure is not None or found is None:
             raise self.failure or NotFound(status=404)
         return found
 
 
-def companion(kind: str, job: TrainJob, on: Runtime, *, facts: Facts = NO_FACTS) -> Desired:
+def companion(kind: str, job: TrainJob, on: Runtime, *, listers: Listers = NO_LISTERS) -> Desired:
     """The one object of a kind that a TrainJob becomes."""
-    (found,) = (each for each in resolve(job, on, FRAMEWORK, facts=facts).objects if each.identity[1] == kind)
+    (found,) = (each for each in resolve(job, on, FRAMEWORK, listers=listers).objects if each.identity[1] == kind)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from trainmaster.controller.webhooks.answering import (
+from trainmaster.controller.webhooks.handlers import (
     MUTATE_TRAINJOB,
     VALIDATE_CLUSTER_TRAINING_RUNTIME,
     VALIDATE_TRAINING_RUNTIME,

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import ClusterAccess, load_cluster_access
-from trainmaster.controller.manager import Manager
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig, load_config
+from trainmaster.controller.manager.manager import Manager
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.parts.definitions import (
+from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
@@ -46,7 +46,7 @@ _made: list[Path] = []
 class Stack:
     """A running cluster and a client of it."""
 
-    access: ClusterAccess
+    access: RestConfig
     client: KubeClient
     cluster: Cluster | None
     """The embedded cluster, if it is one."""
@@ -57,7 +57,7 @@ async def api_server(directory: Path, *, definitions: bool = True) -> AsyncItera
     """The API server alone, with the definitions of Trainer, JobSet and the gang schedulers or without any."""
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     if kubeconfig:
-        access = await load_cluster_access(kubeconfig=kubeconfig)
+        access = await load_config(kubeconfig=kubeconfig)
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, None)
         return
@@ -65,7 +65,7 @@ async def api_server(directory: Path, *, definitions: bool = True) -> AsyncItera
     if definitions and not state.path.exists():
         shutil.copytree(await _state_with_definitions(), state.path)
     async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
-        access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
+        access = await load_config(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, cluster)
 
@@ -84,7 +84,7 @@ async def _state_with_definitions() -> Path:
 
 @asynccontextmanager
 async def manager(
-    access: ClusterAccess, *, framework: Framework | None = None, configuration: Configuration = QUIET
+    access: RestConfig, *, framework: Framework | None = None, configuration: Configuration = QUIET
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()

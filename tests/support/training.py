@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, PODS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 TIMEOUT = 90.0

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
-from trainmaster.devcluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 SERVICE_HOST = "hooks.kube-system.svc"
 

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
-from trainmaster.controller.kube.events import EventRecorder
-from trainmaster.controller.kube.resources import (
+from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from trainmaster.controller.kube.rest.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIGMAPS,
     JOBSETS,
@@ -19,10 +20,9 @@ from trainmaster.controller.kube.resources import (
     TRAINJOBS,
     Resource,
 )
-from trainmaster.controller.kube.storing import Store, object_key
 from trainmaster.controller.reconciling.outcomes import Outcome
-from trainmaster.controller.reconciling.trainjobs.departing import Departures
-from trainmaster.controller.reconciling.trainjobs.handlers import trim_child
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
+from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -7,10 +7,10 @@ from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.errors import Forbidden, KubeError, NotConnected
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected
 from trainmaster.controller.webhooks import Admission
-from trainmaster.controller.webhooks.answering import VALIDATE_TRAINJOB
-from trainmaster.controller.webhooks.reviews import Answer, Question
+from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.controller.webhooks.review import Answer, Question
 from trainmaster.runtime.jsontree import JsonObject
 
 MISSING = "specified trainingRuntime must be created before the TrainJob is created"

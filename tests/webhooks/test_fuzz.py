@@ -16,8 +16,8 @@ from support.reviews import Reviews
 from support.series import value_of
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.webhooks import Admission, answering
-from trainmaster.controller.webhooks.serving import answer_to
+from trainmaster.controller.webhooks import Admission, handlers
+from trainmaster.controller.webhooks.server import answer_to
 
 REVIEWS = int(os.environ.get("TRAINMASTER_FUZZ_REVIEWS", "800"))
 SEEDS = 4
@@ -38,8 +38,8 @@ IDENTITY = {
 async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = Reviews(seed)
     known: list[KnownFacts] = []
-    monkeypatch.setattr(answering, "StoreFacts", lambda _: known[0])
-    handlers = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
+    monkeypatch.setattr(handlers, "StoreListers", lambda _: known[0])
+    served = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     allowed = refused = 0
     panics = value_of("controller_runtime_webhook_panics_total")
     stream = iter(reviews)
@@ -48,7 +48,7 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
             known[:] = [KnownFacts({**reviews.runtime(), **IDENTITY})]
         path, uid, body = next(stream)
         started = time.perf_counter()
-        response = orjson.loads(await answer_to(body, handlers[path], path=path))["response"]
+        response = orjson.loads(await answer_to(body, served[path], path=path))["response"]
         assert time.perf_counter() - started < LONGEST, body
         assert response["uid"] == uid
         assert response["status"]["code"] in (200, 400, 403), (response, body)
@@ -60,13 +60,13 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
 
 
 async def test_h1_torn_and_nested_bodies_are_answered() -> None:
-    handlers = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
+    served = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     chance = random.Random(7)
     for _, (path, _, body) in zip(range(200), Reviews(7), strict=False):
         torn = body[: chance.randrange(len(body))]
-        assert orjson.loads(await answer_to(torn, handlers[path], path=path))["response"]["status"]["code"] == 400
+        assert orjson.loads(await answer_to(torn, served[path], path=path))["response"]["status"]["code"] == 400
     for depth in (100, 400, 900, 5000):
         nested = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
         nested += b'"operation":"CREATE","object":{"spec":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}}}"
-        for path, handler in handlers.items():
+        for path, handler in served.items():
             assert orjson.loads(await answer_to(nested, handler, path=path))["response"]["status"]["code"] < 500

@@ -24,11 +24,11 @@ from support.objects import replicated_job, runtime_object
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.configuration import LeaderElection
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import load_cluster_access
-from trainmaster.controller.kube.resources import LEASES
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import load_config
+from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.parts import CONTROLLERS, MANAGER
+from trainmaster.devcluster.components import CONTROLLERS, MANAGER
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -173,7 +173,7 @@ async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_pa
     state = StateDirectory(tmp_path / "cluster")
     for _ in range(2):  # the second time with what the first has left
         async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset({CONTROLLERS, MANAGER}))) as cluster:
-            access = await load_cluster_access(kubeconfig=str(state.kubeconfig))
+            access = await load_config(kubeconfig=str(state.kubeconfig))
             async with (
                 KubeClient(access, user_agent="tests") as client,
                 requests_to(Stack(access, client, cluster)) as requests,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.webhooks.reviews import (
+from trainmaster.controller.webhooks.review import (
     ALLOWED,
     Answer,
     Unreadable,
@@ -20,7 +20,7 @@ from trainmaster.controller.webhooks.reviews import (
     read_question,
     write_answer,
 )
-from trainmaster.devcluster.patching import json_patch
+from trainmaster.devcluster.apiserver.patch import json_patch
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -21,13 +21,14 @@ from support.authorities import Authority
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller import tlsserving
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.serving import AddressInUse
-from trainmaster.controller.webhooks import WebhookServer, serving
-from trainmaster.controller.webhooks.answering import Handler
-from trainmaster.controller.webhooks.reviews import ALLOWED, Answer, Question
+from trainmaster.controller.server import tls_server
+from trainmaster.controller.server.server import AddressInUse
+from trainmaster.controller.webhooks import WebhookServer
+from trainmaster.controller.webhooks import server as webhook_server
+from trainmaster.controller.webhooks.handlers import Handler
+from trainmaster.controller.webhooks.review import ALLOWED, Answer, Question
 from trainmaster.runtime.jsontree import JsonObject
 
 REVIEW = {
@@ -161,7 +162,7 @@ async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path
 
 
 async def test_h10_rotation_under_load_loses_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tlsserving, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(tls_server, "LOOK_EVERY", 0.01)
     directory = tmp_path / "c"
     new = Authority("new")
     async with running(directory, {"/a": allow}) as server:
@@ -271,7 +272,7 @@ async def _post(session: aiohttp.ClientSession, data: AsyncIterator[bytes], head
 
 
 async def test_h15_a_connection_that_asks_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(webhook_server, "REQUEST_TIMEOUT", 0.2)
     async with running(tmp_path / "c", {"/a": allow}) as server:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

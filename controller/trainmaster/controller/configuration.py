@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from trainmaster.controller.serving import parse_address
+from trainmaster.controller.server.server import parse_address
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"

@@ -25,49 +25,49 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
-from trainmaster.devcluster.access.rbac import RbacAuthorizer
-from trainmaster.devcluster.access.roles import seed_roles
-from trainmaster.devcluster.access.signing import SigningKey
-from trainmaster.devcluster.access.tokens import AccountTokens
-from trainmaster.devcluster.admission import LocalServices, Webhooks
-from trainmaster.devcluster.api import Api, seed
+from trainmaster.devcluster.announcement import announce
+from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
+from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import QuotaController
+from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
+from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
+from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.apiserver.http.server import HttpServer
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Store
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
-from trainmaster.devcluster.controllers.admission.plugins import install_plugins
-from trainmaster.devcluster.controllers.admission.priorities import seed_priority_classes
-from trainmaster.devcluster.controllers.admission.quotas import QuotaController
-from trainmaster.devcluster.controllers.devices.controller import ResourceClaimController
-from trainmaster.devcluster.controllers.gangs.queues import QueueController
-from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.components import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.namespaces import NamespaceController
-from trainmaster.devcluster.controllers.running import Controller
-from trainmaster.devcluster.controllers.scheduler import Scheduler
-from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
+from trainmaster.devcluster.controllers.loop import Controller
+from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.exporting import CLUSTER_NAME, check_replaceable
-from trainmaster.devcluster.faults import Faults
-from trainmaster.devcluster.health import READY, STARTING, ManagerHealth, ManagerState
-from trainmaster.devcluster.http.auditing import AuditLog
-from trainmaster.devcluster.http.server import HttpServer
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.kubeconfig import write_kubeconfig
-from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.modes import REWRITING, NamespacesUnavailable, Networking, choose_networking
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.parts import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
-from trainmaster.devcluster.parts.announcing import announce
-from trainmaster.devcluster.parts.definitions import (
+from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
     install_definitions,
 )
-from trainmaster.devcluster.parts.manager import Manager
-from trainmaster.devcluster.parts.webhooks import ManagerWebhooks, forget_webhooks
+from trainmaster.devcluster.kubeconfig import write_kubeconfig
+from trainmaster.devcluster.kubeconfig_export import CLUSTER_NAME, check_replaceable
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.manager.health import READY, STARTING, ManagerHealth, ManagerState
+from trainmaster.devcluster.manager.process import Manager
+from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, forget_webhooks
 from trainmaster.devcluster.ports import HOST, candidate_ports
+from trainmaster.devcluster.scheduler.gangs.queues import QueueController
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
-from trainmaster.devcluster.store import Journal, JournalError, Store
+from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"

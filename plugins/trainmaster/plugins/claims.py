@@ -16,18 +16,11 @@ from typing import Final
 from trainmaster.plugins.claimchecks import FIELD, check_claims, claim_path
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import NODE, RESOURCE_API_VERSION
-from trainmaster.runtime.claims import (
-    CLAIM,
-    TEMPLATE,
-    claims_of,
-    containers_of,
-    references,
-    trainer_claims,
-)
-from trainmaster.runtime.extension import Finding, Rejected
-from trainmaster.runtime.facts import Facts, JobKey, Watch
+from trainmaster.runtime.claims import CLAIM, TEMPLATE, claims_of, containers_of, references, trainer_claims
+from trainmaster.runtime.extension import FieldError, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.resources import accelerator_count, gpu_count
 
 GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gpu.example.com")
@@ -63,12 +56,12 @@ class Claims:
         problem = next(check_claims(info, job), None)
         if problem is not None:
             raise Rejected(f"{problem.path}: {problem.message}")
-        self._count(info, job, info.facts)
+        self._count(info, job, info.listers)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Check the claims of all pods; also counts GPUs, for the validators that come later."""
         yield from check_claims(info, job)
-        uncountable = self._count(info, job, facts)
+        uncountable = self._count(info, job, listers)
         for pods in info.pod_sets:
             yield from _unused(info, job, pods)
         nodes = [pods for pods in info.pod_sets if info.is_node(pods)]
@@ -79,7 +72,7 @@ class Claims:
             if references(pods.container(NODE) or {}) and not pods.gpus:
                 yield from _underived(info, job, pods, uncountable.get(pods.name, []))
 
-    def _count(self, info: Info, job: TrainJob, facts: Facts) -> dict[str, list[str]]:
+    def _count(self, info: Info, job: TrainJob, listers: Listers) -> dict[str, list[str]]:
         """Set the GPUs that claims give to each pod set; returns why some cannot be counted, by ReplicatedJob."""
         uncountable: dict[str, list[str]] = {}
         for pods in info.pod_sets:
@@ -88,14 +81,14 @@ class Claims:
             for reference in references(pods.container(NODE) or {}):
                 claim = declared.get(reference["name"])
                 try:
-                    pods.claimed_gpus += self._gpus(claim or {}, reference.get("request"), job, facts)
+                    pods.claimed_gpus += self._gpus(claim or {}, reference.get("request"), job, listers)
                 except _Uncountable as error:
                     uncountable.setdefault(pods.name, []).append(str(error))
         return uncountable
 
-    def _gpus(self, claim: JsonObject, request: str | None, job: TrainJob, facts: Facts) -> int:
+    def _gpus(self, claim: JsonObject, request: str | None, job: TrainJob, listers: Listers) -> int:
         """Count the GPUs of a claim, or of the one of its requests that a container uses."""
-        found, title = _claimed(claim, job, facts)
+        found, title = _claimed(claim, job, listers)
         # A container may name one alternative of a request as well: "request/alternative".
         wanted, _, alternative = (request or "").partition("/")
         requests = (found.get("devices") or {}).get("requests") or []
@@ -125,11 +118,11 @@ def _nobody(_: JsonObject) -> Iterable[JobKey]:
     return ()
 
 
-def _claimed(claim: JsonObject, job: TrainJob, facts: Facts) -> tuple[JsonObject, str]:
+def _claimed(claim: JsonObject, job: TrainJob, listers: Listers) -> tuple[JsonObject, str]:
     """Return what a claim asks for, and what to call it."""
     kind = "ResourceClaim" if claim.get(CLAIM) else "ResourceClaimTemplate"
     name, namespace = claim.get(CLAIM) or claim.get(TEMPLATE) or "", job.metadata.namespace
-    found = facts.get(RESOURCE_API_VERSION, kind, namespace, name)
+    found = listers.get(RESOURCE_API_VERSION, kind, namespace, name)
     title = f'{kind} "{name}"'
     if found is None:
         raise _Uncountable(f'{title} was not found in namespace "{namespace}"')
@@ -137,7 +130,7 @@ def _claimed(claim: JsonObject, job: TrainJob, facts: Facts) -> tuple[JsonObject
     return (spec if kind == "ResourceClaim" else spec["spec"]), title
 
 
-def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
+def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
     used = {each["name"] for container in containers_of(pods) for each in references(container)}
     for claim in claims_of(pods):
         if claim["name"] not in used:
@@ -148,7 +141,7 @@ def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
             yield _warning(claim_path(info, job, pods, claim["name"]), message)
 
 
-def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
+def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
     amount = gpu_count((pods.container(NODE) or {}).get("resources") or {})
     if amount and pods.claimed_gpus:
         name = references(pods.container(NODE) or {})[0]["name"]
@@ -159,7 +152,7 @@ def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[Finding]:
         yield _warning(claim_path(info, job, pods, name), message)
 
 
-def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[Finding]:
+def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[FieldError]:
     """Warn about a number of processes that is made up because nobody knows the devices."""
     policy = info.ml_policy
     asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
@@ -183,5 +176,5 @@ def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> I
     yield _warning(claim_path(info, job, pods, references(pods.container(NODE) or {})[0]["name"]), message)
 
 
-def _warning(path: str, message: str) -> Finding:
-    return Finding(path, message, severity="warning")
+def _warning(path: str, message: str) -> FieldError:
+    return FieldError(path, message, severity="warning")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainmaster.plugins.gangs import (
+from trainmaster.plugins.podgroup import (
     TWO_SCHEDULERS,
     gang_of,
     has_two_schedulers,
@@ -19,9 +19,9 @@ from trainmaster.plugins.gangs import (
 )
 from trainmaster.runtime.api import CoschedulingPolicy, TrainJob
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, COSCHEDULING_POD_LABEL
-from trainmaster.runtime.extension import Desired, Finding
-from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.extension import Desired, FieldError
 from trainmaster.runtime.info import Info
+from trainmaster.runtime.listers import Listers, Watch
 
 
 class CoScheduling:
@@ -42,24 +42,24 @@ class CoScheduling:
         for pods in gang_of(info).members:
             mark(pods, "labels", COSCHEDULING_POD_LABEL, job.metadata.name)
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the PodGroup."""
         policy = _policy(info)
         if policy is not None:
             yield from pod_group(
                 gang_of(info),
                 job,
-                facts,
+                listers,
                 api_version=COSCHEDULING_API_VERSION,
                 scheduleTimeoutSeconds=policy.schedule_timeout_seconds,
             )
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Refuse a second scheduler, and warn about a gang that is not whole."""
         if _policy(info) is None:
             return
         if has_two_schedulers(info):
-            yield Finding("spec.runtimeRef", TWO_SCHEDULERS, value=job.spec.runtime_ref.to_json())
+            yield FieldError("spec.runtimeRef", TWO_SCHEDULERS, value=job.spec.runtime_ref.to_json())
         else:
             yield from left_out(info)
 

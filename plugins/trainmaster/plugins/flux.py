@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Final
 
-from trainmaster.plugins.companions import WATCHES, config_map, secret
 from trainmaster.plugins.keys import Entropy, checked_entropy, curve_certificate
+from trainmaster.plugins.owned_objects import WATCHES, config_map, secret
 from trainmaster.runtime.api import FluxPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     FLUX_INSTALLER,
@@ -30,11 +30,11 @@ from trainmaster.runtime.api.constants import (
     flux_config_map_name,
     flux_secret_name,
 )
-from trainmaster.runtime.extension import Desired, Finding, Rejected
-from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.extension import Desired, FieldError, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.podspec import upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import set_node_count, unreachable
 
 _DEFAULTS: Final = {
@@ -95,22 +95,22 @@ class Flux:
         container["command"] = command
         info.trainer_command = command
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the scripts and the certificate."""
         policy, nodes, container = _policy(info), info.trainer, info.trainer_container
         if policy is None or nodes is None or container is None:
             return
         name = job.metadata.name
         scripts = {_ENTRYPOINT: _entrypoint(info, nodes, policy, job), _INIT: _init(info, nodes, container, job)}
-        yield config_map(flux_config_map_name(name), scripts, job, facts)
-        yield secret(flux_secret_name(name), lambda: self._make_certificate(name), job, facts, secret_type="Opaque")  # noqa: S106 - a type
+        yield config_map(flux_config_map_name(name), scripts, job, listers)
+        yield secret(flux_secret_name(name), lambda: self._make_certificate(name), job, listers, secret_type="Opaque")  # noqa: S106 - a type
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Forbid a runtime to have the installer already."""
         if _policy(info) is None:
             return
         if info.trainer is not None and _has_installer(info.trainer):
-            yield Finding("spec.trainer.initContainers", _RESERVED_MESSAGE, value=FLUX_INSTALLER)
+            yield FieldError("spec.trainer.initContainers", _RESERVED_MESSAGE, value=FLUX_INSTALLER)
         yield from unreachable(info, job)
 
     def _make_certificate(self, name: str) -> Mapping[str, bytes]:

@@ -24,12 +24,12 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
 )
 from trainmaster.runtime.canonical import spelled_out
-from trainmaster.runtime.extension import ApplyWhen, Desired, Finding, StatusReport
-from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.extension import ApplyWhen, Desired, FieldError, StatusReport
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.podspecs import env_value, upsert_env
+from trainmaster.runtime.podspec import env_value, upsert_env
 
 _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
 _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")
@@ -46,11 +46,11 @@ class JobSet:
         """The JobSets that TrainJobs own."""
         return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True)]
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
         """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
         yield from check_initializers(info, job)
         yield from check_patch_targets(info, job)
-        yield from check_inactive(job, old, facts)
+        yield from check_inactive(job, old, listers)
 
     def pre_build(self, info: Info, job: TrainJob) -> None:
         """Write counts into the Job templates and list the host names of all pods."""
@@ -63,7 +63,7 @@ class JobSet:
             job_spec["parallelism"] = pods.count
             pods.endpoints = Endpoints(f"{name}-{pods.name}", subdomain, jobs=pods.replicas, pods=pods.count)
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
         """Return the JobSet; a running one is left alone, since most of it is immutable."""
         for pods in info.pod_sets:
             if job.spec.initializer:
@@ -83,9 +83,9 @@ class JobSet:
         jobset = {"apiVersion": JOBSET_API_VERSION, "kind": JOBSET_KIND, "metadata": metadata, "spec": spec}
         yield Desired(jobset, ApplyWhen.SUSPENDED)
 
-    def status(self, job: TrainJob, facts: Facts) -> StatusReport | None:
+    def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
         """Translate the state of the JobSet."""
-        jobset = facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+        jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
         # One of an earlier TrainJob of the same name, or of somebody else, says nothing about this job.
         if jobset is None or not is_controlled_by(jobset, job):
             return None

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from trainmaster.runtime.admission.patches import patches_changed
-from trainmaster.runtime.admission.suggesting import did_you_mean
 from trainmaster.runtime.api import InitializerSource, TrainJob
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
@@ -21,16 +19,18 @@ from trainmaster.runtime.api.constants import (
     MAIN_CONTAINER_OF_ANCESTOR,
     MODEL_INITIALIZER,
 )
-from trainmaster.runtime.extension import Finding
-from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.extension import FieldError
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.validation.runtime_patches import patches_changed
+from trainmaster.runtime.validation.suggestions import did_you_mean
 
 _CACHE_SCHEME: Final = "cache://"
 _MAIN_CONTAINERS: Final = frozenset(MAIN_CONTAINER_OF_ANCESTOR.values())
 
 
-def check_initializers(info: Info, job: TrainJob) -> Iterator[Finding]:
+def check_initializers(info: Info, job: TrainJob) -> Iterator[FieldError]:
     """Check that the runtime can fetch what the TrainJob wants to have fetched."""
     initializer = job.spec.initializer
     if initializer is None:
@@ -43,7 +43,7 @@ def check_initializers(info: Info, job: TrainJob) -> Iterator[Finding]:
     ):
         problem = _missing(info, step, source, section) if source is not None else None
         if problem is not None:
-            yield Finding("spec.runtimeRef", problem, value=value)
+            yield FieldError("spec.runtimeRef", problem, value=value)
 
 
 def _missing(info: Info, step: str, source: InitializerSource, section: str) -> str | None:
@@ -63,7 +63,7 @@ def _missing(info: Info, step: str, source: InitializerSource, section: str) -> 
     return None
 
 
-def check_patch_targets(info: Info, job: TrainJob) -> Iterator[Finding]:
+def check_patch_targets(info: Info, job: TrainJob) -> Iterator[FieldError]:
     """Check that runtime patches name what the runtime has, and leave alone what has a place of its own."""
     jobs = {
         replicated_job["name"]: replicated_job for replicated_job in info.runtime_template.get("replicatedJobs") or []
@@ -84,12 +84,12 @@ def check_patch_targets(info: Info, job: TrainJob) -> Iterator[Finding]:
             yield from _check_containers("container", pods, runtime_pods, patched["name"], below)
             if any(each["name"] in _MAIN_CONTAINERS and each.get("env") for each in pods.get("containers") or []):
                 message = f"must not have envs for the {DATASET_INITIALIZER}, {MODEL_INITIALIZER}, node containers"
-                yield Finding("spec.runtimePatches", message, value=all_patches)
+                yield FieldError("spec.runtimePatches", message, value=all_patches)
 
 
 def _check_containers(
     what: str, pods: JsonObject, runtime_pods: JsonObject, replicated_job: str, path: str
-) -> Iterator[Finding]:
+) -> Iterator[FieldError]:
     field = f"{what}s"
     known = [container["name"] for container in runtime_pods.get(field) or []]
     for position, container in enumerate(pods.get(field) or []):
@@ -98,8 +98,8 @@ def _check_containers(
             yield _unknown(f"{path}.{field}[{position}].name", problem, container["name"], known)
 
 
-def _unknown(path: str, problem: str, name: str, known: Iterable[str]) -> Finding:
-    return Finding(path, f"{problem} {did_you_mean(name, known)}", value=name)
+def _unknown(path: str, problem: str, name: str, known: Iterable[str]) -> FieldError:
+    return FieldError(path, f"{problem} {did_you_mean(name, known)}", value=name)
 
 
 def _pod_spec(replicated_job: JsonObject) -> JsonObject:
@@ -108,14 +108,14 @@ def _pod_spec(replicated_job: JsonObject) -> JsonObject:
     return pod_spec
 
 
-def check_inactive(job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:
+def check_inactive(job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
     """Check that runtime patches change only when none of the pods runs any more."""
     if old is None or not (job.spec.suspend or old.spec.suspend) or not patches_changed(job, old):
         return
-    jobset = facts.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name) or {}
+    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name) or {}
     for status in (jobset.get("status") or {}).get("replicatedJobsStatus") or []:
         if status.get("active", 0) > 0:
             message = (
                 f"RuntimePatches cannot be modified when the JobSet's ReplicatedJob {status['name']} is still active"
             )
-            yield Finding("spec.runtimePatches", message, reason="Forbidden")
+            yield FieldError("spec.runtimePatches", message, reason="Forbidden")

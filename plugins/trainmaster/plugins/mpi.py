@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from trainmaster.plugins.companions import WATCHES, config_map, secret
 from trainmaster.plugins.keys import Entropy, checked_entropy, ssh_key_pair
+from trainmaster.plugins.owned_objects import WATCHES, config_map, secret
 from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     INTEL_MPI,
@@ -39,11 +39,11 @@ from trainmaster.runtime.api.constants import (
     mpi_config_map_name,
     mpi_secret_name,
 )
-from trainmaster.runtime.extension import Desired, Finding, Rejected
-from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.extension import Desired, FieldError, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import reserved_env, set_pods, unreachable
 
 _SSH_VOLUME: Final = "mpi-ssh-auth"
@@ -96,17 +96,17 @@ class MPI:
             slots = _slots(info, policy, job)
             _mount_hostfile(launcher, _environment(implementation, slots), job)
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the SSH keys and the hostfile."""
         policy = _policy(info)
         if policy is None:
             return
         name = job.metadata.name
-        yield secret(mpi_secret_name(name), self._make_keys, job, facts, secret_type="kubernetes.io/ssh-auth")  # noqa: S106 - a type
+        yield secret(mpi_secret_name(name), self._make_keys, job, listers, secret_type="kubernetes.io/ssh-auth")  # noqa: S106 - a type
         hostfile = _hostfile(info, policy, job)
-        yield config_map(mpi_config_map_name(name), {MPI_HOSTFILE_KEY: hostfile}, job, facts)
+        yield config_map(mpi_config_map_name(name), {MPI_HOSTFILE_KEY: hostfile}, job, listers)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Forbid what the policy sets, and numbers of nodes that the runtime cannot have."""
         policy = _policy(info)
         if policy is None:
@@ -118,7 +118,7 @@ class MPI:
                 "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode"
                 " does not have either launcher and node"
             )
-            yield Finding("spec.trainer.numNodes", message, value=nodes)
+            yield FieldError("spec.trainer.numNodes", message, value=nodes)
         yield from reserved_env(job, MPI_RESERVED_ENV.get(policy.mpi_implementation or OPEN_MPI, frozenset()))
         yield from unreachable(info, job)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.runtime.admission.references import shown
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import Finding
-from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.extension import FieldError
 from trainmaster.runtime.info import Info
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.rendezvous import node_count
 from trainmaster.runtime.slices import SlicesInvalid, hosts_per_slice
+from trainmaster.runtime.validation.runtime_lookup import shown
 
 
 class Slices:
@@ -22,7 +22,7 @@ class Slices:
 
     name = "Slices"
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Refuse nodes that do not come out even."""
         trainer = info.trainer
         if trainer is None or (info.ml_policy and info.ml_policy.mpi):
@@ -33,6 +33,6 @@ class Slices:
         except SlicesInvalid as error:
             asked = job.spec.trainer.num_nodes if job.spec.trainer else None
             if asked is not None and trainer.replicas >= 1:
-                yield Finding("spec.trainer.numNodes", str(error), value=asked)
+                yield FieldError("spec.trainer.numNodes", str(error), value=asked)
             else:
-                yield Finding("spec.runtimeRef", str(error), value=shown(job.spec.runtime_ref))
+                yield FieldError("spec.runtimeRef", str(error), value=shown(job.spec.runtime_ref))

@@ -29,11 +29,11 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ID,
     TORCH_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import Finding, Rejected
-from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.extension import FieldError, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import env_value, upsert_env
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.podspec import env_value, upsert_env
 from trainmaster.runtime.rendezvous import (
     Rendezvous,
     has_command,
@@ -87,7 +87,7 @@ class Torch:
         for target in _targets(policy):
             _inject(info, target, meeting, [*size, *master])
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Check the runtime's injection targets, the user's variables and what torchtune can do."""
         policy = _policy(info)
         if policy is None:
@@ -95,7 +95,7 @@ class Torch:
         for target in _targets(policy):
             for name in target.container_names:
                 if _target_container(info, target, name) is None:
-                    yield Finding("spec.runtimeRef", _not_found(target, name), value=target.to_json())
+                    yield FieldError("spec.runtimeRef", _not_found(target, name), value=target.to_json())
         yield from reserved_env(job, TORCH_RESERVED_ENV)
         if torchtune.is_asked_for(job):
             yield from torchtune.validate(info, job, _processes_per_node(info, policy, job))

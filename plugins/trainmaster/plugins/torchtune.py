@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import Finding, Rejected
+from trainmaster.runtime.extension import FieldError, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.rendezvous import Rendezvous, node_count
 
@@ -84,7 +84,7 @@ def command(info: Info, job: TrainJob, meeting: Rendezvous, processes: int | str
     ]
 
 
-def validate(info: Info, job: TrainJob, processes: int | str) -> Iterator[Finding]:
+def validate(info: Info, job: TrainJob, processes: int | str) -> Iterator[FieldError]:
     """Check that there is a recipe for what a TrainJob asks torchtune to do."""
     nodes = node_count(info, job)
     model = _model(job)
@@ -92,34 +92,34 @@ def validate(info: Info, job: TrainJob, processes: int | str) -> Iterator[Findin
     runtime = job.spec.runtime_ref.name
     if model not in _MODELS:
         message = f"must have a supported pretrained model, invalid model configured: {model}"
-        yield Finding("spec.runtimeRef.name", message, value=runtime)
+        yield FieldError("spec.runtimeRef.name", message, value=runtime)
     if nodes > 1 and model != _LLAMA3_3_70B:
-        yield Finding("spec.trainer.numNodes", f"must be 1 for {model} model", value=nodes)
+        yield FieldError("spec.trainer.numNodes", f"must be 1 for {model} model", value=nodes)
     if method is not _Method.FULL and nodes > 1:
         message = "LoRA fine-tuning is not supported for multi-node training in TorchTune"
-        yield Finding("spec.trainer.numNodes", message, value=nodes)
+        yield FieldError("spec.trainer.numNodes", message, value=nodes)
     elif method is _Method.QLORA:
         scale = _Scale(nodes, processes, info.trainer_gpus)
         yield from _check_qlora(model, job, scale)
     for index, word in enumerate(_arguments(job)):
         if _key(word) in _IMMUTABLE_SETTINGS:
             message = f'must not set immutable config "{_key(word)}" in trainer args; it is managed by the runtime'
-            yield Finding(f"spec.trainer.args[{index}]", message, value=word)
+            yield FieldError(f"spec.trainer.args[{index}]", message, value=word)
 
 
-def _check_qlora(model: str, job: TrainJob, scale: _Scale) -> Iterator[Finding]:
+def _check_qlora(model: str, job: TrainJob, scale: _Scale) -> Iterator[FieldError]:
     if model == _QWEN2_5_1_5B:
-        yield Finding(
+        yield FieldError(
             "spec.runtimeRef.name", f"QLoRA is not supported for {model} model", value=job.spec.runtime_ref.name
         )
     elif model in (_LLAMA3_2_1B, _LLAMA3_2_3B) and not scale.is_one_device:
         resources = job.spec.trainer.resources_per_node if job.spec.trainer else None
-        yield Finding(
+        yield FieldError(
             "spec.trainer.numProcPerNode",
             f"must be auto or 1 for {model} model when using QLoRA",
             value=scale.processes,
         )
-        yield Finding(
+        yield FieldError(
             "spec.trainer.resourcesPerNode",
             f"must have gpu resource with value 1 for {model} model when using QLoRA",
             value=resources,

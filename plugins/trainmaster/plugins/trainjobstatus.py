@@ -30,11 +30,11 @@ from trainmaster.runtime.api.constants import (
     status_path,
 )
 from trainmaster.runtime.extension import Desired, Rejected
-from trainmaster.runtime.facts import Facts, Watch
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.podspecs import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 
 _WATCHES: Final = (Watch("v1", "ConfigMap", "configmaps", writes=True),)
 
@@ -80,14 +80,14 @@ class TrainJobStatus:
             )
             upsert_volume_mounts(container, [{"name": STATUS_VOLUME, "mountPath": STATUS_MOUNT_PATH, "readOnly": True}])
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the ConfigMap with the authority."""
         if info.trainer is None:
             return
         name = status_config_map_name(job.metadata.name)
         authority = self._authority()
         if authority is None:
-            present = facts.get("v1", "ConfigMap", job.metadata.namespace, name)
+            present = listers.get("v1", "ConfigMap", job.metadata.namespace, name)
             if present is not None and is_controlled_by(present, job):
                 return
             raise Rejected(

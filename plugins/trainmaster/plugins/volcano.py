@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from trainmaster.plugins.gangs import (
+from trainmaster.plugins.podgroup import (
     gang_of,
     has_two_schedulers,
     left_out,
@@ -28,10 +28,10 @@ from trainmaster.runtime.api.constants import (
     VOLCANO_POD_ANNOTATION,
     VOLCANO_QUEUE_ANNOTATION,
 )
-from trainmaster.runtime.extension import Desired, Finding, Rejected
-from trainmaster.runtime.facts import Facts, Watch
+from trainmaster.runtime.extension import Desired, FieldError, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
 
 _PRIORITY_CLASS: Final = ("scheduling.k8s.io/v1", "PriorityClass")
 
@@ -65,7 +65,7 @@ class Volcano:
             if queue is not None:
                 mark(pods, "annotations", VOLCANO_QUEUE_ANNOTATION, queue)
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterator[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the PodGroup."""
         policy = _policy(info)
         if policy is None:
@@ -81,9 +81,9 @@ class Volcano:
         topology = policy.network_topology
         if topology is not None:
             spec["networkTopology"] = {"mode": topology.mode, "highestTierAllowed": topology.highest_tier_allowed}
-        yield from pod_group(gang, job, facts, api_version=VOLCANO_API_VERSION, **spec)
+        yield from pod_group(gang, job, listers, api_version=VOLCANO_API_VERSION, **spec)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
         """Check the names of the queue and of PriorityClasses, and warn about a gang that is not whole."""
         # Of two schedulers, the plugin CoScheduling complains.
         if _policy(info) is None or has_two_schedulers(info):
@@ -92,10 +92,10 @@ class Volcano:
         fault = None if queue is None else _fault_of_queue(queue)
         if fault:
             # The path is the original's, and is the one that people find in its documentation.
-            yield Finding(f"spec.annotations[{VOLCANO_QUEUE_ANNOTATION}]", fault, value=queue)
+            yield FieldError(f"spec.annotations[{VOLCANO_QUEUE_ANNOTATION}]", fault, value=queue)
         # A class that is deleted later must not keep anybody from suspending a job that uses it.
         if old is None or old.spec.runtime_patches != job.spec.runtime_patches:
-            yield from _missing_priorities(info, job, facts)
+            yield from _missing_priorities(info, job, listers)
         yield from left_out(info)
 
 
@@ -123,19 +123,19 @@ def _priority(pod_spec: JsonObject) -> str | None:
     return name or None
 
 
-def _missing_priorities(info: Info, job: TrainJob, facts: Facts) -> Iterator[Finding]:
+def _missing_priorities(info: Info, job: TrainJob, listers: Listers) -> Iterator[FieldError]:
     # Every cluster has classes of its own: a cache without any knows nothing, because we may not read them.
-    if not any(True for _ in facts.list(*_PRIORITY_CLASS)):
+    if not any(True for _ in listers.list(*_PRIORITY_CLASS)):
         return
     of_runtime = {_priority(pod_spec) for pod_spec in _pod_specs(info.runtime_template)}
     for name in dict.fromkeys(_priority(pods.pod_spec) for pods in info.pod_sets):
-        if not name or name in SYSTEM_PRIORITY_CLASSES or facts.get(*_PRIORITY_CLASS, None, name) is not None:
+        if not name or name in SYSTEM_PRIORITY_CLASSES or listers.get(*_PRIORITY_CLASS, None, name) is not None:
             continue
         message = f'PriorityClass "{name}" doesn\'t exist: create it, or name one that does'
         if name in of_runtime:
-            yield Finding("spec.runtimeRef", message, value=job.spec.runtime_ref.to_json())
+            yield FieldError("spec.runtimeRef", message, value=job.spec.runtime_ref.to_json())
         else:
-            yield Finding("spec.runtimePatches", message, value=name)
+            yield FieldError("spec.runtimePatches", message, value=name)
 
 
 def _pod_specs(template: JsonObject) -> Iterator[JsonObject]:

@@ -15,10 +15,10 @@ from trainmaster.runtime.api.constants import (
     DMLC_TRACKER_URI,
     XGBOOST_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import Finding
-from trainmaster.runtime.facts import Facts
+from trainmaster.runtime.extension import FieldError
 from trainmaster.runtime.info import Info
-from trainmaster.runtime.podspecs import env_value
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.podspec import env_value
 from trainmaster.runtime.rendezvous import (
     ignored_process_count,
     join,
@@ -52,7 +52,7 @@ class XGBoost:
         ]
         join(info, job, meeting, environment, rank=DMLC_TASK_ID)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
         """Forbid users to set what the policy sets."""
         if _policy(info) is None:
             return
@@ -60,7 +60,7 @@ class XGBoost:
             name = variable["name"]
             if name in XGBOOST_RESERVED_ENV:
                 message = f"{name} is reserved for the XGBoost runtime"
-                yield Finding(f"spec.trainer.env[{index}]", message, reason="Forbidden")
+                yield FieldError(f"spec.trainer.env[{index}]", message, reason="Forbidden")
         yield from ignored_process_count(job, "XGBoost")
         yield from unreachable(info, job)
         yield from unranked(info, job, DMLC_TASK_ID)

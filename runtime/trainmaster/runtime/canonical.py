@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.quantities import QuantityError, canonical
+from trainmaster.runtime.quantity import QuantityError, canonical
 
 
 class TemplateInvalid(ValueError):

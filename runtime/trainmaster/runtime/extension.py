@@ -24,9 +24,9 @@ from enum import Enum
 from typing import Literal, Protocol, runtime_checkable
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.facts import Facts, Watch
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
 
 API_VERSION = (1, 0)
 """Version of this interface: a new minor version adds, a new major version may break."""
@@ -65,7 +65,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FieldError:
     """A complaint of `validate` about one field."""
 
     path: str
@@ -133,7 +133,7 @@ class PreBuild(Protocol):
 class Build(Protocol):
     """Makes the objects that a TrainJob becomes."""
 
-    def build(self, info: Info, job: TrainJob, facts: Facts) -> Iterable[Desired]:
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterable[Desired]:
         """Return complete objects; owner references and namespace are added by the framework where they are missing."""
 
 
@@ -149,7 +149,7 @@ class WatchExtension(Protocol):
 class Validate(Protocol):
     """Checks a TrainJob at admission, before anything is built."""
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, facts: Facts) -> Iterable[Finding]:
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterable[FieldError]:
         """Return what is wrong (or doubtful) with `job`; `old` is the stored object when it is an update."""
 
 
@@ -157,5 +157,5 @@ class Validate(Protocol):
 class Status(Protocol):
     """Reads the state of the workload. Exactly one plugin may have this method."""
 
-    def status(self, job: TrainJob, facts: Facts) -> StatusReport | None:
+    def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
         """Return what the workload says; None when there is no workload."""

@@ -13,8 +13,8 @@ from typing import overload
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
-from trainmaster.runtime.facts import NO_FACTS, Facts
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resources import gpu_count
 
 
@@ -131,7 +131,7 @@ class Info:
     trainer_command: list[str] | None = None
     """The command of the trainer container when a framework rewrites the TrainJob's; None leaves that alone."""
 
-    facts: Facts = NO_FACTS
+    listers: Listers = NO_LISTERS
     """The cluster, for plugins whose enforcing depends on what there is."""
 
     def with_ancestor(self, ancestor: str) -> Iterator[PodSet]:

@@ -18,10 +18,10 @@ from trainmaster.runtime.api.constants import (
     MEGASCALE_SLICE_ID,
     TRAINER_PORT,
 )
-from trainmaster.runtime.extension import Finding, Rejected
+from trainmaster.runtime.extension import FieldError, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import env_completion_index, env_field, env_value, upsert_env, upsert_ports
+from trainmaster.runtime.podspec import env_completion_index, env_field, env_value, upsert_env, upsert_ports
 from trainmaster.runtime.slices import PLACE, SlicesInvalid, hosts_per_slice, ranked
 
 
@@ -137,21 +137,21 @@ def has_command(info: Info, job: TrainJob) -> bool:
     return bool(_command(info, job))
 
 
-def unranked(info: Info, job: TrainJob, rank: str) -> Iterator[Finding]:
+def unranked(info: Info, job: TrainJob, rank: str) -> Iterator[FieldError]:
     """Warn about nodes of several slices that will not know their rank."""
     if info.trainer and info.trainer.replicas > 1 and not has_command(info, job) and not _sets(job, rank):
         message = (
             f"{rank} will not be set: with several slices it is calculated in front of the command, and neither the "
             "TrainJob nor the runtime says which that is; set spec.trainer.command"
         )
-        yield Finding("spec.trainer.command", message, severity="warning")
+        yield FieldError("spec.trainer.command", message, severity="warning")
 
 
-def unreachable(info: Info, job: TrainJob) -> Iterator[Finding]:
+def unreachable(info: Info, job: TrainJob) -> Iterator[FieldError]:
     """Warn about nodes that cannot find each other."""
     nodes = node_count(info, job)
     if nodes > 1 and not _has_host_names(info):
-        yield Finding(
+        yield FieldError(
             "spec.runtimeRef",
             f"the runtime sets network.enableDNSHostnames to false, so the {nodes} nodes of the trainer cannot find "
             "each other; use one node, or a runtime with host names",
@@ -159,21 +159,21 @@ def unreachable(info: Info, job: TrainJob) -> Iterator[Finding]:
         )
 
 
-def reserved_env(job: TrainJob, reserved: frozenset[str]) -> Iterator[Finding]:
+def reserved_env(job: TrainJob, reserved: frozenset[str]) -> Iterator[FieldError]:
     """Complain, once, about all variables of the trainer that only its framework may set."""
     env = job.spec.trainer.env if job.spec.trainer else []
     taken = sorted({variable["name"] for variable in env} & reserved)
     if taken:
         message = f"must not have reserved envs, invalid envs configured: [{' '.join(taken)}]"
-        yield Finding("spec.trainer.env", message, value=env)
+        yield FieldError("spec.trainer.env", message, value=env)
 
 
-def ignored_process_count(job: TrainJob, framework: str) -> Iterator[Finding]:
+def ignored_process_count(job: TrainJob, framework: str) -> Iterator[FieldError]:
     """Warn about a number of processes that a framework has no use for."""
     count = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
     if count is not None:
         message = f"numProcPerNode is ignored by {framework}: the command starts once on each node; leave it out"
-        yield Finding("spec.trainer.numProcPerNode", message, severity="warning", value=count)
+        yield FieldError("spec.trainer.numProcPerNode", message, severity="warning", value=count)
 
 
 def _command(info: Info, job: TrainJob) -> list[str]:

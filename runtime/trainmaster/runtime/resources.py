@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.quantities import Quantity
+from trainmaster.runtime.quantity import Quantity
 
 _MIG_PREFIX: Final = "nvidia.com/mig-"
 

@@ -23,7 +23,7 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
 )
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.podspecs import env_field
+from trainmaster.runtime.podspec import env_field
 
 PLACE: Final[tuple[JsonObject, ...]] = (
     env_field(SLICE_ID, JOB_INDEX_FIELD_PATH),

@@ -12,11 +12,11 @@ from support.commands import Finished, trainmaster
 from support.objects import runtime_object, trainjob_object
 from support.stack import Stack, api_server
 
-from trainmaster.controller.cli.diffing.trying import Refused, Trial
-from trainmaster.controller.cli.diffing.writing import difference
-from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.controller.manifests import load_manifests
-from trainmaster.devcluster.faults import Refuse
+from trainmaster.controller.cli.diff.dry_run import Refused, Trial
+from trainmaster.controller.cli.diff.unified import difference
+from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject

@@ -13,7 +13,7 @@ import pytest
 from support.commands import Running, eventually, started
 from support.stack import Stack, api_server
 
-from trainmaster.controller.kube.resources import LEASES
+from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.runtime.jsontree import JsonObject
 
 CONFIGURATION = """\

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from trainmaster.controller.cli.running import podlogs
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import NotFound, ServerError, StreamBroken
+from trainmaster.controller.cli.run import podlogs
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound, ServerError, StreamBroken
 
 
 class Script:

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from trainmaster.controller.cli.running.reporting import LiveReporter
-from trainmaster.controller.cli.running.submitting import SubmittedJob
-from trainmaster.controller.cli.running.views import JobView
+from trainmaster.controller.cli.run.jobview import JobView
+from trainmaster.controller.cli.run.reporter import LiveReporter
+from trainmaster.controller.cli.run.submit import SubmittedJob
 from trainmaster.runtime.jsontree import JsonObject
 
 

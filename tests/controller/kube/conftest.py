@@ -15,9 +15,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.configuration import ClusterAccess
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
 
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -163,7 +163,7 @@ def clock() -> QuickClock:
 @pytest.fixture
 async def client(server: FakeServer, clock: QuickClock) -> AsyncIterator[KubeClient]:
     async with KubeClient(
-        ClusterAccess(server=server.url), user_agent="test", timeout=5.0, inactivity_limit=5.0, clock=clock
+        RestConfig(server=server.url), user_agent="test", timeout=5.0, inactivity_limit=5.0, clock=clock
     ) as opened:
         yield opened
 

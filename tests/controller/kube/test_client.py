@@ -19,9 +19,9 @@ from aiohttp import web
 from support.authorities import Authority
 from support.series import value_of
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import ClusterAccess
-from trainmaster.controller.kube.errors import (
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.errors import (
     Conflict,
     KubeError,
     MalformedResponse,
@@ -36,9 +36,9 @@ from trainmaster.controller.kube.errors import (
     TransportError,
     Unauthorized,
 )
-from trainmaster.controller.kube.limiting import RateLimiter
-from trainmaster.controller.kube.resources import CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, PODS, TRAINJOBS
-from trainmaster.controller.kube.transporting import IDLE_AT_MOST
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.transport import IDLE_AT_MOST
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
 
@@ -163,7 +163,7 @@ async def test_refused_connection(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    access = ClusterAccess(server=f"http://127.0.0.1:{port}")
+    access = RestConfig(server=f"http://127.0.0.1:{port}")
     async with KubeClient(access, user_agent="test", clock=clock) as client:
         with pytest.raises(NotConnected, match=f"127.0.0.1:{port}"):
             await client.create(CONFIGMAPS, OBJECT)
@@ -176,7 +176,7 @@ async def test_p4_silent_server_times_out(server: Any, clock: Any) -> None:
         return web.Response()
 
     server.on("list", never)
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(access, user_agent="test", clock=clock, timeout=0.05, tries=1) as client:
         with pytest.raises(RequestTimeout, match=r"no complete answer within 0\.05 s"):
             await client.get(PODS, "ns", "a")
@@ -192,7 +192,7 @@ async def test_answer_that_is_no_object(server: Any, client: KubeClient, body: b
 async def test_answer_that_is_too_large(server: Any, clock: Any) -> None:
     big = {"kind": "ConfigMap", "x": "y" * 5000}
     server.on("list", server.reply(200, big), server.stream(*[big] * 5))
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(access, user_agent="test", clock=clock, response_limit=1000) as client:
         for _ in ("with a length", "without a length"):
             with pytest.raises(ResponseTooLarge, match="exceeds 1000 bytes"):
@@ -218,7 +218,7 @@ class Changing:
 async def test_stale_credentials_are_renewed_once(server: Any, clock: Any) -> None:
     refusal = server.status(401, "Unauthorized")
     server.on("list", refusal, server.reply(200, OBJECT), refusal)
-    access = ClusterAccess(server=server.url, credentials=Changing("old", "new"))
+    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
     async with KubeClient(access, user_agent="test", clock=clock) as client:
         assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
         with pytest.raises(Unauthorized):
@@ -237,7 +237,7 @@ async def test_a_late_refusal_of_stale_credentials_finds_those_that_another_requ
         return await server.status(401, "Unauthorized")(request)
 
     server.on("list", refuse_late, server.status(401, "Unauthorized"), *[server.reply(200, OBJECT)] * 2)
-    access = ClusterAccess(server=server.url, credentials=Changing("old", "new"))
+    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
     async with KubeClient(access, user_agent="test", clock=clock) as client:
         late = asyncio.create_task(client.get(CONFIGMAPS, "ns", "a"))
         while not server.seen:
@@ -248,7 +248,7 @@ async def test_a_late_refusal_of_stale_credentials_finds_those_that_another_requ
 
 
 async def test_closed_client_says_so(server: Any) -> None:
-    client = KubeClient(ClusterAccess(server=server.url), user_agent="test")
+    client = KubeClient(RestConfig(server=server.url), user_agent="test")
     with pytest.raises(RuntimeError, match="not open"):
         await client.get(PODS, "ns", "a")
 
@@ -303,7 +303,7 @@ async def test_k10_requests_are_counted(server: Any, client: KubeClient) -> None
 
 
 async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     server.on("list", server.reply(200, OBJECT))
     async with (
         KubeClient(access, user_agent="test", clock=clock, connections=1) as client,
@@ -354,7 +354,7 @@ async def test_t3_write_whose_answer_was_lost_is_sent_once(
 
 async def test_t3_read_on_a_connection_that_broke_is_sent_by_us_alone(server: Any, clock: Any) -> None:
     server.on("list", reset, server.reply(200, OBJECT))
-    async with KubeClient(ClusterAccess(server=server.url), user_agent="test", clock=clock, tries=1) as client:
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, tries=1) as client:
         with pytest.raises(TransportError):
             await client.get(CONFIGMAPS, "ns", "a")
     assert len(server.seen) == 1
@@ -379,7 +379,7 @@ async def test_t3_retry_after_of_hours_is_left_to_the_caller(server: Any, client
 
 async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:
     """The limit covers the whole of a request, not only its beginning; also of a refusal."""
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     server.on("list", server.stream(b'{"kind":', then="hang"), server.stream(b"<html>", then="hang", status=502))
     async with KubeClient(access, user_agent="test", clock=clock, timeout=0.1, tries=1) as client:
         for _ in ("an object", "a refusal"):
@@ -393,7 +393,7 @@ async def test_p4_watch_that_does_not_open_times_out(server: Any, clock: Any) ->
         return web.Response()
 
     server.on("watch", never)
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(access, user_agent="test", clock=clock, timeout=0.05) as client:
         with pytest.raises(RequestTimeout):
             async with client.watch(PODS, resource_version="5", timeout_seconds=300):
@@ -410,7 +410,7 @@ async def test_p36_every_answer_gives_its_connection_back(server: Any, clock: An
         server.stream(b"x" * 2**21, status=500),
         reset,
     ]
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(
         access, user_agent="test", clock=clock, connections=1, tries=1, timeout=2.0, response_limit=1000
     ) as client:
@@ -438,7 +438,7 @@ async def test_p36_l12_leaving_the_client_closes_what_was_given_up(tmp_path: Pat
         writer.transport.abort()
 
     listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0, ssl=authority.server_context(tmp_path))
-    access = ClusterAccess(server=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", ssl_context=trusting)
+    access = RestConfig(server=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", ssl_context=trusting)
     async with listener:
         async with KubeClient(access, user_agent="test") as client:
             request = asyncio.create_task(client.get(PODS, "ns", "a"))
@@ -466,7 +466,7 @@ def open_connections(pool: str) -> float | None:
 
 
 async def test_k10_all_series_exist_before_the_first_request() -> None:
-    KubeClient(ClusterAccess(server="https://fresh.example:6443"), user_agent="test")
+    KubeClient(RestConfig(server="https://fresh.example:6443"), user_agent="test")
     host = {"host": "fresh.example:6443"}
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         for code in ("403", "429", "<error>"):
@@ -499,7 +499,7 @@ async def test_k10_name_resolution_is_measured(server: Any, clock: Any) -> None:
     server.on("list", server.reply(200, OBJECT))
     count = "rest_client_dns_resolution_duration_seconds_count"
     before = value_of(count, {"host": "localhost"}) or 0
-    access = ClusterAccess(server=server.url.replace("127.0.0.1", "localhost"))
+    access = RestConfig(server=server.url.replace("127.0.0.1", "localhost"))
     async with KubeClient(access, user_agent="test", clock=clock) as client:
         await client.get(CONFIGMAPS, "ns", "a")
     assert value_of(count, {"host": "localhost"}) == before + 1
@@ -514,7 +514,7 @@ async def test_t1_no_limit_of_our_own_by_default(server: Any, client: KubeClient
 async def test_t1_limit_applies_to_every_attempt(server: Any, clock: Any) -> None:
     server.on("list", server.status(429, "TooManyRequests", Retry_After="0"), server.reply(200, OBJECT))
     limiter = RateLimiter(qps=0.1, burst=1, clock=clock)
-    async with KubeClient(ClusterAccess(server=server.url), user_agent="test", clock=clock, limiter=limiter) as client:
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, limiter=limiter) as client:
         await client.get(CONFIGMAPS, "ns", "a")
     assert clock.slept == [pytest.approx(10, abs=0.5)]
     labels = {"verb": "GET", "host": server.url.removeprefix("http://")}
@@ -533,7 +533,7 @@ async def test_guard_is_asked_before_each_attempt_of_a_write(server: Any, clock:
 
     server.on("POST", server.status(429, "TooManyRequests", Retry_After="1"), server.reply(201, OBJECT))
     server.on("list", server.reply(200, OBJECT))
-    async with KubeClient(ClusterAccess(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
         with pytest.raises(NotLeading):
             await client.create(CONFIGMAPS, OBJECT)
         assert asked == [0, 1]
@@ -547,7 +547,7 @@ async def test_guard_holds_every_write_back(server: Any, clock: Any, method: str
     def guard() -> None:
         raise NotLeading("the lease is lost")
 
-    async with KubeClient(ClusterAccess(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
         with pytest.raises(NotLeading):
             await WRITES[method](client)
         with pytest.raises(NotLeading):
@@ -592,7 +592,7 @@ async def test_t5_connection_is_used_again(server: Any, client: KubeClient) -> N
 
 async def test_stale_credentials_of_a_watch_are_renewed(server: Any, clock: Any) -> None:
     server.on("watch", server.status(401, "Unauthorized"), server.stream())
-    access = ClusterAccess(server=server.url, credentials=Changing("old", "new"))
+    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
     async with (
         KubeClient(access, user_agent="test", clock=clock) as client,
         client.watch(PODS, resource_version="5", timeout_seconds=300),
@@ -604,7 +604,7 @@ async def test_stale_credentials_of_a_watch_are_renewed(server: Any, clock: Any)
 def test_a9_p1_p2_p9_objects_are_plain_json() -> None:
     """The client needs nothing of kubernetes_asyncio, neither its models nor its watch."""
     program = (
-        "import sys, trainmaster.controller.kube.client; "
+        "import sys, trainmaster.controller.kube.rest.client; "
         "sys.exit(any(name.startswith('kubernetes_asyncio') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -650,7 +650,7 @@ class Canned:
 async def test_everything_above_the_transport_works_with_any_transport(clock: Any) -> None:
     refusal = Canned(429, b"", {"Retry-After": "2"})
     transport = Scripted(NotConnected("gone"), refusal, Canned(200, orjson.dumps(OBJECT)))
-    access = ClusterAccess(server="http://simulated")
+    access = RestConfig(server="http://simulated")
     async with KubeClient(access, user_agent="test", clock=clock, transport=transport, random=lambda: 0.5) as client:
         assert transport.entered
         assert await client.create(CONFIGMAPS, OBJECT) == OBJECT

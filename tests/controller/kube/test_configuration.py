@@ -16,16 +16,11 @@ import yaml
 from support.authorities import Authority
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT
+from trainmaster.controller.kube.auth.loader import load
+from trainmaster.controller.kube.auth.proxy import proxy_for
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.configuration import (
-    ClusterAccess,
-    ConfigurationError,
-    Token,
-    load_cluster_access,
-)
-from trainmaster.controller.kube.executing import PLUGIN_TIMEOUT
-from trainmaster.controller.kube.loading import load
-from trainmaster.controller.kube.proxying import proxy_for
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, Token, load_config
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +51,7 @@ def write(path: Path, *, server: str = "http://one:8080", user: Any = None, cont
 
 async def test_flag_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", write(tmp_path / "env", server="http://env"))
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "flag", context={"namespace": "team"}))
+    access = await load_config(kubeconfig=write(tmp_path / "flag", context={"namespace": "team"}))
     assert access.server == "http://one:8080"
     assert access.namespace == "team"
     assert access.ssl_context is None
@@ -65,20 +60,20 @@ async def test_flag_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 async def test_environment_then_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "home" / ".kube" / "config", server="http://home")
-    assert (await load_cluster_access()).server == "http://home"
+    assert (await load_config()).server == "http://home"
     paths = f"{tmp_path / 'missing'}:{write(tmp_path / 'env', server='http://env/')}"
     monkeypatch.setenv("KUBECONFIG", paths)
-    assert (await load_cluster_access()).server == "http://env"
+    assert (await load_config()).server == "http://env"
 
 
 async def test_context_by_name(tmp_path: Path) -> None:
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k"), context="other")
+    access = await load_config(kubeconfig=write(tmp_path / "k"), context="other")
     assert access.namespace == "elsewhere"
 
 
 async def test_no_configuration_at_all(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        await load_cluster_access()
+        await load_config()
     assert str(caught.value) == (
         f"no cluster is configured: {tmp_path}/home/.kube/config does not exist; "
         "pass --kubeconfig or set KUBECONFIG to the path of a kubeconfig file"
@@ -87,7 +82,7 @@ async def test_no_configuration_at_all(tmp_path: Path) -> None:
 
 async def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        await load_cluster_access(kubeconfig=f"{tmp_path}/nope")
+        await load_config(kubeconfig=f"{tmp_path}/nope")
     assert str(caught.value) == (
         f"kubeconfig {tmp_path}/nope (from --kubeconfig) does not exist; "
         "pass --kubeconfig or set KUBECONFIG to the path of a kubeconfig file"
@@ -96,13 +91,13 @@ async def test_missing_file(tmp_path: Path) -> None:
 
 async def test_directory_instead_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"\(from --kubeconfig\): Is a directory"):
-        await load_cluster_access(kubeconfig=str(tmp_path))
+        await load_config(kubeconfig=str(tmp_path))
 
 
 async def test_unknown_context(tmp_path: Path) -> None:
     path = write(tmp_path / "k")
     with pytest.raises(ConfigurationError) as caught:
-        await load_cluster_access(kubeconfig=path, context="nope")
+        await load_config(kubeconfig=path, context="nope")
     assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): it has no context 'nope'; it has: main, other"
 
 
@@ -137,7 +132,7 @@ async def test_parts_that_do_not_fit_together(tmp_path: Path, changes: dict[str,
     del document["contexts"][1]
     path.write_text(yaml.safe_dump(document | changes))
     with pytest.raises(ConfigurationError) as caught:
-        await load_cluster_access(kubeconfig=str(path))
+        await load_config(kubeconfig=str(path))
     assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): {fault}"
 
 
@@ -145,12 +140,12 @@ async def test_an_empty_file_among_others_does_no_harm(tmp_path: Path, monkeypat
     """kubectl leaves one behind when the last context is deleted from it."""
     (tmp_path / "empty").write_text("")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'empty'}:{write(tmp_path / 'k')}")
-    assert (await load_cluster_access()).server == "http://one:8080"
+    assert (await load_config()).server == "http://one:8080"
 
 
 async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
     path = write(tmp_path / "k", server="https://one", context={"user": ""})
-    assert await (await load_cluster_access(kubeconfig=path)).headers() == {}
+    assert await (await load_config(kubeconfig=path)).headers() == {}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +155,7 @@ async def test_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     path = tmp_path / "k"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=str(path)):
-        await load_cluster_access(kubeconfig=str(path))
+        await load_config(kubeconfig=str(path))
 
 
 @pytest.mark.parametrize("text", ["just text", "[1]", "5"])
@@ -168,34 +163,34 @@ async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
     path = tmp_path / "k"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"/k is no kubeconfig, which is a mapping with clusters, users"):
-        await load_cluster_access(kubeconfig=str(path))
+        await load_config(kubeconfig=str(path))
 
 
 async def test_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_bytes(b"\xff\xfe\x00binary")
     with pytest.raises(ConfigurationError, match=str(path)):
-        await load_cluster_access(kubeconfig=str(path))
+        await load_config(kubeconfig=str(path))
 
 
 @pytest.mark.parametrize("server", ["ftp://x", "nonsense", "https://"])
 async def test_server_that_is_no_url(tmp_path: Path, server: str) -> None:
     with pytest.raises(ConfigurationError, match="not an http or https URL"):
-        await load_cluster_access(kubeconfig=write(tmp_path / "k", server=server))
+        await load_config(kubeconfig=write(tmp_path / "k", server=server))
 
 
 async def test_certificate_authority_is_checked(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no certificate")
     path = write(tmp_path / "k", server="https://one", **{"certificate-authority": "ca"})
     with pytest.raises(ConfigurationError, match=r"certificate authority .* is unusable"):
-        await load_cluster_access(kubeconfig=path)
+        await load_config(kubeconfig=path)
 
 
 async def test_verification_can_be_switched_off_only_by_the_file(tmp_path: Path) -> None:
-    strict = await load_cluster_access(kubeconfig=write(tmp_path / "a", server="https://one"))
+    strict = await load_config(kubeconfig=write(tmp_path / "a", server="https://one"))
     assert strict.ssl_context is not None
     assert strict.ssl_context.verify_mode == ssl.CERT_REQUIRED
-    lax = await load_cluster_access(
+    lax = await load_config(
         kubeconfig=write(tmp_path / "b", server="https://one", **{"insecure-skip-tls-verify": True})
     )
     assert lax.ssl_context is not None
@@ -205,18 +200,18 @@ async def test_verification_can_be_switched_off_only_by_the_file(tmp_path: Path)
 async def test_proxy_of_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://env-proxy:1")
     path = write(tmp_path / "k")
-    assert (await load_cluster_access(kubeconfig=path)).proxy == "http://env-proxy:1"
+    assert (await load_config(kubeconfig=path)).proxy == "http://env-proxy:1"
     monkeypatch.setenv("no_proxy", "one")
-    assert (await load_cluster_access(kubeconfig=path)).proxy is None
+    assert (await load_config(kubeconfig=path)).proxy is None
     path = write(tmp_path / "k", **{"proxy-url": "http://file-proxy:2"})
-    assert (await load_cluster_access(kubeconfig=path)).proxy == "http://file-proxy:2"
+    assert (await load_config(kubeconfig=path)).proxy == "http://file-proxy:2"
 
 
 async def test_token_file_is_read_again(tmp_path: Path) -> None:
     """Tokens rotate in their files; the newline that editors leave is no part of them."""
     token, clock = tmp_path / "token", VirtualClock()
     token.write_text("first\n")
-    access = await load_cluster_access(
+    access = await load_config(
         kubeconfig=write(tmp_path / "k", user={"tokenFile": "token", "token": "stale"}), clock=clock
     )
     assert await access.headers() == {"Authorization": "Bearer first"}
@@ -233,7 +228,7 @@ async def test_token_file_is_read_again(tmp_path: Path) -> None:
 async def test_token_that_cannot_be_read_again_stays_until_it_is_refused(tmp_path: Path) -> None:
     token, clock = tmp_path / "token", VirtualClock()
     token.write_text("first\n")
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
+    access = await load_config(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
     token.unlink()
     clock.step(60)
     assert await access.headers() == {"Authorization": "Bearer first"}
@@ -258,7 +253,7 @@ def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any
 async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
     clock = VirtualClock()
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=clock.now() + dt.timedelta(minutes=10)))
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     clock.step(7 * 60)
     assert await access.headers() == {"Authorization": "Bearer run-1"}
     clock.step(2 * 60)
@@ -268,7 +263,7 @@ async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -
 async def test_exec_plugin_without_expiry_runs_again_only_after_a_refusal(tmp_path: Path) -> None:
     clock = VirtualClock()
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     clock.step(3600)
     assert await access.headers() == {"Authorization": "Bearer run-1"}
     assert await access.credentials.renew()
@@ -277,7 +272,7 @@ async def test_exec_plugin_without_expiry_runs_again_only_after_a_refusal(tmp_pa
 
 async def test_exec_plugin_runs_once_for_all_requests_that_were_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
-    access = await load_cluster_access(kubeconfig=path, clock=VirtualClock())
+    access = await load_config(kubeconfig=path, clock=VirtualClock())
     assert await asyncio.gather(*[access.credentials.renew() for _ in range(20)]) == [True] * 20
     assert not await access.credentials.renew()
     assert (tmp_path / "runs").read_text().count("x") == 2
@@ -303,7 +298,7 @@ async def test_exec_plugin_that_hangs_is_killed(tmp_path: Path) -> None:
     )
     script.chmod(0o755)
     user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
-    loading = asyncio.create_task(load_cluster_access(kubeconfig=write(tmp_path / "k", user=user), clock=clock))
+    loading = asyncio.create_task(load_config(kubeconfig=write(tmp_path / "k", user=user), clock=clock))
     async with asyncio.timeout(10):
         while PLUGIN_TIMEOUT not in clock.limits or not (tmp_path / "pid").exists():
             await asyncio.sleep(0.01)
@@ -331,7 +326,7 @@ async def test_exec_plugin_that_gives_no_credentials(tmp_path: Path, script: str
     (tmp_path / "plugin").chmod(0o755)
     user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
     with pytest.raises(ConfigurationError, match=complaint):
-        await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+        await load_config(kubeconfig=write(tmp_path / "k", user=user))
 
 
 async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
@@ -350,7 +345,7 @@ async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
         "interactiveMode": "Never",
         "provideClusterInfo": True,
     }
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user={"exec": plugin}))
+    access = await load_config(kubeconfig=write(tmp_path / "k", user={"exec": plugin}))
     assert await access.headers() == {"Authorization": "Bearer hello-you"}
     assert json.loads((tmp_path / "info").read_text())["spec"] == {
         "interactive": False,
@@ -367,12 +362,12 @@ async def test_exec_plugin_that_is_missing(tmp_path: Path) -> None:
         }
     }
     with pytest.raises(ConfigurationError, match=r"/does/not/exist cannot be run: No such file.*; pip install it"):
-        await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+        await load_config(kubeconfig=write(tmp_path / "k", user=user))
 
 
 async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
     user: dict[str, Any] = {"token": "t", "as": "jane", "as-groups": ["dev"], "as-user-extra": {"scope": ["view"]}}
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+    access = await load_config(kubeconfig=write(tmp_path / "k", user=user))
     assert await access.headers() == {
         "Authorization": "Bearer t",
         "Impersonate-User": "jane",
@@ -381,11 +376,11 @@ async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
     }
     user["as-groups"].append("ops")
     with pytest.raises(ConfigurationError, match="several values of Impersonate-Group"):
-        await load_cluster_access(kubeconfig=write(tmp_path / "k", user=user))
+        await load_config(kubeconfig=write(tmp_path / "k", user=user))
 
 
 async def test_static_token_cannot_be_renewed(tmp_path: Path) -> None:
-    access = await load_cluster_access(kubeconfig=write(tmp_path / "k"))
+    access = await load_config(kubeconfig=write(tmp_path / "k"))
     assert not await access.credentials.renew()
     assert not await Token("x").renew()
     assert await Token().headers() == {}
@@ -403,7 +398,7 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-async def in_pod(directory: Path, clock: Clock | None = None) -> ClusterAccess:
+async def in_pod(directory: Path, clock: Clock | None = None) -> RestConfig:
     return await load(kubeconfig=None, context=None, clock=clock or VirtualClock(), service_account=directory)
 
 

@@ -11,9 +11,16 @@ from structlog.testing import capture_logs
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.electing import LeaderElector, LeaseLost, new_identity
-from trainmaster.controller.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, NotLeading, TransportError
-from trainmaster.controller.kube.resources import Resource
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost, new_identity
+from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    NotLeading,
+    TransportError,
+)
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 pytestmark = pytest.mark.usefixtures("debugged")

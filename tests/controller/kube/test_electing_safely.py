@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.clock import Timer
-from trainmaster.controller.kube.electing import LeaderElector, LeaseLost
-from trainmaster.controller.kube.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
-from trainmaster.controller.kube.resources import Resource
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.metrics.leader import LeaderMetrics
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from trainmaster.controller.kube import errors
-from trainmaster.controller.kube.errors import from_response
+from trainmaster.controller.kube.rest import errors
+from trainmaster.controller.kube.rest.errors import from_response
 
 
 def status(code: int, reason: str = "", message: str = "", **details: object) -> bytes:

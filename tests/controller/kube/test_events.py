@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.correlating import BURST, COMBINED, REMEMBERED, SIMILAR
-from trainmaster.controller.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
-from trainmaster.controller.kube.events import QUEUE_LIMIT, TRIES, EventRecorder, cut
-from trainmaster.controller.kube.resources import EVENTS, Resource
+from trainmaster.controller.kube.events.correlator import BURST, COMBINED, REMEMBERED, SIMILAR
+from trainmaster.controller.kube.events.recorder import QUEUE_LIMIT, TRIES, EventRecorder, cut
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
+from trainmaster.controller.kube.rest.resources import EVENTS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 JOB = {

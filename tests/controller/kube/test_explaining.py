@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import pytest
 from support.authorities import Authority
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import ClusterAccess
-from trainmaster.controller.kube.errors import (
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.errors import (
     ApiError,
     CertificateRejected,
     KubeError,
@@ -23,15 +23,15 @@ from trainmaster.controller.kube.errors import (
     NotConnected,
     TransportError,
 )
-from trainmaster.controller.kube.resources import PODS
-from trainmaster.controller.kube.transporting import HttpTransport
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.kube.rest.transport import HttpTransport
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
 PATH = "/api/v1/namespaces/ns/pods/a"
 
 
-async def complaint(kind: type[KubeError], access: ClusterAccess, clock: Any, *, connect_timeout: float = 5.0) -> str:
+async def complaint(kind: type[KubeError], access: RestConfig, clock: Any, *, connect_timeout: float = 5.0) -> str:
     transport = HttpTransport(access, clock=clock, connect_timeout=connect_timeout)
     async with KubeClient(access, user_agent="test", clock=clock, tries=1, transport=transport) as client:
         with pytest.raises(kind) as caught:
@@ -49,7 +49,7 @@ async def mute() -> AsyncIterator[str]:
 
 
 async def test_name_that_does_not_resolve(clock: Any) -> None:
-    access = ClusterAccess(server="https://nowhere.invalid:6443")
+    access = RestConfig(server="https://nowhere.invalid:6443")
     text = await complaint(NotConnected, access, clock)
     assert text.startswith(f"GET https://nowhere.invalid:6443{PATH}: the name 'nowhere.invalid' cannot be resolved (")
     assert text.endswith("); check the server address in the kubeconfig and the DNS")
@@ -59,14 +59,14 @@ async def test_connection_refused(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        assert await complaint(NotConnected, ClusterAccess(server=server), clock) == (
+        assert await complaint(NotConnected, RestConfig(server=server), clock) == (
             f"GET {server}{PATH}: {server} refused the connection; is the server running? "
             "check the server address in the kubeconfig"
         )
 
 
 async def test_server_that_does_not_shake_hands(clock: Any, mute: str) -> None:
-    text = await complaint(NotConnected, ClusterAccess(server=f"https://{mute}"), clock, connect_timeout=0.2)
+    text = await complaint(NotConnected, RestConfig(server=f"https://{mute}"), clock, connect_timeout=0.2)
     assert text == (
         f"GET https://{mute}{PATH}: no connection to https://{mute} within 0.2 s; "
         "check the server address in the kubeconfig, the network and firewalls"
@@ -76,7 +76,7 @@ async def test_server_that_does_not_shake_hands(clock: Any, mute: str) -> None:
 async def test_unknown_authority(clock: Any, tmp_path: Path, serve: Serve) -> None:
     server = await serve(Authority().server_context(tmp_path))
     context = ssl.create_default_context(cadata=Authority("another").pem.decode())
-    text = await complaint(CertificateRejected, ClusterAccess(server=server.url, ssl_context=context), clock)
+    text = await complaint(CertificateRejected, RestConfig(server=server.url, ssl_context=context), clock)
     assert text == (
         f"GET {server.url}{PATH}: the certificate of {server.url} was not accepted: unable to get local issuer "
         "certificate; check certificate-authority in the kubeconfig; the server may have a new one"
@@ -87,7 +87,7 @@ async def test_expired_certificate(clock: Any, tmp_path: Path, serve: Serve) -> 
     authority = Authority()
     server = await serve(authority.server_context(tmp_path, valid=dt.timedelta(days=-1)))
     context = ssl.create_default_context(cadata=authority.pem.decode())
-    text = await complaint(CertificateRejected, ClusterAccess(server=server.url, ssl_context=context), clock)
+    text = await complaint(CertificateRejected, RestConfig(server=server.url, ssl_context=context), clock)
     assert text == (
         f"GET {server.url}{PATH}: the certificate of {server.url} was not accepted: certificate has expired; "
         "renew the certificate of the server, or check the clocks"
@@ -97,7 +97,7 @@ async def test_expired_certificate(clock: Any, tmp_path: Path, serve: Serve) -> 
 async def test_certificate_of_another_name(clock: Any, tmp_path: Path, serve: Serve) -> None:
     authority = Authority()
     server = await serve(authority.server_context(tmp_path))
-    access = ClusterAccess(
+    access = RestConfig(
         server=server.url,
         ssl_context=ssl.create_default_context(cadata=authority.pem.decode()),
         server_hostname="api.example.com",
@@ -111,7 +111,7 @@ async def test_certificate_of_another_name(clock: Any, tmp_path: Path, serve: Se
 
 async def test_https_to_a_port_of_http(clock: Any, server: Any) -> None:
     url = server.url.replace("http:", "https:")
-    assert await complaint(NotConnected, ClusterAccess(server=url), clock) == (
+    assert await complaint(NotConnected, RestConfig(server=url), clock) == (
         f"GET {url}{PATH}: {url} does not speak TLS; is it the right port, or should the server address begin with "
         "http://?"
     )
@@ -120,7 +120,7 @@ async def test_https_to_a_port_of_http(clock: Any, server: Any) -> None:
 async def test_http_to_a_port_of_https(clock: Any, tmp_path: Path, serve: Serve) -> None:
     server = await serve(Authority().server_context(tmp_path))
     url = server.url.replace("https:", "http:")
-    assert await complaint(TransportError, ClusterAccess(server=url), clock) == (
+    assert await complaint(TransportError, RestConfig(server=url), clock) == (
         f"GET {url}{PATH}: {url} closed the connection without an answer; if it expects https, change the server "
         "address in the kubeconfig"
     )
@@ -128,7 +128,7 @@ async def test_http_to_a_port_of_https(clock: Any, tmp_path: Path, serve: Serve)
 
 async def test_http_to_a_port_of_https_of_a_go_server(clock: Any, server: Any) -> None:
     server.on("list", server.reply(400, b"Client sent an HTTP request to an HTTPS server.\n"))
-    assert await complaint(ApiError, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
         "400: the answer is not a Status: Client sent an HTTP request to an HTTPS server.; change the server address "
         f"in the kubeconfig to https:// (GET {server.url}{PATH})"
     )
@@ -157,7 +157,7 @@ async def test_server_that_demands_a_client_certificate(clock: Any, tmp_path: Pa
         listening.listen()
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
         serving = asyncio.create_task(asyncio.to_thread(shake_hands, listening))
-        text = await complaint(TransportError, ClusterAccess(server=server, ssl_context=context), clock)
+        text = await complaint(TransportError, RestConfig(server=server, ssl_context=context), clock)
         await serving
     assert text.startswith(f"GET {server}{PATH}: {server} refused our side of TLS (")
     assert text.endswith("); check the client certificate in the kubeconfig")
@@ -174,7 +174,7 @@ async def test_server_that_demands_a_client_certificate(clock: Any, tmp_path: Pa
 )
 async def test_answer_of_something_else(clock: Any, server: Any, body: bytes, what: str) -> None:
     server.on("list", server.reply(200, body))
-    assert await complaint(MalformedResponse, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(MalformedResponse, RestConfig(server=server.url), clock) == (
         f"GET {server.url}{PATH}: {what}; is the server a Kubernetes API server, and is there a proxy or login page in "
         "between?"
     )
@@ -183,7 +183,7 @@ async def test_answer_of_something_else(clock: Any, server: Any, body: bytes, wh
 async def test_page_of_a_proxy(clock: Any, server: Any) -> None:
     page = b"<html>\n<head><title>502 Bad Gateway</title></head>" + b"x" * 10_000
     server.on("list", server.reply(502, page))
-    assert await complaint(ApiError, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
         f"502: the answer is an HTML page: 502 Bad Gateway (GET {server.url}{PATH})"
     )
 
@@ -191,14 +191,14 @@ async def test_page_of_a_proxy(clock: Any, server: Any) -> None:
 async def test_redirection_to_a_login_page(clock: Any, server: Any) -> None:
     """It is not followed: the credentials are for the API server only."""
     server.on("list", server.reply(302, b"", Location="https://login.example.com/?next=x"))
-    assert await complaint(ApiError, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
         f"302: the server redirects to https://login.example.com/?next=x (GET {server.url}{PATH})"
     )
 
 
 async def test_expired_credentials(clock: Any, server: Any) -> None:
     server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
-    assert await complaint(ApiError, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
         f"401 Unauthorized: Unauthorized (GET {server.url}{PATH}); the credentials are missing, wrong or expired; "
         "log in again, or renew them in the kubeconfig"
     )
@@ -206,7 +206,7 @@ async def test_expired_credentials(clock: Any, server: Any) -> None:
 
 async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any, server: Any) -> None:
     server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
-    access = ClusterAccess(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
+    access = RestConfig(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
     assert (await complaint(ApiError, access, clock)).endswith(
         "log in again, or renew those of kubeconfig k (from $KUBECONFIG)"
     )
@@ -215,7 +215,7 @@ async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any,
 async def test_missing_rights(clock: Any, server: Any) -> None:
     message = 'pods "a" is forbidden: User "jane" cannot get resource "pods"'
     server.on("list", server.status(403, "Forbidden", message))
-    assert await complaint(ApiError, ClusterAccess(server=server.url), clock) == (
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
         f"403 Forbidden: {message} (GET {server.url}{PATH}); ask for a role that allows it; `kubectl auth can-i` tells "
         "what yours allow"
     )
@@ -225,7 +225,7 @@ async def test_proxy_that_is_not_there(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         proxy = f"http://me:secret@127.0.0.1:{unused.getsockname()[1]}"
-        text = await complaint(NotConnected, ClusterAccess(server="http://api.example.com", proxy=proxy), clock)
+        text = await complaint(NotConnected, RestConfig(server="http://api.example.com", proxy=proxy), clock)
     assert text == (
         f"GET http://api.example.com{PATH}: no connection to the proxy {proxy.replace('me:secret@', '')} "
         "(Connection refused); check proxy-url, HTTPS_PROXY and NO_PROXY"
@@ -234,7 +234,7 @@ async def test_proxy_that_is_not_there(clock: Any) -> None:
 
 async def test_reset_in_the_middle_of_an_answer(clock: Any, server: Any) -> None:
     server.on("list", server.stream(b'{"kind":', then="reset"))
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(access, user_agent="test", clock=clock, tries=1) as client:
         with pytest.raises(TransportError, match=rf"^GET {server.url}{PATH}: the connection broke before the end"):
             async with asyncio.timeout(5):

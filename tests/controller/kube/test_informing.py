@@ -11,10 +11,10 @@ from support.informers import Ear, Script, Until, bookmark, event, failure, pod,
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.informing import Informer, Tombstone
-from trainmaster.controller.kube.resources import JOBSETS, PODS
-from trainmaster.controller.kube.storing import Change
+from trainmaster.controller.kube.cache.informer import Informer, Tombstone
+from trainmaster.controller.kube.cache.store import Change
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import JOBSETS, PODS
 from trainmaster.runtime.jsontree import JsonObject
 
 

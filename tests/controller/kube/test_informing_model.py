@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.informers import bookmark, event, failure, pod, pod_list
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.errors import BadRequest, Gone, NotConnected, StreamBroken
-from trainmaster.controller.kube.informing import Informer
-from trainmaster.controller.kube.resources import PODS
-from trainmaster.controller.kube.storing import Change
-from trainmaster.controller.kube.watching import WatchStream
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.store import Change
+from trainmaster.controller.kube.rest.errors import BadRequest, Gone, NotConnected, StreamBroken
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.runtime.jsontree import JsonObject
 
 NAMES = st.sampled_from("abc")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.limiting import RateLimiter
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 
 
 async def test_t1_burst_at_once_then_so_many_a_second() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.informers import pod, pod_list
 
+from trainmaster.controller.kube.cache.listwatch import Collection, ListBody, Lister
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.errors import MalformedResponse
-from trainmaster.controller.kube.listing import Collection, ListBody, Lister
-from trainmaster.controller.kube.resources import PODS
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.rest.errors import MalformedResponse
+from trainmaster.controller.kube.rest.resources import PODS
 
 # What looks like a seam between two items, in strings and in nested lists.
 TEXTS = st.sampled_from(["a", '"},{"kind', '},{"metadata":{', '"items":[', "\\", '"'])

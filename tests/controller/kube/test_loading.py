@@ -18,12 +18,12 @@ from aiohttp import web
 from support.authorities import Authority
 from support.series import value_of
 
-from trainmaster.controller.kube import refreshing
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import ClusterAccess, ConfigurationError, load_cluster_access
-from trainmaster.controller.kube.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
-from trainmaster.controller.kube.loading import load
-from trainmaster.controller.kube.resources import PODS
+from trainmaster.controller.kube.auth import refresh
+from trainmaster.controller.kube.auth.loader import load
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, load_config
+from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
+from trainmaster.controller.kube.rest.resources import PODS
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
@@ -46,7 +46,7 @@ def last(server: Any, body: Any = POD, *, times: int = 1) -> None:
     server.on("list", *[server.reply(200, body, Connection="close")] * times)
 
 
-def client_for(access: ClusterAccess, clock: Any) -> KubeClient:
+def client_for(access: RestConfig, clock: Any) -> KubeClient:
     return KubeClient(access, user_agent="test", clock=clock, timeout=5.0)
 
 
@@ -69,11 +69,11 @@ async def test_rotated_authority_of_a_service_account(
         with pytest.raises(CertificateRejected, match="certificate-authority"):
             await client.get(PODS, "ns", "a")
         (tmp_path / "ca.crt").write_bytes(new.pem)
-        clock.pushed += refreshing.RENEWAL_PAUSE
+        clock.pushed += refresh.RENEWAL_PAUSE
         assert await client.get(PODS, "ns", "a") == POD
         # The other way, as operators do it: both authorities first, then the certificate.
         (tmp_path / "ca.crt").write_bytes(new.pem + old.pem)
-        clock.pushed += refreshing.REFRESH_PERIOD
+        clock.pushed += refresh.REFRESH_PERIOD
         assert await client.get(PODS, "ns", "a") == POD
         context.load_cert_chain(*old.issue(tmp_path))
         assert await client.get(PODS, "ns", "a") == POD
@@ -87,13 +87,13 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
     server = await serve(authority.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     async with client_for(access, clock) as client:
         last(server, times=2)
         assert await client.get(PODS, "ns", "a") == POD
         for content in (authority.pem[:100], b""):
             (tmp_path / "ca.crt").write_bytes(content)
-            clock.pushed += refreshing.REFRESH_PERIOD
+            clock.pushed += refresh.REFRESH_PERIOD
             server.on("list", server.reply(200, POD, Connection="close"))
             assert await client.get(PODS, "ns", "a") == POD
         with pytest.raises(ConfigurationError, match=r"certificate authority .*ca\.crt is unusable"):
@@ -108,12 +108,12 @@ async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, 
     server = await serve(context)
     (tmp_path / "ca.crt").write_bytes(old.pem)
     path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     async with client_for(access, clock) as client:
         server.on("list", server.reply(200, POD))
         await client.get(PODS, "ns", "a")
         (tmp_path / "ca.crt").write_bytes(new.pem)
-        clock.pushed += refreshing.REFRESH_PERIOD
+        clock.pushed += refresh.REFRESH_PERIOD
         with pytest.raises(CertificateRejected):
             await client.get(PODS, "ns", "a")
 
@@ -136,7 +136,7 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     user = {"client-certificate": str(certificate), "client-key": str(key)}
     path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     old_key = key.read_bytes()
     async with client_for(access, clock) as client:
         server.on("list", who, who, who)
@@ -144,10 +144,10 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
         authority.issue(tmp_path, name="jane")
         new_key = key.read_bytes()
         key.write_bytes(old_key)
-        clock.pushed += refreshing.REFRESH_PERIOD
+        clock.pushed += refresh.REFRESH_PERIOD
         await client.get(PODS, "ns", "a")
         key.write_bytes(new_key)
-        clock.pushed += refreshing.REFRESH_PERIOD
+        clock.pushed += refresh.REFRESH_PERIOD
         await client.get(PODS, "ns", "a")
     assert serials[0] == serials[1]
     assert serials[1] != serials[2]
@@ -167,7 +167,7 @@ async def test_client_certificate_of_an_exec_plugin(tmp_path: Path, serve: Serve
     authority_data = base64.b64encode(authority.pem).decode()
     path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority-data": authority_data})
     last(server)
-    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         assert await client.get(PODS, "ns", "a") == POD
 
 
@@ -178,7 +178,7 @@ async def test_name_of_the_server_can_be_told(tmp_path: Path, serve: Serve, cloc
     for name in ("server", "another"):
         path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt", "tls-server-name": name})
         last(server)
-        async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+        async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
             if name == "server":
                 assert await client.get(PODS, "ns", "a") == POD
             else:
@@ -190,10 +190,10 @@ async def test_unknown_certificate_is_accepted_only_on_demand(tmp_path: Path, se
     server = await serve(Authority().server_context(tmp_path))
     last(server)
     path = kubeconfig(tmp_path / "k", server.url, **{"insecure-skip-tls-verify": True})
-    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         assert await client.get(PODS, "ns", "a") == POD
     path = kubeconfig(tmp_path / "k", server.url)
-    async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         with pytest.raises(CertificateRejected):
             await client.get(PODS, "ns", "a")
     assert len(server.seen) == 1
@@ -230,7 +230,7 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
     }
     user = {"auth-provider": {"name": "oidc", "config": config}}
     path = kubeconfig(tmp_path / "k", "http://one", user=user)
-    access = await load_cluster_access(kubeconfig=path, clock=clock)
+    access = await load_config(kubeconfig=path, clock=clock)
     assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 1)}"}
     assert await access.credentials.renew()
     assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 2)}"}
@@ -244,7 +244,7 @@ async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) ->
     config = {"idp-issuer-url": provider.url, "client-id": "cli", "refresh-token": "r"}
     user = {"auth-provider": {"name": "oidc", "config": config}}
     with pytest.raises(ConfigurationError, match=r"identity provider .* cannot be reached: .* was not accepted"):
-        await load_cluster_access(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
+        await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
     assert provider.seen == []
 
 
@@ -254,13 +254,13 @@ async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) ->
     config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
     user = {"auth-provider": {"name": "oidc", "config": config}}
     with pytest.raises(ConfigurationError, match=r"refused at .*/token: 400 invalid_grant; log in again") as caught:
-        await load_cluster_access(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
+        await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
     assert "secret" not in str(caught.value)
 
 
 async def test_expired_token_file_is_read_again_for_the_same_request(tmp_path: Path, server: Any, clock: Any) -> None:
     (tmp_path / "token").write_text("old")
-    access = await load_cluster_access(
+    access = await load_config(
         kubeconfig=kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
     )
     (tmp_path / "token").write_text("new")
@@ -310,7 +310,7 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
                 **{"certificate-authority": "ca.crt", "proxy-url": f"http://me:{password}@{address}"},
             )
             last(server)
-            async with client_for(await load_cluster_access(kubeconfig=path, clock=clock), clock) as client:
+            async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
                 if password == "secret":
                     assert await client.get(PODS, "ns", "a") == POD
                     continue
@@ -327,7 +327,7 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
 
 async def test_k10_broken_tls_connection_is_counted_as_closed(tmp_path: Path, serve: Serve, clock: Any) -> None:
     server = await serve(Authority().server_context(tmp_path))
-    async with client_for(ClusterAccess(server=server.url), clock) as client:
+    async with client_for(RestConfig(server=server.url), clock) as client:
         for _ in range(3):
             with pytest.raises(TransportError):
                 await client.get(PODS, "ns", "a")

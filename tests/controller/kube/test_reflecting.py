@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.configuration import ClusterAccess
-from trainmaster.controller.kube.informing import Informer
-from trainmaster.controller.kube.resources import JOBSETS, PODS
-from trainmaster.metrics.informer import RESTARTS
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.resources import JOBSETS, PODS
+from trainmaster.metrics.cache import RESTARTS
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -160,7 +160,7 @@ async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
     """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
     server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with (
         KubeClient(access, user_agent="test", clock=clock, timeout=0.3) as client,
         running(Informer(client, PODS, clock=clock, random=lambda: 0.0)),
@@ -260,7 +260,7 @@ async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
         }[fault],
         server.stream(event("ADDED", pod("b", 7)), then="hang"),
     )
-    access = ClusterAccess(server=server.url)
+    access = RestConfig(server=server.url)
     async with KubeClient(access, user_agent="test", clock=clock, inactivity_limit=0.2) as client:
         informer = Informer(client, PODS, clock=clock)
         ear = Ear(informer)
@@ -311,7 +311,7 @@ async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
     server: Any, clock: Any, until: Until, unused_tcp_port: int
 ) -> None:
     """Keeps trying; streaming or not makes no difference to a refused connection."""
-    access = ClusterAccess(server=f"http://127.0.0.1:{unused_tcp_port}")
+    access = RestConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
     async with KubeClient(access, user_agent="test", clock=clock, tries=1) as client:
         informer = Informer(client, PODS, clock=clock)
         server.on("list", server.reply(200, pod_list(5, pod("a", 1))))

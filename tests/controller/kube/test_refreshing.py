@@ -9,9 +9,9 @@ from typing import Any
 
 from support.virtualtime import VirtualClock, settle
 
+from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RENEWAL_PAUSE, RefreshingCredentials
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.configuration import ConfigurationError
-from trainmaster.controller.kube.refreshing import REFRESH_PERIOD, RENEWAL_PAUSE, RefreshingCredentials
+from trainmaster.controller.kube.rest.config import ConfigurationError
 
 
 class Numbered(RefreshingCredentials):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.controller.kube.resources import EVENTS, JOBSETS, LEASES, PODS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import EVENTS, JOBSETS, LEASES, PODS, TRAINJOBS, Resource
 
 
 def gang(group: str) -> Resource:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.kube.storing import Change, Store, object_key, parse_resource_version, split_key
+from trainmaster.controller.kube.cache.store import Change, Store, object_key, parse_resource_version, split_key
 from trainmaster.runtime.jsontree import JsonObject
 
 

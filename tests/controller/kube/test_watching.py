@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.errors import (
+from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Gone,
     MalformedResponse,
@@ -20,7 +20,7 @@ from trainmaster.controller.kube.errors import (
     StreamBroken,
     StreamSilent,
 )
-from trainmaster.controller.kube.watching import LineSplitter, WatchEvent, WatchStream
+from trainmaster.controller.kube.rest.watch import LineSplitter, WatchEvent, WatchStream
 
 FRAME = {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "1"}}}
 

@@ -10,9 +10,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from support.progress import Desk, MovableClock, Trainers
 from support.stack import Stack, api_server
 
-from trainmaster.controller.progress.answering import Reports
-from trainmaster.controller.progress.serving import HTTP_OPTIONS, application
-from trainmaster.controller.tlsserving import FirstRequests
+from trainmaster.controller.server.tls_server import FirstRequests
+from trainmaster.controller.statusserver.handler import Reports
+from trainmaster.controller.statusserver.server import HTTP_OPTIONS, application
 
 
 @pytest.fixture

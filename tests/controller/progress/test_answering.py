@@ -14,12 +14,12 @@ from support.progress import NAMESPACE, REPORT, Desk, Trainers
 from support.series import value_of
 from support.stack import Stack
 
-from trainmaster.controller.kube.resources import PODS, TRAINJOBS
-from trainmaster.controller.progress import serving
-from trainmaster.controller.progress.answering import LARGEST_BODY, REPORTS_BURST, Reports
-from trainmaster.controller.progress.authorizing import REFUSALS_BURST
-from trainmaster.controller.progress.reviewing import ACCEPTED_FOR
-from trainmaster.devcluster.faults import Delay, Refuse
+from trainmaster.controller.kube.rest.resources import PODS, TRAINJOBS
+from trainmaster.controller.statusserver import server
+from trainmaster.controller.statusserver.authorizer import REFUSALS_BURST
+from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, Reports
+from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR
+from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -393,7 +393,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(desk: Desk, trainers:
 async def test_only_so_many_requests_are_answered_at_once(
     stack: Stack, desk: Desk, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(server, "MOST_AT_ONCE", 1)
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     hold = stack.cluster.faults.add(Delay(3600), verb="patch", resource="trainjobs")

@@ -19,12 +19,12 @@ from support.stack import Stack
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, Health, Plugins, StatusServer, Webhook
-from trainmaster.controller.progress import Progress
-from trainmaster.controller.progress import serving as status_serving
-from trainmaster.controller.progress.authority import Authority
-from trainmaster.controller.progress.feature import operator_namespace
-from trainmaster.controller.progress.remembering import Memory
-from trainmaster.controller.progress.throttling import Throttle
+from trainmaster.controller.statusserver import Progress
+from trainmaster.controller.statusserver import server as status_serving
+from trainmaster.controller.statusserver.authority import Authority
+from trainmaster.controller.statusserver.feature import operator_namespace
+from trainmaster.controller.statusserver.memory import Memory
+from trainmaster.controller.statusserver.throttle import Throttle
 from trainmaster.runtime.api.constants import status_path
 
 

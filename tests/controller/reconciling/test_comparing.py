@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.reconciling.trainjobs.comparing import needs_apply, owned_fields_of
+from trainmaster.controller.reconciling.trainjobs.drift import needs_apply, owned_fields_of
 from trainmaster.runtime.jsontree import JsonObject
 
 DESIRED: JsonObject = {

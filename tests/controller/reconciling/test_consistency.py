@@ -9,8 +9,8 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World, refused
 
-from trainmaster.controller.kube.errors import AlreadyExists, Conflict, TooManyRequests, TransportError
-from trainmaster.controller.reconciling.outcomes import DONE, GiveUp, NotYet, RequeueAfter
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, TooManyRequests, TransportError
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, RequeueAfter, TerminalError
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -265,9 +265,9 @@ async def test_f3_no_object_ever_gets_a_finalizer() -> None:
 async def test_k3_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
     world = world_with(suspend="yes")
     outcome = await world.reconcile()
-    assert isinstance(outcome, GiveUp)
+    assert isinstance(outcome, TerminalError)
     assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
-    assert isinstance(await world.reconcile(), GiveUp)
+    assert isinstance(await world.reconcile(), TerminalError)
     assert world.requests == ["patch status"]
     assert len(world.events) == 1
 

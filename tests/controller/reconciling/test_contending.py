@@ -14,9 +14,9 @@ from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 from support.world import KEY, World
 
-from trainmaster.controller.kube.queueing import WorkQueue
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.trainjobs.contending import (
+from trainmaster.controller.reconciling.trainjobs.write_backoff import (
     FREE_CHANGES,
     FREE_WRITES,
     LONGEST_WAIT,
@@ -100,7 +100,7 @@ class Restless:
     def __init__(self) -> None:
         self._wishes = itertools.count()
 
-    def build(self, info: Any, job: Any, facts: Any) -> list[Desired]:
+    def build(self, info: Any, job: Any, listers: Any) -> list[Desired]:
         metadata = {"name": "restless", "namespace": "team"}
         data = {"wish": str(next(self._wishes))}
         return [Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})]

@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
-from trainmaster.controller.kube.pacing import KeyedBackoff
-from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.kube.cache.backoff import KeyedBackoff
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
-from trainmaster.controller.reconciling.outcomes import DONE, GiveUp, NotYet, Outcome, RequeueAfter, Retry
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry, TerminalError
 from trainmaster.metrics.registry import REGISTRY
 
 KEY = "team/demo"
@@ -135,7 +135,7 @@ async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconc
     [
         (RuntimeError("unforeseen"), "error", 2, 0.01),
         (TransportError("connection refused"), "error", 2, 0.01),
-        (GiveUp("nobody can read this"), "error", 1, None),
+        (TerminalError("nobody can read this"), "error", 1, None),
         (RequeueAfter(30), "requeue_after", 0, 30),
         (NotYet(30), "requeue_after", 1, 30),
         (Retry("in the way"), "requeue", 2, 0.01),
@@ -157,7 +157,7 @@ async def test_k3_what_follows_from_an_outcome(
         expected[result] = expected.get(result, 0) + 1
         assert bench.results() == expected
         assert bench.metric("reconcile_errors_total") == (1 if result == "error" else 0)
-        assert bench.metric("terminal_reconcile_errors_total") == (1 if what == "GiveUp" else 0)
+        assert bench.metric("terminal_reconcile_errors_total") == (1 if what == "TerminalError" else 0)
         if again_after is None:
             await bench.clock.advance(10_000)
             assert len(script.seen) == 2
@@ -169,7 +169,7 @@ async def test_k3_what_follows_from_an_outcome(
 
 
 async def test_k3_what_was_given_up_is_looked_at_again_after_a_change() -> None:
-    script = Script(GiveUp("odd"))
+    script = Script(TerminalError("odd"))
     async with running(script, "k3-changed") as bench:
         bench.queue.add(KEY)
         await bench.clock.advance(100)

@@ -8,9 +8,9 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World
 
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.outcomes import DONE
-from trainmaster.controller.reconciling.trainjobs.departing import Departures
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
 from trainmaster.runtime.jsontree import JsonObject
 
 ACTIVE = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}

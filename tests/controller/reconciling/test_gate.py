@@ -7,8 +7,8 @@ from typing import Any
 from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.storing import Store
-from trainmaster.controller.reconciling.gate import PATIENCE, WriteGate
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.expectations import PATIENCE, WriteGate
 from trainmaster.runtime.jsontree import JsonObject
 
 KEY = "team/demo"

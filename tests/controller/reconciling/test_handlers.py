@@ -10,13 +10,13 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.caches import Caches
-from trainmaster.controller.kube.informing import Informer
-from trainmaster.controller.kube.queueing import LOW_PRIORITY, WorkQueue
-from trainmaster.controller.kube.reflecting import ListWatcher
-from trainmaster.controller.kube.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
-from trainmaster.controller.kube.storing import Change, object_key
-from trainmaster.controller.reconciling.trainjobs.handlers import (
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.reflector import ListWatcher
+from trainmaster.controller.kube.cache.store import Change, object_key
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     owner_keys,
     runtime_index_value,
     runtime_index_values,

@@ -9,12 +9,12 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import World
 
-from trainmaster.controller.kube.errors import Conflict
+from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
+from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
 
 
 def _world(*, condition: str = "Complete", ttl: int | None = None, runtime_ttl: int | None = None) -> World:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.series import value_of
 
-from trainmaster.controller.reconciling.plugincalls import PluginCalls
+from trainmaster.controller.plugin_metrics import PluginCalls
 
 
 def sample(suffix: str, **labels: str) -> float | None:

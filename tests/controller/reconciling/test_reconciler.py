@@ -9,14 +9,14 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, refused
 
-from trainmaster.controller.kube.resources import JOBSETS
+from trainmaster.controller.kube.rest.resources import JOBSETS
 from trainmaster.controller.reconciling.outcomes import DONE, NotYet, RequeueAfter, Retry
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.snapshots import build_snapshot, encode_runtime
+from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
 
 
 async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
@@ -210,7 +210,7 @@ class Builder:
     def __init__(self, built: Any) -> None:
         self._built = built
 
-    def build(self, info: Any, job: Any, facts: Any) -> list[Any]:
+    def build(self, info: Any, job: Any, listers: Any) -> list[Any]:
         return [Desired(self._built)]
 
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 from support.objects import runtime_object
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import Conflict, NotFound
-from trainmaster.controller.kube.resources import TRAINING_RUNTIMES
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Conflict, NotFound
+from trainmaster.controller.kube.rest.resources import TRAINING_RUNTIMES
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER

@@ -10,7 +10,7 @@ from support.objects import trainjob_object
 
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.statuses import next_status, status_patch
+from trainmaster.controller.reconciling.trainjobs.status import next_status, status_patch
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.jsontree import JsonObject

@@ -9,8 +9,8 @@ from support.objects import runtime_object, trainjob_object
 from support.world import World
 
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter, Retry
-from trainmaster.controller.reconciling.trainjobs.statuses import only_counters
-from trainmaster.controller.reconciling.trainjobs.writing import COUNTERS_INTERVAL
+from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.reconciling.trainjobs.status_writer import COUNTERS_INTERVAL
 from trainmaster.runtime.jsontree import JsonObject
 
 COMPLETED = {

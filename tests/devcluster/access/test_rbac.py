@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.access.authorizing import AllowEverything, Attributes, require
-from trainmaster.devcluster.access.rbac import RbacAuthorizer
-from trainmaster.devcluster.access.roles import seed_roles
-from trainmaster.devcluster.access.users import ADMINISTRATOR, User, account_groups, account_name, account_of
-from trainmaster.devcluster.api import Api, seed
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-)
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.auth.authorizer import AllowEverything, Attributes, require
+from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
+from trainmaster.devcluster.apiserver.auth.user import ADMINISTRATOR, User, account_groups, account_name, account_of
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject
 
 _VERSION = "rbac.authorization.k8s.io/v1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from trainmaster.devcluster.access.signing import BadSignature, SigningKey
+from trainmaster.devcluster.apiserver.auth.jwt import BadSignature, SigningKey
 
 
 def test_claims_come_back() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.access.signing import SigningKey
-from trainmaster.devcluster.access.tokens import ISSUER, AccountTokens, InvalidToken
-from trainmaster.devcluster.api import Api, DeleteOptions, seed
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import NODES, PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, AccountTokens, InvalidToken
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.resources import NODES, PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject
 
 _POD = {"kind": "Pod", "apiVersion": "v1", "name": "p"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.webhooks import Configurer, WebhookServer, serve_webhooks
 
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.webhooks import Configurer, WebhookServer, label, patch, rule
 
-from trainmaster.devcluster.api import DeleteOptions, PatchType, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import (
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import (
     CONFIGMAPS,
     EVENTS,
     MUTATING_WEBHOOKS,
@@ -19,7 +19,7 @@ from trainmaster.devcluster.resources import (
     PODS,
     VALIDATING_WEBHOOKS,
 )
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 _DENIED = {"allowed": False, "status": {"message": "no", "code": 403, "reason": "Forbidden"}}
 _PATH = "/api/v1/namespaces/default/configmaps"

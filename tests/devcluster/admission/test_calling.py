@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from support.webhooks import SERVICE_HOST, Configurer, WebhookServer, patch, serve_webhooks
 
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.testing.server import ServedApi
 
 _PATH = "/api/v1/namespaces/default/configmaps"
 

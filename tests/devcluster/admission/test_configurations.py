@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, PatchType, seed
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, seed
+from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from trainmaster.devcluster.apiserver.storage import Store
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, seed
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import CRDS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.resources import CRDS
+from trainmaster.devcluster.apiserver.storage import Store
 
 
 class MovableClock:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import (
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
+from trainmaster.devcluster.apiserver.resources import (
     CONFIGMAPS,
     JOBS,
     MUTATING_WEBHOOKS,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from support.definitions import ALL, definitions
 
-from trainmaster.devcluster.api import Api
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import CRDS, JOBSETS, NAMESPACES, TRAINJOBS, GroupResource
-from trainmaster.devcluster.store import Journal, Store
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBSETS, NAMESPACES, TRAINJOBS, GroupResource
+from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, DeleteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS, JOBS, NAMESPACES, PODS
-from trainmaster.devcluster.selectors import parse_label_selector
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, JOBS, NAMESPACES, PODS
+from trainmaster.devcluster.apiserver.selectors import parse_label_selector
 from trainmaster.runtime.jsontree import copy_tree
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import EVENTS, EVENTS_V1, NAMESPACES
-from trainmaster.devcluster.selectors import parse_field_selector
-from trainmaster.devcluster.store import Journal, Store
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import EVENTS, EVENTS_V1, NAMESPACES
+from trainmaster.devcluster.apiserver.selectors import parse_field_selector
+from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.runtime.jsontree import copy_tree
 
 

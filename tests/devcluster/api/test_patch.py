@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, PatchType, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS, PODS, GroupResource
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PODS, GroupResource
 
 WIDGETS = GroupResource("example.com", "widgets")
 ALICE = WriteOptions(field_manager="alice")

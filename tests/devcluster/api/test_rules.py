@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.definitions import definitions
 
-from trainmaster.devcluster.api import Api, PatchType, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CRDS, JOBSETS, TRAINJOBS, GroupResource
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBSETS, TRAINJOBS, GroupResource
 from trainmaster.runtime.jsontree import copy_tree
 
 RUNTIMES = GroupResource("trainer.kubeflow.org", "trainingruntimes")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, DeleteOptions, PatchType, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, PODS, GroupResource
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, PODS, GroupResource
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, Watch
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import CONFIGMAPS, NAMESPACES, PODS
-from trainmaster.devcluster.selectors import parse_field_selector, parse_label_selector
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, Watch
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NAMESPACES, PODS
+from trainmaster.devcluster.apiserver.selectors import parse_field_selector, parse_label_selector
+from trainmaster.devcluster.apiserver.storage import Store
 
 
 async def put(api: Api, name: str, app: str, namespace: str = "default") -> None:

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.cel.engines import Engine
+from trainmaster.devcluster.apiserver.schema.cel.engines import Engine
 
 
 def _native() -> Engine:
     pytest.importorskip("cel_expr_python", reason="there is no build of cel-expr-python for this platform")
-    from trainmaster.devcluster.cel.engines.native import NativeEngine  # noqa: PLC0415 - may be missing
+    from trainmaster.devcluster.apiserver.schema.cel.engines.native import NativeEngine  # noqa: PLC0415 - may be missing
 
     return NativeEngine()
 
 
 def _pure() -> Engine:
     pytest.importorskip("celpy", reason="cel-python is not installed")
-    from trainmaster.devcluster.cel.engines.pure import PureEngine  # noqa: PLC0415 - may be missing
+    from trainmaster.devcluster.apiserver.schema.cel.engines.pure import PureEngine  # noqa: PLC0415 - may be missing
 
     return PureEngine()
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.definitions import definitions
 
-from trainmaster.devcluster.cel import Rules
-from trainmaster.devcluster.cel.engines import Engine
+from trainmaster.devcluster.apiserver.schema.cel import Rules
+from trainmaster.devcluster.apiserver.schema.cel.engines import Engine
 
 SCHEMAS: dict[str, Any] = {
     definition["spec"]["names"]["plural"]: definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

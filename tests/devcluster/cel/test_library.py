@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.cel.engines import Engine, EvaluationFailed
+from trainmaster.devcluster.apiserver.schema.cel.engines import Engine, EvaluationFailed
 
 TRUE = [
     "[1, 2, 2].isSorted() && !['b', 'a'].isSorted()",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.cel.reading import read
+from trainmaster.devcluster.apiserver.schema.cel.parser import read
 
 
 @pytest.mark.parametrize(

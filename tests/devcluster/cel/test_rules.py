@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.cel import Rules
-from trainmaster.devcluster.cel.engines import Engine, EngineMissing
+from trainmaster.devcluster.apiserver.schema.cel import Rules
+from trainmaster.devcluster.apiserver.schema.cel.engines import Engine, EngineMissing
 
 FROZEN: dict[str, Any] = {"x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "frozen"}]}
 TEXT: dict[str, Any] = {"type": "string"}

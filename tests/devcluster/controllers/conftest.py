@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 import yaml
 
-from trainmaster.devcluster.controllers.stepping import Stepper
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -20,6 +20,6 @@ async def cluster() -> Stepper:
 
 @pytest.fixture(scope="session")
 def jobset_definition() -> JsonObject:
-    path = resources.files("trainmaster.devcluster.kinds") / "crds" / "jobset.x-k8s.io_jobsets.yaml"
+    path = resources.files("trainmaster.devcluster.crds") / "jobset.x-k8s.io_jobsets.yaml"
     loaded: JsonObject = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     return loaded

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.admission.plugins import install_plugins
-from trainmaster.devcluster.controllers.admission.priorities import seed_priority_classes
-from trainmaster.devcluster.controllers.admission.quotas import QuotaController
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import (
+from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
+from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import QuotaController
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import (
     LIMIT_RANGES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
@@ -19,6 +18,7 @@ from trainmaster.devcluster.resources import (
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
 )
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resources import pod_requests
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, NODES, PODS, SERVICES
+from trainmaster.devcluster.apiserver.storage import Record, Store
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.scheduler import Scheduler
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import CRDS, JOBS, JOBSETS, NODES, PODS, SERVICES
-from trainmaster.devcluster.store import Record, Store
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 

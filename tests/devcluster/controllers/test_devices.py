@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.devices.controller import ResourceClaimController
-from trainmaster.devcluster.controllers.gc import GarbageCollector
-from trainmaster.devcluster.controllers.scheduler import Scheduler
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, install_definitions
-from trainmaster.devcluster.resources import (
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import (
     DEVICE_CLASSES,
     NODES,
     POD_GROUPS,
@@ -21,6 +16,11 @@ from trainmaster.devcluster.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
+from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 DRIVER = "gpu.example.com"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.api.events import EventRecorder, Note
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from trainmaster.devcluster.events import EventRecorder, Note
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 NOTE = Note("Warning", "Broken", "it does not work")

@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api, PatchType, WriteOptions
-from trainmaster.devcluster.controllers.gangs.queues import QueueController
-from trainmaster.devcluster.controllers.scheduler import Scheduler
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.parts.definitions import GANG_DEFINITIONS, install_definitions
-from trainmaster.devcluster.resources import NODES, POD_GROUPS, PODS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, GroupResource
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import (
+    NODES,
+    POD_GROUPS,
+    PODS,
+    VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
+    GroupResource,
+)
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
+from trainmaster.devcluster.scheduler.gangs.queues import QueueController
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 GPU = "nvidia.com/gpu"

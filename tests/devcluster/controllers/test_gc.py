@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.gc import GarbageCollector
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import CONFIGMAPS, NODES, SECRETS
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NODES, SECRETS
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import JOBS, PODS
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.job.pods import TRACKING_FINALIZER
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import JOBS, PODS
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"

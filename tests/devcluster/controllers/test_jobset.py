@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import CRDS, JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PREFIX = "jobset.sigs.k8s.io/"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBSETS
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CRDS, JOBSETS
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PREFIX = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "js" is invalid: '

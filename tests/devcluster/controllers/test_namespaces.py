@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.controllers.gc import GarbageCollector
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
-from trainmaster.devcluster.controllers.namespaces import NamespaceController
-from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
+from trainmaster.devcluster.testing.stepper import Stepper
 
 
 @pytest.fixture

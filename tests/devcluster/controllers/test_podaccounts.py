@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers import podaccounts
-from trainmaster.devcluster.controllers.podaccounts import TOKEN_DIRECTORY
-from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
+from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TOKEN_DIRECTORY
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -85,7 +85,7 @@ async def test_pull_secrets_come_from_the_account_unless_the_pod_has_some(cluste
 
 
 async def test_an_account_that_does_not_exist(cluster: Stepper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podaccounts, "_PAUSE", 0)
+    monkeypatch.setattr(serviceaccount, "_PAUSE", 0)
     with pytest.raises(StatusError) as refused:
         await _create(cluster, serviceAccountName="you")
     assert refused.value.code == 403

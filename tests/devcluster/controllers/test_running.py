@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from trainmaster.devcluster.controllers.running import ControllerLoop
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.loop import ControllerLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.store import ObjectKey
+from trainmaster.devcluster.testing.stepper import Stepper
 
 SETTINGS = ControllerSettings(retry_base=1, retry_cap=4)
 

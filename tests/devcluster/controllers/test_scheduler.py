@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.controllers.placing import explain, misfits
-from trainmaster.devcluster.controllers.scheduler import Scheduler
-from trainmaster.devcluster.controllers.stepping import Stepper
-from trainmaster.devcluster.resources import NODES, PODS
+from trainmaster.devcluster.apiserver.resources import NODES, PODS
+from trainmaster.devcluster.scheduler.fit import explain, misfits
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 GPU = "nvidia.com/gpu"

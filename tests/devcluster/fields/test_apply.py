@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trainmaster.devcluster.fields import ApplyConflict, ApplyInvalid, Conflict, FieldSet, apply, track_update
-from trainmaster.devcluster.schema import Schema
+from trainmaster.devcluster.apiserver.apply import ApplyConflict, ApplyInvalid, Conflict, FieldSet, apply, track_update
+from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import copy_tree
 
 VERSION = "example.com/v1"

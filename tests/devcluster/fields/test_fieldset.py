@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.devcluster.fields import FieldSet, FieldsInvalid
+from trainmaster.devcluster.apiserver.apply import FieldSet, FieldsInvalid
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x","port":1}', 'v:"s"', "v:1", "i:0"])
 TREES = st.recursive(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.fields import FieldSet, apply, track_update
-from trainmaster.devcluster.schema import Schema
+from trainmaster.devcluster.apiserver.apply import FieldSet, apply, track_update
+from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import copy_tree
 
 VERSION = "example.com/v1"

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from trainmaster.devcluster.resources import PODS
-from trainmaster.devcluster.testing import serve_api
+from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.testing.server import serve_api
 
 _PATH = "/api/v1/namespaces/default/pods/p/log"
 

@@ -16,9 +16,9 @@ import orjson
 import pytest
 from support.commands import eventually, trainmaster
 
-from trainmaster.devcluster.faults import Reset
-from trainmaster.devcluster.http.auditing import AuditLog
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.testing.faults import Reset
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 _CONFIGMAP: dict[str, Any] = {"metadata": {"name": "a"}}
@@ -166,7 +166,7 @@ async def test_a_full_disk_loses_lines_but_no_requests(server: ServedApi, path: 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainmaster.devcluster.http.auditing.os.write", full)
+        patched.setattr("trainmaster.devcluster.apiserver.http.audit.os.write", full)
         assert await _call(server, "GET", _CONFIGMAPS) == 200
     assert await _call(server, "GET", f"{_CONFIGMAPS}/a") == 404
     assert [event["verb"] for event in _lines(path)] == ["get"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.http.authentication import Authenticator
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
+from trainmaster.devcluster.testing.server import ServedApi
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic dXNlcjpwdw==", "Bearer", "Bearer t\u00f6ken"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client, config, watch
 
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 _GROUP: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "things"}
 _CRD: Any = {

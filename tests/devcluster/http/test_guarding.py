@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from trainmaster.devcluster.access.authorizing import Attributes
-from trainmaster.devcluster.api import Api
-from trainmaster.devcluster.http.guarding import attributes_of
-from trainmaster.devcluster.resources import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes
+from trainmaster.devcluster.apiserver.auth.filter import attributes_of
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 from trainmaster.runtime.jsontree import JsonObject
 
 _AS_ME = {"Impersonate-User": "system:serviceaccount:default:me"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import DeleteOptions
-from trainmaster.devcluster.resources import PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
+from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.testing.server import ServedApi
 
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
 _POD = {

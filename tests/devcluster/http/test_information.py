@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

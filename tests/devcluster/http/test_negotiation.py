@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.http.negotiation import OBJECT, Shape, accepts_aggregated_discovery, negotiate
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.http.negotiation import OBJECT, Shape, accepts_aggregated_discovery, negotiate
 
 _KUBECTL_TABLES = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"

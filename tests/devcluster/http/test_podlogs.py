@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.errors import bad_request
-from trainmaster.devcluster.resources import PODS
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.errors import bad_request
+from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 
 class _Source:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.http.protobuf import decode_protobuf
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.http.protobuf import decode_protobuf
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.testing.server import ServedApi
 
 ROOT = Path(__file__).parents[3]
 

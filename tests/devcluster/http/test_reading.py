@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.http.server import ServerTiming
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.http.server import ServerTiming
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 

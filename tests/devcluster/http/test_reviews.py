@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.testing.server import ServedApi
 
 
 async def _review(server: ServedApi, group: str, plural: str, spec: Any) -> tuple[int, Any]:

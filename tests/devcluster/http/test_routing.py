@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.http.routing import RequestTarget, parse_target, verb_of
+from trainmaster.devcluster.apiserver.http.request_info import RequestTarget, parse_target, verb_of
 
 
 @pytest.mark.parametrize(

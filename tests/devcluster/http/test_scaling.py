@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import PatchType
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import CRDS, GroupResource
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import PatchType
+from trainmaster.devcluster.apiserver.resources import CRDS, GroupResource
+from trainmaster.devcluster.testing.server import ServedApi
 from trainmaster.runtime.jsontree import JsonObject
 
 THINGS = GroupResource("example.com", "things")

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.api import PatchType
-from trainmaster.devcluster.http.server import ServerTiming
-from trainmaster.devcluster.http.watching import WatchTiming
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.testing import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
+from trainmaster.devcluster.apiserver.http.server import ServerTiming
+from trainmaster.devcluster.apiserver.registry.generic import PatchType
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

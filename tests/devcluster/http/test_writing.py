@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.resources import CONFIGMAPS, PODS
-from trainmaster.devcluster.testing import ServedApi
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PODS
+from trainmaster.devcluster.testing.server import ServedApi
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

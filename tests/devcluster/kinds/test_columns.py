@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kinds import Column, columns
-from trainmaster.devcluster.kinds.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry import Column, printers
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
 METADATA = {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -25,7 +25,7 @@ def test_pods() -> None:
     ]
     status = {"phase": "Running", "podIP": "127.0.0.2", "containerStatuses": statuses}
     obj = {"spec": {"containers": [{}, {}], "nodeName": "n"}, "status": status}
-    assert cells(columns.PODS, obj) == {
+    assert cells(printers.PODS, obj) == {
         "Name": "x",
         "Ready": "1/2",
         "Status": "CrashLoopBackOff",
@@ -35,8 +35,8 @@ def test_pods() -> None:
         "Node": "n",
     }
     new = {"spec": {"containers": [{}]}, "status": {"phase": "Pending"}}
-    assert cells(columns.PODS, new)["Status"] == "Pending"
-    assert cells(columns.PODS, new)["IP"] == "<none>"
+    assert cells(printers.PODS, new)["Status"] == "Pending"
+    assert cells(printers.PODS, new)["IP"] == "<none>"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_jobs(conditions: list[str], text: str) -> None:
         "succeeded": 1,
         "conditions": [{"type": each, "status": "True"} for each in conditions],
     }
-    shown = cells(columns.JOBS, {"spec": {"completions": 2}, "status": status})
+    shown = cells(printers.JOBS, {"spec": {"completions": 2}, "status": status})
     assert (shown["Status"], shown["Completions"], shown["Duration"]) == (text, "1/2", "60s")
 
 
@@ -74,7 +74,7 @@ def test_declared_columns_of_custom_resources() -> None:
         "spec": {"on": True, "count": 3},
         "status": {"state": "good", "conditions": [{"type": "Ready", "status": "False"}]},
     }
-    shown = columns.custom_columns(declared)
+    shown = printers.custom_columns(declared)
     assert cells(shown, obj) == {
         "Name": "x",
         "State": "good",

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.api import Api
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.kinds.strategies.jobpolicies import IndexesMalformed, count_indexes
-from trainmaster.devcluster.resources import JOBS, NAMESPACES
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.registry.strategies.jobpolicies import IndexesMalformed, count_indexes
+from trainmaster.devcluster.apiserver.resources import JOBS, NAMESPACES
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 CODES = {"operator": "In", "values": [1]}

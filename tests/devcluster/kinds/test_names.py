@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from trainmaster.devcluster.kinds import names
-from trainmaster.devcluster.kinds.times import age, human_duration, timestamp
+from trainmaster.devcluster.apiserver.registry import names
+from trainmaster.devcluster.apiserver.registry.times import age, human_duration, timestamp
 
 
 @pytest.mark.parametrize("name", ["a", "a-b", "a.b-c", "1a", "x" * 253])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.resources import EVENTS, EVENTS_V1, PODS, GroupResource
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.resources import EVENTS, EVENTS_V1, PODS, GroupResource
 
 
 def test_kinds_are_found_by_group_version_and_plural() -> None:

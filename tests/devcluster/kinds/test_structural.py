@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.kinds.structural import structural_problems
+from trainmaster.devcluster.apiserver.schema.structural import structural_problems
 from trainmaster.runtime.jsontree import JsonObject
 
 _TEXT: JsonObject = {"type": "string"}

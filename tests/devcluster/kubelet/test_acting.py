@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from trainmaster.devcluster.kubelet.acting import Target, act, check_actions
+from trainmaster.devcluster.kubelet.prober.handler import Target, act, check_actions
 from trainmaster.devcluster.kubelet.problems import ImpossibleError
-from trainmaster.devcluster.kubelet.supervising import Executed
+from trainmaster.devcluster.kubelet.supervisor_client import Executed
 
 
 async def execute(argv: list[str]) -> Executed:

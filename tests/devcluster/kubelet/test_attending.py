@@ -13,17 +13,17 @@ from typing import cast
 import pytest
 from support.node import MODES, Node, eventually, sh, terminated
 
-from trainmaster.devcluster.api import Api, DeleteOptions, seed
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.kubelet.attending import Attendant
-from trainmaster.devcluster.kubelet.events import PodEvents
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.resources import NODES, PODS
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.launching import Launch
-from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle
+from trainmaster.devcluster.kubelet.launch import Launch
+from trainmaster.devcluster.kubelet.pod_events import PodEvents
+from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
+from trainmaster.devcluster.kubelet.prober.prober import Attendant
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.supervising import ProcessSupervisor
-from trainmaster.devcluster.resources import NODES, PODS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.kubelet.supervisor_client import ProcessSupervisor
 from trainmaster.runtime.jsontree import JsonObject
 
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.environment import base_environment, expand, pod_environment, thread_limit
 from trainmaster.devcluster.kubelet.images import command_of
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.resources import CONFIGMAPS, SECRETS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
 OBJECTS: dict[tuple[GroupResource, str], JsonObject] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainmaster.devcluster.kubelet.hosts import HostsTable, expected_hosts, hosts_text
-from trainmaster.devcluster.kubelet.networking import host_address
-from trainmaster.devcluster.resources import JOBS, JOBSETS, GroupResource
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, GroupResource
+from trainmaster.devcluster.kubelet.network.addresses import host_address
+from trainmaster.devcluster.kubelet.network.hosts import HostsTable, expected_hosts, hosts_text
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from support.node import LIMIT, MODES, Node, alive, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.api import DeleteOptions, seed
-from trainmaster.devcluster.kubelet.files import StateDirectory
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, seed
+from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from trainmaster.devcluster.kubelet.directories import StateDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from trainmaster.runtime.jsontree import JsonObject
 
 PYTHON = sys.executable

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.containers import LOST_REASON, Termination
-from trainmaster.devcluster.kubelet.lifecycle import PodLifecycle, Step
+from trainmaster.devcluster.kubelet.container import LOST_REASON, Termination
+from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle, Step
+from trainmaster.devcluster.kubelet.pod_status import pod_status
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.status import pod_status
 from trainmaster.runtime.jsontree import JsonObject
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

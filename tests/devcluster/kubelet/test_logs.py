@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kubelet.files import StateDirectory
-from trainmaster.devcluster.kubelet.logfile import LogFile
-from trainmaster.devcluster.kubelet.logs import PodLogs, tail
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.kubelet.container_logs import PodLogs, tail
+from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.kubelet.runtime.log_writer import LogFile
 from trainmaster.runtime.jsontree import JsonObject
 
 NOW = datetime(2026, 11, 20, 12, 0, 10, tzinfo=UTC)

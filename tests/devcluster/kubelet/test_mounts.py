@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trainmaster.devcluster.kubelet.files import PodFiles
-from trainmaster.devcluster.kubelet.mounts import Namespaces, installation, rescued, sandbox_of, volume_binds
+from trainmaster.devcluster.kubelet.directories import PodFiles
+from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces, installation, rescued, sandbox_of, volume_binds
 
 FILES = PodFiles(Path("/var/state/pods/u"), Path("/tmp/trainmaster-0/u"))
 

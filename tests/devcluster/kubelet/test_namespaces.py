@@ -11,11 +11,11 @@ import pytest
 from support.namespaces import needs_namespaces
 from support.node import Node, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.api import DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, seed
+from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.modes import Networking
-from trainmaster.devcluster.kubelet.networking import host_address
-from trainmaster.devcluster.resources import JOBS, PODS
+from trainmaster.devcluster.kubelet.network.addresses import host_address
+from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = needs_namespaces

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.kubelet.networking import PortTable, host_address, is_free, job_key, pod_address
+from trainmaster.devcluster.kubelet.network.addresses import PortTable, host_address, is_free, job_key, pod_address
 from trainmaster.devcluster.kubelet.problems import NotYetError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.kubelet.devices import DeviceTable, detect_gpus
-from trainmaster.devcluster.kubelet.node import host_capacity, is_ready, node_object, with_readiness
+from trainmaster.devcluster.kubelet.device_manager import DeviceTable, detect_gpus
+from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.devcluster.kubelet.problems import ImpossibleError
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.acting import Outcome
-from trainmaster.devcluster.kubelet.probing import Finding, Threshold, watch_over
+from trainmaster.devcluster.kubelet.prober.handler import Outcome
+from trainmaster.devcluster.kubelet.prober.worker import Finding, Threshold, watch_over
 from trainmaster.runtime.jsontree import JsonObject
 
 

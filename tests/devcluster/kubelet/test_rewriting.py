@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.rewriting import Rewriter, job_ports, pod_names
+from trainmaster.devcluster.kubelet.network.rewriter import Rewriter, job_ports, pod_names
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.namespaces import needs_namespaces
 
-from trainmaster.devcluster.kubelet import sandboxing
-from trainmaster.devcluster.kubelet.modes import NamespacesUnavailable, choose_networking
+from trainmaster.devcluster.kubelet.network.mode import NamespacesUnavailable, choose_networking
+from trainmaster.devcluster.kubelet.runtime import sandbox
 
 pytestmark = needs_namespaces
 
@@ -41,7 +41,7 @@ class Inside:
         return str(path)
 
     def run(self, look: Callable[[], Any], *binds: tuple[str, str, bool], user: int | None = None) -> Any:
-        sandbox = {
+        settings = {
             "root": str(self.root),
             "user_namespace": self.user_namespace,
             "hostname": "pod-0",
@@ -54,7 +54,7 @@ class Inside:
                 os.setgid(user)
                 os.setuid(user)
                 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as after an exec, /proc/self is its own
-            sandboxing.enter(sandbox)
+            sandbox.enter(settings)
             return look()
 
         return in_child(work)
@@ -170,7 +170,7 @@ def test_programs_run_and_may_make_sandboxes_of_their_own(inside: Inside) -> Non
     def nested() -> Any:
         directory = "/tm-nested"
         Path(directory).mkdir()
-        return sandboxing.probe(directory)
+        return sandbox.probe(directory)
 
     assert "user_namespace" in inside.run(nested)
     assert inside.run(lambda: subprocess.check_output([sys.executable, "-c", "print(1)"], text=True)) == "1\n"
@@ -205,7 +205,7 @@ def test_a_container_that_has_ended_cannot_be_joined(*, reaped: bool) -> None:
     os.waitid(os.P_PID, ended, os.WEXITED | (0 if reaped else os.WNOWAIT))
     try:
         with pytest.raises(AssertionError, match=r"SandboxError: the container has ended$"):
-            in_child(lambda: sandboxing.join(ended, parent=us, user_namespace=True))
+            in_child(lambda: sandbox.join(ended, parent=us, user_namespace=True))
     finally:
         if not reaped:
             os.waitpid(ended, 0)
@@ -219,7 +219,9 @@ async def test_the_trial_finds_that_it_works_here() -> None:
 
 async def test_where_it_does_not_work_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", 'print(\'{"error": "cannot create a user namespace: Not here"}\')']
-    monkeypatch.setattr("trainmaster.devcluster.kubelet.supervisor.probe_command_line", lambda directory: broken)
+    monkeypatch.setattr(
+        "trainmaster.devcluster.kubelet.runtime.supervisor.probe_command_line", lambda directory: broken
+    )
     chosen = await choose_networking("auto")
     assert chosen.mode == "rewriting"
     assert "(no namespaces here: cannot create a user namespace: Not here)" in str(chosen)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet import supervisor
+from trainmaster.devcluster.kubelet.runtime import supervisor
 
 LINUX = sys.platform.startswith("linux")
 LIMIT = 10.0

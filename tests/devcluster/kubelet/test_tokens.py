@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.access.signing import SigningKey
-from trainmaster.devcluster.access.tokens import AccountTokens
-from trainmaster.devcluster.api import Api, DeleteOptions, seed
-from trainmaster.devcluster.controllers.serviceaccounts import ServiceAccountController
+from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.apiserver.storage import Store
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.kubelet.volumes import VolumeMounter
-from trainmaster.devcluster.resources import PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.store import Store
+from trainmaster.devcluster.kubelet.volumes.volumes import VolumeMounter
 from trainmaster.runtime.jsontree import JsonObject
 
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}

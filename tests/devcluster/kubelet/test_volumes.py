@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.kubelet.downward import PodFacts
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.kubelet.volumes import VolumeMounter, mounted_paths
-from trainmaster.devcluster.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.volumes.volumes import VolumeMounter, mounted_paths
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.devcluster.patching import PatchError, merge_patch
+from trainmaster.devcluster.apiserver.patch import PatchError, merge_patch
 
 SCALARS = st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 KEYS = st.sampled_from("abc")

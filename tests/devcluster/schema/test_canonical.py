@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.schema import builtin_schema
+from trainmaster.devcluster.apiserver.schema import builtin_schema
 from trainmaster.runtime.jsontree import JsonObject
 
 

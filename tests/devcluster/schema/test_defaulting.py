@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.devcluster.schema import Schema
+from trainmaster.devcluster.apiserver.schema import Schema
 
 
 def defaulted(node: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.schema import Schema, builtin_schema
+from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 
 
 def complaints(node: dict[str, Any], value: Any, path: str = "spec.x") -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.store import Expired, Journal, JournalError, ObjectKey, Store
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.apiserver.storage import Expired, Journal, JournalError, ObjectKey, Store
 
 
 def key(name: str) -> ObjectKey:
@@ -146,8 +146,8 @@ def test_a_failed_write_changes_neither_file_nor_memory(path: Path, monkeypatch:
 _WRITER = """
 import sys
 from pathlib import Path
-from trainmaster.devcluster.resources import CONFIGMAPS
-from trainmaster.devcluster.store import Journal, ObjectKey, Store
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.apiserver.storage import Journal, ObjectKey, Store
 store = Store(journal=Journal(Path(sys.argv[1])))
 number = 0
 while True:

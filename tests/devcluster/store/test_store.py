@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.resources import CONFIGMAPS, PODS
-from trainmaster.devcluster.store import Event, Expired, Mismatch, ObjectKey, Store, subscriptions
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PODS
+from trainmaster.devcluster.apiserver.storage import Event, Expired, Mismatch, ObjectKey, Store, subscriptions
 
 
 def key(name: str, namespace: str = "default") -> ObjectKey:

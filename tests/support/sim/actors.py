@@ -14,14 +14,14 @@ from datetime import datetime
 
 from support.sim.server import SimServer
 
-from trainmaster.devcluster.api import DeleteOptions, PatchType, WriteOptions
-from trainmaster.devcluster.controllers.gc import GarbageCollector as Collector
-from trainmaster.devcluster.controllers.jobset.admission import admission_of
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import JOBSETS, GroupResource
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.conditions import COMPLETED, FAILED, SUSPENDED, set_condition
+from trainmaster.devcluster.controllers.jobset.webhook import admission_of
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import JOBSETS, GroupResource
-from trainmaster.devcluster.store import Event, ObjectKey
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _JOBSET_OPTIONS = WriteOptions(field_manager="jobset-controller-manager")

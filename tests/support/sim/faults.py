@@ -18,7 +18,7 @@ from support.sim.server import Frames, Interference, Perform
 from support.sim.wire import Answer, Pipe, Request, broken, refusal
 from support.sim.world import World
 
-from trainmaster.controller.kube.errors import NotConnected
+from trainmaster.controller.kube.rest.errors import NotConnected
 
 PAUSE = 40.0
 """Seconds for which a program stands still or is cut off: longer than a lease."""

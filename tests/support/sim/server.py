@@ -20,17 +20,17 @@ import orjson
 from support.sim.loop import PROCESS, Process, VirtualLoop
 from support.sim.wire import WRITES, Answer, Pipe, Request, whole
 
-from trainmaster.controller.kube.errors import NotConnected
-from trainmaster.devcluster import errors
-from trainmaster.devcluster.api import Api, DeleteOptions, PatchType, Watch, WriteOptions
-from trainmaster.devcluster.api.selecting import Selection
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.http.negotiation import negotiate
-from trainmaster.devcluster.http.paging import Pager
-from trainmaster.devcluster.http.parameters import ListOptions, read_list_options, read_resource_version
-from trainmaster.devcluster.http.presenting import Presenter
-from trainmaster.devcluster.kinds import Kind
-from trainmaster.devcluster.store import Event, Record
+from trainmaster.controller.kube.rest.errors import NotConnected
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.handlers.pagination import Pager
+from trainmaster.devcluster.apiserver.handlers.presentation import Presenter
+from trainmaster.devcluster.apiserver.http.negotiation import negotiate
+from trainmaster.devcluster.apiserver.http.query import ListOptions, read_list_options, read_resource_version
+from trainmaster.devcluster.apiserver.registry import Kind
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, Watch, WriteOptions
+from trainmaster.devcluster.apiserver.registry.generic.selection import Selection
+from trainmaster.devcluster.apiserver.storage import Event, Record
 
 BOOKMARK_INTERVAL = 60.0
 _MOMENT = 1e-6

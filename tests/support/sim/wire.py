@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from trainmaster.controller.kube.errors import StreamBroken
-from trainmaster.devcluster.http.routing import RequestTarget, Verb, parse_target, verb_of
+from trainmaster.controller.kube.rest.errors import StreamBroken
+from trainmaster.devcluster.apiserver.http.request_info import RequestTarget, Verb, parse_target, verb_of
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 BACKGROUND = frozenset({"leases", "events"})

@@ -21,21 +21,21 @@ from support.sim.server import SimServer, SimTransport
 from support.sim.wire import Request
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, LeaderElection, Metrics, Webhook
-from trainmaster.controller.kube.client import KubeClient
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.configuration import ClusterAccess
-from trainmaster.controller.manager import Manager
-from trainmaster.devcluster.api import Api, seed
-from trainmaster.devcluster.kinds import Registry
-from trainmaster.devcluster.kinds.builtin import builtin_registry
-from trainmaster.devcluster.parts.definitions import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
-from trainmaster.devcluster.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
-from trainmaster.devcluster.store import ObjectKey, Store
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.manager.manager import Manager
+from trainmaster.devcluster.apiserver.registry import Registry
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
+from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.metrics.controller import PANICS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
-_ACCESS = ClusterAccess(server="https://simulated")
+_ACCESS = RestConfig(server="https://simulated")
 _NOT_COUNTED = frozenset({EVENTS, LEASES, NAMESPACES})
 """Best effort, or nobody's business: neither a part of the end state nor of the counts."""
 

@@ -18,8 +18,14 @@ from typing import Any
 
 from trainmaster.runtime.version import __version__
 
-COMMANDS = ("manager", "run", "render", "validate", "diff")
-"""The controller's own commands, each a module here with a function `command`."""
+COMMANDS = {
+    "manager": "manager",
+    "run": "run.command",
+    "render": "render",
+    "validate": "validate",
+    "diff": "diff.command",
+}
+"""The controller's own commands, each with the module here that has its function `command`."""
 
 COMMANDS_GROUP = "trainmaster.commands"
 
@@ -66,7 +72,7 @@ def _forget_output() -> None:
 def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any) -> None:
     """Add a command; one of another distribution that is broken costs itself only."""
     if name in COMMANDS:
-        import_module(f"{__name__}.{name}").command(commands)
+        import_module(f"{__name__}.{COMMANDS[name]}").command(commands)
         return
     try:
         command: Command = offered[name].load()

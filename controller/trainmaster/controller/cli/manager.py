@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller import heap
 from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration
-from trainmaster.controller.features import UnknownFeature, enabled_features, parse_feature_gates
-from trainmaster.controller.kube.configuration import ConfigurationError, load_cluster_access
-from trainmaster.controller.kube.electing import LeaseLost
-from trainmaster.controller.kube.ending import end_process
+from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.controller.kube.fatal import end_process
+from trainmaster.controller.kube.leaderelection.elector import LeaseLost
+from trainmaster.controller.kube.rest.config import ConfigurationError, load_config
 from trainmaster.controller.logs import configure_logs
-from trainmaster.controller.manager import Manager
-from trainmaster.controller.monitoring import monitored
-from trainmaster.controller.progress import Progress
-from trainmaster.controller.reconciling.plugincalls import PluginCalls
-from trainmaster.controller.serving import AddressInUse
-from trainmaster.controller.tasks import PartFailed, beside
+from trainmaster.controller.manager import heap
+from trainmaster.controller.manager.loop_monitor import monitored
+from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.tasks import PartFailed, beside
+from trainmaster.controller.plugin_metrics import PluginCalls
+from trainmaster.controller.server.server import AddressInUse
+from trainmaster.controller.statusserver import Progress
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 
@@ -101,7 +101,7 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCalls())
-    access = await load_cluster_access(kubeconfig=kubeconfig)
+    access = await load_config(kubeconfig=kubeconfig)
     heap.give_back_freed()
     heap.settle()  # nothing is late yet
     stop = asyncio.Event()

@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
-from trainmaster.controller.cli.shipped import built_in_file, built_in_names
-from trainmaster.controller.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.runtime.admission import Verdict, described, validate_runtime, validate_trainjob
-from trainmaster.runtime.admission.references import live_runtime
-from trainmaster.runtime.admission.suggesting import did_you_mean
+from trainmaster.controller.cli.builtin_runtimes import built_in_file, built_in_names
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
@@ -32,6 +29,9 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.validation import Verdict, described, validate_runtime, validate_trainjob
+from trainmaster.runtime.validation.runtime_lookup import live_runtime
+from trainmaster.runtime.validation.suggestions import did_you_mean
 from trainmaster.runtime.yamltext import load_yaml
 
 SCHEMAS_GROUP: Final = "trainmaster.schemas"
@@ -209,7 +209,7 @@ class Files:
         if kind == TRAINJOB_KIND:
             if self._lacks_runtime(checked):
                 return
-            verdict = validate_trainjob(obj, None, framework=self._framework, facts=self)
+            verdict = validate_trainjob(obj, None, framework=self._framework, listers=self)
         elif kind in _RUNTIMES and (obj["metadata"].get("labels") or {}).get(_VALIDATION_LABEL) != "disabled":
             verdict = validate_runtime(obj, None)
         else:

@@ -14,13 +14,13 @@ from typing import Any
 
 from trainmaster.controller.cli.offline import Files
 from trainmaster.controller.cli.options import add_files, load_framework, told
-from trainmaster.controller.cli.printing import listed, print_objects, redacted
-from trainmaster.runtime.admission.references import live_runtime
+from trainmaster.controller.cli.printers import listed, print_objects, redacted
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolving import resolve
-from trainmaster.runtime.snapshots import build_snapshot, encode_runtime, parse_snapshot_text
+from trainmaster.runtime.resolver import resolve
+from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
+from trainmaster.runtime.validation.runtime_lookup import live_runtime
 
 FAILURE = 1
 
@@ -71,5 +71,5 @@ def _built(obj: JsonObject, files: Files, framework: Framework) -> list[JsonObje
     if live is None:  # another controller manages it, and need not find the runtime here
         return []
     text = encode_runtime(live)
-    resolution = resolve(job, parse_snapshot_text(text, job), framework, facts=files)
+    resolution = resolve(job, parse_snapshot_text(text, job), framework, listers=files)
     return [build_snapshot(job, text), *(desired.object for desired in resolution.objects)]

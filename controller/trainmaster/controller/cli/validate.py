@@ -14,7 +14,7 @@ import orjson
 
 from trainmaster.controller.cli.offline import Files
 from trainmaster.controller.cli.options import add_files, load_framework, told
-from trainmaster.controller.cli.printing import counted, listed
+from trainmaster.controller.cli.printers import counted, listed
 
 FAILURE = 1
 

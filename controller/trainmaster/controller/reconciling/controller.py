@@ -7,7 +7,7 @@ Guarantees:
 - K-3: what follows from how a reconcile ended, with the label of its result:
 
       an exception              again with backoff                  error
-      GiveUp                    nothing; backoff is not forgotten   error, and the terminal counter
+      TerminalError                    nothing; backoff is not forgotten   error, and the terminal counter
       RequeueAfter              backoff forgotten, again then       requeue_after
       NotYet                    again then                          requeue_after
       Retry                     again with backoff                  requeue
@@ -34,9 +34,16 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotLeading, TransportError
-from trainmaster.controller.kube.queueing import ShutDown, WorkQueue
-from trainmaster.controller.reconciling.outcomes import GiveUp, NotYet, Outcome, Reconcile, RequeueAfter, Retry
+from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    KubeError,
+    NotLeading,
+    TransportError,
+)
+from trainmaster.controller.kube.workqueue.queue import ShutDown, WorkQueue
+from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, Reconcile, RequeueAfter, Retry, TerminalError
 from trainmaster.metrics.controller import ControllerSeries, controller_series
 from trainmaster.metrics.controller import Result as ResultLabel
 
@@ -162,7 +169,7 @@ class Controller:
         if outcome is None:
             self.queue.add_rate_limited(key)
             return "error"
-        if isinstance(outcome, GiveUp):
+        if isinstance(outcome, TerminalError):
             log.error("reconcile failed for good, waiting for a change", reason=outcome.reason)
             self._series.errors.inc()
             self._series.terminal_errors.inc()

@@ -37,13 +37,13 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class TerminalError:
     """An error that trying again cannot mend: nothing is done until something changes."""
 
     reason: str
 
 
-Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry | GiveUp
+Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry | TerminalError
 Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
 """Brings one object, named by its key `namespace/name`, to its desired state."""
 

@@ -8,10 +8,10 @@ of their runtime now; a finalizer that nobody else removes would keep the runtim
 
 from __future__ import annotations
 
-from trainmaster.controller.kube.client import KubeClient
-from trainmaster.controller.kube.errors import NotFound
-from trainmaster.controller.kube.resources import Resource
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 

@@ -4,7 +4,7 @@
 current, and `serving` puts these together.
 """
 
-from trainmaster.controller.webhooks.answering import Admission
-from trainmaster.controller.webhooks.serving import WebhookServer
+from trainmaster.controller.webhooks.handlers import Admission
+from trainmaster.controller.webhooks.server import WebhookServer
 
 __all__ = ["Admission", "WebhookServer"]

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainmaster.devcluster.kubelet.downward import (
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.downward_api import (
     PodFacts,
     UnknownFieldError,
     container_named,
@@ -23,9 +24,8 @@ from trainmaster.devcluster.kubelet.downward import (
     resource_value,
 )
 from trainmaster.devcluster.kubelet.problems import NotYetError
-from trainmaster.devcluster.resources import CONFIGMAPS, SECRETS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.quantities import Quantity, QuantityError
+from trainmaster.runtime.quantity import Quantity, QuantityError
 
 Lookup = Callable[[GroupResource, str, str], JsonObject | None]
 """Finds an object by resource, namespace and name."""

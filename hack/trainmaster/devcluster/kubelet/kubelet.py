@@ -16,22 +16,22 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from trainmaster.devcluster.access.tokens import AccountTokens
-from trainmaster.devcluster.api import Api, WatchEvent, WriteOptions
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.kubelet.devices import DeviceTable, detect_gpus
-from trainmaster.devcluster.kubelet.events import PodEvents
-from trainmaster.devcluster.kubelet.files import StateDirectory
-from trainmaster.devcluster.kubelet.hosts import HostsTable
-from trainmaster.devcluster.kubelet.logs import PodLogs
-from trainmaster.devcluster.kubelet.modes import REWRITING, Networking
-from trainmaster.devcluster.kubelet.networking import PortTable, job_key
-from trainmaster.devcluster.kubelet.node import host_capacity, is_ready, node_object, with_readiness
-from trainmaster.devcluster.kubelet.running import FIELD_MANAGER, NodeContext, PodRunner
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, WriteOptions
+from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
+from trainmaster.devcluster.kubelet.container_logs import PodLogs
+from trainmaster.devcluster.kubelet.device_manager import DeviceTable, detect_gpus
+from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
+from trainmaster.devcluster.kubelet.network.hosts import HostsTable
+from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
+from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
+from trainmaster.devcluster.kubelet.pod_events import PodEvents
+from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, NodeContext, PodRunner
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.supervising import ProcessSupervisor, Report
-from trainmaster.devcluster.kubelet.volumes import claim_directory
-from trainmaster.devcluster.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
+from trainmaster.devcluster.kubelet.supervisor_client import ProcessSupervisor, Report
+from trainmaster.devcluster.kubelet.volumes.volumes import claim_directory
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)

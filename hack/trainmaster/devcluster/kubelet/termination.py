@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.kubelet.files import PodFiles
-from trainmaster.devcluster.kubelet.launching import termination_file
-from trainmaster.devcluster.kubelet.logs import tail
+from trainmaster.devcluster.kubelet.container_logs import tail
+from trainmaster.devcluster.kubelet.directories import PodFiles
+from trainmaster.devcluster.kubelet.launch import termination_file
 from trainmaster.runtime.jsontree import JsonObject
 
 _MESSAGE_LIMIT = 4096

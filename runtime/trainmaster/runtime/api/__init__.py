@@ -1,6 +1,7 @@
 """The Trainer API (`trainer.kubeflow.org/v1alpha1`) as Python types, and reading them from JSON."""
 
 from trainmaster.runtime.api.base import ApiModel
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.meta import Condition, ObjectMeta, OwnerReference
 from trainmaster.runtime.api.trainingruntime import (
     ClusterTrainingRuntime,
@@ -34,7 +35,6 @@ from trainmaster.runtime.api.trainjob import (
     TrainJobSpec,
     TrainJobStatus,
 )
-from trainmaster.runtime.api.validation import ApiTypeError, parse_runtime, parse_trainjob
 
 __all__ = [
     "ApiModel",

@@ -11,8 +11,8 @@ Guarantees:
   framework is made: nothing surprising happens later.
 """
 
-from trainmaster.runtime.framework.checking import PluginInvalid
-from trainmaster.runtime.framework.loading import load_plugins
-from trainmaster.runtime.framework.running import Framework, PluginFailed
+from trainmaster.runtime.framework.checks import PluginInvalid
+from trainmaster.runtime.framework.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.loader import load_plugins
 
 __all__ = ["Framework", "PluginFailed", "PluginInvalid", "load_plugins"]

@@ -17,32 +17,32 @@ from datetime import datetime
 
 import structlog
 
-from trainmaster.controller.kube.client import KubeClient
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
-from trainmaster.controller.kube.events import EventRecorder
-from trainmaster.controller.kube.resources import Resource
-from trainmaster.controller.kube.storing import Store
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import set_condition
-from trainmaster.controller.reconciling.gate import WriteGate
-from trainmaster.controller.reconciling.outcomes import DONE, GiveUp, NotYet, Outcome, RequeueAfter, Retry
-from trainmaster.controller.reconciling.trainjobs.acting import Actor
-from trainmaster.controller.reconciling.trainjobs.asking import with_runtime
-from trainmaster.controller.reconciling.trainjobs.contending import Contests
+from trainmaster.controller.reconciling.expectations import WriteGate
+from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry, TerminalError
+from trainmaster.controller.reconciling.trainjobs.apply import Actor
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
-from trainmaster.controller.reconciling.trainjobs.departing import Departures
-from trainmaster.controller.reconciling.trainjobs.observing import KindKey, Observed, StoreFacts, observe
-from trainmaster.controller.reconciling.trainjobs.planning import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
+from trainmaster.controller.reconciling.trainjobs.live_runtime import with_runtime
+from trainmaster.controller.reconciling.trainjobs.observe import KindKey, Observed, StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.statuses import finished, next_status
-from trainmaster.controller.reconciling.trainjobs.telling import Teller
-from trainmaster.controller.reconciling.trainjobs.writing import StatusWriter
-from trainmaster.runtime.admission.references import unsupported_runtime
+from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
+from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
+from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
 
 log = structlog.get_logger(__name__)
 
@@ -119,10 +119,10 @@ class TrainJobReconciler:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, error)
-        observed = observe(job, raw, StoreFacts(self._stores), departed=self._departures.last(key))
+        observed = observe(job, raw, StoreListers(self._stores), departed=self._departures.last(key))
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
-            facts = await with_runtime(job, observed.facts, self._client)
-            observed = observe(job, raw, facts, departed=observed.last_workload)
+            listers = await with_runtime(job, observed.listers, self._client)
+            observed = observe(job, raw, listers, departed=observed.last_workload)
         return await self._reconcile(key, observed)
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
@@ -173,10 +173,10 @@ class TrainJobReconciler:
         try:
             if observed.last_workload is not None:
                 # The workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
-                last = self._framework.status(observed.job, observed.facts.including(observed.last_workload))
+                last = self._framework.status(observed.job, observed.listers.including(observed.last_workload))
                 if last is not None and finished(last.conditions):
                     return last, None
-            return self._framework.status(observed.job, observed.facts), None
+            return self._framework.status(observed.job, observed.listers), None
         except PluginFailed as error:
             return None, Problem("PluginFailed", str(error))
 
@@ -189,7 +189,7 @@ class TrainJobReconciler:
         set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
         status_due = await self._statuses.write(key, raw, {**old, "conditions": conditions})
         self._teller.tell(key, raw, problem)
-        return GiveUp(problem.message) if status_due is None else RequeueAfter(status_due)
+        return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
 
 
 def _look_at(seconds: float | None) -> float | None:

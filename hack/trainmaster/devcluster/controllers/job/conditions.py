@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.controllers.objects import condition_of
-from trainmaster.devcluster.kinds.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
 
 SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from trainmaster.devcluster.api import Api, WriteOptions
-from trainmaster.devcluster.api.events import EventRecorder, Note
-from trainmaster.devcluster.controllers.access import delete, find
-from trainmaster.devcluster.controllers.indexing import ChildIndex
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
+from trainmaster.devcluster.apiserver.resources import JOBS, PODS
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.client import delete, find
+from trainmaster.devcluster.controllers.index import ChildIndex
 from trainmaster.devcluster.controllers.job.conditions import finished_condition
-from trainmaster.devcluster.controllers.job.deciding import Step, decide
+from trainmaster.devcluster.controllers.job.plan import Step, decide
 from trainmaster.devcluster.controllers.job.pods import TRACKING_FINALIZER, NewPod, build_pod, is_tracked
+from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop, key_of
 from trainmaster.devcluster.controllers.objects import (
     controller_reference,
     is_terminating,
     parse_time,
     without_finalizer,
 )
-from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop, key_of
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import JOBS, PODS
-from trainmaster.devcluster.store import Event, ObjectKey
+from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
 MANAGER = "kubernetes.io/job-controller"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from trainmaster.devcluster.api.events import Note
-from trainmaster.devcluster.kinds.times import timestamp
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.events import Note
 from trainmaster.runtime.jsontree import JsonObject
 
 COMPLETED = "Completed"

@@ -6,26 +6,20 @@ plan for the next reconcile, which plans anew.
 
 from __future__ import annotations
 
-from trainmaster.devcluster.api import Api, WriteOptions
-from trainmaster.devcluster.api.events import EventRecorder, Note
-from trainmaster.devcluster.controllers.access import delete, find
-from trainmaster.devcluster.controllers.indexing import ChildIndex
-from trainmaster.devcluster.controllers.jobset.admission import admission_of
-from trainmaster.devcluster.controllers.jobset.naming import MANAGER
-from trainmaster.devcluster.controllers.jobset.planning import Plan, plan
-from trainmaster.devcluster.controllers.jobset.resuming import resumed
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, SERVICES, GroupResource
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.client import delete, find
+from trainmaster.devcluster.controllers.index import ChildIndex
+from trainmaster.devcluster.controllers.jobset.names import MANAGER
+from trainmaster.devcluster.controllers.jobset.plan import Plan, plan
+from trainmaster.devcluster.controllers.jobset.resume import resumed
+from trainmaster.devcluster.controllers.jobset.webhook import admission_of
+from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.objects import controller_reference, is_terminating
-from trainmaster.devcluster.controllers.running import ControllerLoop, SingleLoop
 from trainmaster.devcluster.controllers.settings import ControllerSettings
-from trainmaster.devcluster.errors import StatusError
-from trainmaster.devcluster.resources import (
-    JOBS,
-    JOBSETS,
-    PERSISTENT_VOLUME_CLAIMS,
-    SERVICES,
-    GroupResource,
-)
-from trainmaster.devcluster.store import Event, ObjectKey
+from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
 _OPTIONS = WriteOptions(field_manager="jobset-controller")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainmaster.devcluster.controllers.jobset.building import replicas_of
-from trainmaster.devcluster.controllers.jobset.observing import replicated_job_of
+from trainmaster.devcluster.controllers.jobset.children import replicas_of
+from trainmaster.devcluster.controllers.jobset.status import replicated_job_of
 from trainmaster.devcluster.controllers.objects import find_condition, parse_time
 from trainmaster.runtime.jsontree import JsonObject
 

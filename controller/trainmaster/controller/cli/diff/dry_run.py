@@ -1,0 +1,210 @@
+"""Trying: what a cluster would make of files, and the controller of the TrainJobs in them, without changing anything.
+
+- Every write is a dry run on the server, so that defaults, admission and the fields of others are its own. This takes
+  the permissions of the write.
+- A TrainJob whose runtime is new as well cannot be tried on the server, where webhooks miss the runtime; its defaults
+  come from the schema.
+- What the controller would do is decided by its own planning, from the runtime that counts in the cluster: the snapshot
+  of a TrainJob that exists, else the runtime as it would be once the files are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import orjson
+
+from trainmaster.controller.cli.diff.live import FetchedFacts, ObjectKey
+from trainmaster.controller.cli.discovery import Discovery
+from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.cli.offline import GENERATED, UID, against_schema
+from trainmaster.controller.cli.run.refusals import error_lines, unknown_kind
+from trainmaster.controller.cli.run.submit import is_trainjob, rank
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound, Unauthorized, from_response
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.trainjobs.observe import observe
+from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.runtime.api import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api.constants import (
+    API_VERSION,
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    FIELD_MANAGER,
+    MANAGED_BY_TRAINER,
+    TRAINING_RUNTIME_KIND,
+)
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
+
+_APPLY = "application/apply-patch+yaml"
+_PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
+
+
+class Refused(Exception):
+    """The cluster has objections; one line for each."""
+
+
+class Misshapen(Exception):
+    """An object does not fit its schema; one line for each fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object as it is, and as it would be."""
+
+    live: JsonObject | None
+    merged: JsonObject
+
+
+class Trial:
+    """One trial of some manifests.
+
+    Args:
+        client: The cluster.
+        framework: The plugins.
+        namespace: Of objects that name none; default: that of the kubeconfig.
+        field_manager: Who applies the files.
+    """
+
+    def __init__(self, client: KubeClient, framework: Framework, *, namespace: str | None, field_manager: str) -> None:
+        self._client = client
+        self._framework = framework
+        self._namespace = namespace or client.access.namespace or "default"
+        self._field_manager = field_manager
+        self._discovery = Discovery(client)
+        self._changed: dict[ObjectKey, JsonObject] = {}
+        self._created: set[ObjectKey] = set()
+
+    async def run(self, manifests: Sequence[Manifest]) -> list[Change]:
+        """Try everything, in the order of dependence.
+
+        Raises:
+            Refused: The cluster or the controller has objections.
+        """
+        changes, jobs = [], []
+        for manifest in sorted(manifests, key=rank):
+            change = await self._try(manifest)
+            changes.append(change)
+            if is_trainjob(manifest):
+                jobs.append((manifest, change))
+        for manifest, change in jobs:
+            with _objections(f"{manifest.place}: {manifest.title}"):
+                changes += await self._become(manifest, change)
+        return changes
+
+    async def _try(self, manifest: Manifest) -> Change:
+        with _objections(f"{manifest.place}: {manifest.title}"):
+            resource = await self._discovery.resource(manifest.api_version, manifest.kind)
+            if resource is None:
+                raise Refused(unknown_kind(manifest))
+            metadata = dict(manifest.object["metadata"])
+            if resource.namespaced:
+                metadata.setdefault("namespace", self._namespace)
+            obj = {**manifest.object, "metadata": metadata}
+            live = await self._live(resource, metadata)
+            if live is None and is_trainjob(manifest) and self._is_new(_runtime_key(obj)):
+                merged = _judged_here(obj)
+            else:
+                merged = await self._dry_run(resource, obj, self._field_manager)
+        key = (manifest.api_version, manifest.kind, metadata.get("namespace"), merged["metadata"]["name"])
+        self._changed[key] = merged
+        if live is None:
+            self._created.add(key)
+        return Change(live, merged)
+
+    def _is_new(self, key: ObjectKey) -> bool:
+        """Tell whether an object is only in the files."""
+        return key in self._created
+
+    async def _become(self, manifest: Manifest, change: Change) -> list[Change]:
+        """Return what the controller would write for a TrainJob."""
+        try:
+            job = parse_trainjob(change.merged)
+        except ApiTypeError as error:
+            raise Refused(f"{manifest.place}: the TrainJob cannot be read: {'; '.join(error.problems)}") from error
+        unsupported = unsupported_runtime(job.spec.runtime_ref)
+        if unsupported:
+            raise Refused(f"{manifest.place}: {manifest.title}: unsupported runtime: {unsupported}")
+        if job.spec.managed_by != MANAGED_BY_TRAINER:
+            return []
+        listers = FetchedFacts(self._client, self._framework.watches(), self._changed)
+        while True:
+            observed = observe(job, change.merged, listers)
+            planned = plan(observed, self._framework, deadline_exceeded=False, now=datetime.now(UTC))
+            if not await listers.fetch():
+                break
+        if planned.problem is not None:
+            raise Refused(f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}")
+        changes = []
+        for apply in planned.applies:
+            obj = apply.object
+            resource = listers.resource(obj["apiVersion"], obj["kind"])
+            assert resource is not None  # noqa: S101 - planning has checked it
+            live = await self._live(resource, obj["metadata"])
+            changes.append(Change(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
+        return changes
+
+    async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
+        if not metadata.get("name"):
+            return None
+        try:
+            namespace = metadata["namespace"] if resource.namespaced else None
+            return await self._client.get(resource, namespace, metadata["name"])
+        except NotFound:
+            return None
+
+    async def _dry_run(self, resource: Resource, obj: JsonObject, manager: str) -> JsonObject:
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace") if resource.namespaced else None
+        params = {"dryRun": "All", "fieldManager": manager, "fieldValidation": "Strict"}
+        named = metadata.get("name")
+        method, path = "PATCH" if named else "POST", resource.path(namespace, named)
+        status, headers, body = await self._client.raw(
+            method,
+            path,
+            params={**params, "force": "true"} if named else params,
+            body=orjson.dumps(obj),
+            content_type=_APPLY if named else "application/json",
+        )
+        if status >= 400:
+            access = self._client.access
+            raise from_response(status, headers, body, request=f"{method} {access.server}{path}", source=access.source)
+        answer: JsonObject = orjson.loads(body)
+        return answer
+
+
+def _runtime_key(obj: JsonObject) -> ObjectKey:
+    spec = obj.get("spec")
+    reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
+    reference = reference if isinstance(reference, dict) else {}
+    kind = str(reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND)
+    namespace = obj["metadata"]["namespace"] if kind == TRAINING_RUNTIME_KIND else None
+    return API_VERSION, kind, namespace, str(reference.get("name"))
+
+
+def _judged_here(obj: JsonObject) -> JsonObject:
+    """Return a TrainJob as a server would store it that knew its runtime; webhooks refuse it before."""
+    metadata = obj["metadata"]
+    name = metadata.get("name") or f"{metadata['generateName']}{GENERATED}"
+    merged, faults = against_schema({**obj, "metadata": {**metadata, "name": name, "uid": UID}})
+    if faults:
+        raise Misshapen("\n".join(f"{fault.path}: {fault.message}" for fault in faults))
+    return merged
+
+
+@contextmanager
+def _objections(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Misshapen as error:
+        raise Refused("\n".join(f"{what}: {line}" for line in str(error).splitlines())) from error
+    except Forbidden as error:
+        raise Refused(f"{what}: {error.message or error}; {_PERMISSION}") from error
+    except Unauthorized:
+        raise  # it is not about this object
+    except ApiError as error:
+        raise Refused("\n".join(f"{what}: {line}" for line in error_lines(error))) from error

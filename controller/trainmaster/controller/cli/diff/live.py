@@ -1,0 +1,112 @@
+"""Listers of a cluster that are fetched when a decision asks for them.
+
+Decisions are synchronous and read caches. Here there is no cache yet: what is asked for first reads as absent and is
+noted. Whoever decides fetches what was noted and decides again, until nothing is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    CONFIGMAPS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
+from trainmaster.controller.reconciling.trainjobs.observe import KindKey, StoreListers
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.listers import Watch
+
+ObjectKey = tuple[str, str, str | None, str]
+"""API version, kind, namespace and name."""
+
+
+class FetchedFacts(StoreListers):
+    """Listers that are the same as those of the controller, from requests instead of caches.
+
+    Args:
+        client: Where they come from.
+        watches: What plugins declared; other kinds read as absent, as they do for the controller.
+        changed: Objects that count in place of what the cluster has.
+    """
+
+    def __init__(self, client: KubeClient, watches: Iterable[Watch], changed: Mapping[ObjectKey, JsonObject]) -> None:
+        super().__init__({})
+        self._client = client
+        self._resources: dict[KindKey, Resource] = {
+            (each.api_version, each.kind): each
+            for each in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS)
+        }
+        for watch in watches:
+            group, _, version = watch.api_version.rpartition("/")
+            resource = Resource(group, version, watch.kind, watch.plural, watch.namespaced)
+            self._resources.setdefault((watch.api_version, watch.kind), resource)
+        self._changed = changed
+        self._objects: dict[ObjectKey, JsonObject | None] = {}
+        self._lists: dict[tuple[str, str, str | None], list[JsonObject]] = {}
+        self._wanted: list[ObjectKey] = []
+        self._wanted_lists: list[tuple[str, str, str | None]] = []
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
+        """Return one object as it would be, if it is known yet."""
+        key = (api_version, kind, namespace, name)
+        if key in self._changed:
+            return trim_child(copy_tree(self._changed[key]))
+        return self.live(key)
+
+    def live(self, key: ObjectKey) -> JsonObject | None:
+        """Return one object as it is, if it is known yet."""
+        if key[:2] not in self._resources:
+            return None
+        if key not in self._objects:
+            self._wanted.append(key)
+            return None
+        found = self._objects[key]
+        return trim_child(copy_tree(found)) if found is not None else None
+
+    def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        """Return all objects of a kind as they would be, as far as they are known."""
+        if (api_version, kind) not in self._resources:
+            return ()
+        key = (api_version, kind, namespace)
+        if key not in self._lists:
+            self._wanted_lists.append(key)
+        found = {_named(obj): obj for obj in self._lists.get(key, ())}
+        for (version, other, where, _), obj in self._changed.items():
+            if (version, other) == (api_version, kind) and namespace in (None, where):
+                found[_named(obj)] = obj
+        copies: list[JsonObject] = copy_tree(list(found.values()))
+        return copies
+
+    def resource(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource of a kind that somebody declared."""
+        return self._resources.get((api_version, kind))
+
+    async def fetch(self) -> bool:
+        """Fetch what was asked for in vain; returns whether there was anything."""
+        objects, self._wanted = dict.fromkeys(self._wanted), []
+        lists, self._wanted_lists = dict.fromkeys(self._wanted_lists), []
+        for key in objects:
+            api_version, kind, namespace, name = key
+            try:
+                self._objects[key] = await self._client.get(self._resources[api_version, kind], namespace, name)
+            except NotFound:
+                self._objects[key] = None
+        for each in lists:
+            api_version, kind, namespace = each
+            try:
+                items = (await self._client.list(self._resources[api_version, kind], namespace))["items"]
+            except NotFound:  # the kind is not served
+                items = []
+            self._lists[each] = items
+        return bool(objects or lists)
+
+
+def _named(obj: JsonObject) -> tuple[str | None, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace"), metadata["name"]

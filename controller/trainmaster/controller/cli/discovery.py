@@ -1,0 +1,39 @@
+"""Discovery: under which path a cluster serves a kind that some file mentions."""
+
+from __future__ import annotations
+
+import orjson
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import from_response
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Discovery:
+    """What a cluster serves, asked once for each API version."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._versions: dict[str, list[JsonObject] | None] = {}
+
+    async def resource(self, api_version: str, kind: str, *, fresh: bool = False) -> Resource | None:
+        """Look up how the cluster serves a kind; `fresh` looks again for what was not there before."""
+        if api_version not in self._versions or (fresh and self._versions[api_version] is None):
+            self._versions[api_version] = await self._discover(api_version)
+        group, _, number = api_version.rpartition("/")
+        for entry in self._versions[api_version] or ():
+            if entry["kind"] == kind and "/" not in entry["name"]:
+                return Resource(group, number, kind, entry["name"], entry["namespaced"])
+        return None
+
+    async def _discover(self, api_version: str) -> list[JsonObject] | None:
+        path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        status, headers, body = await self._client.raw("GET", path)
+        if status == 404:
+            return None
+        if status >= 400:
+            access = self._client.access
+            raise from_response(status, headers, body, request=f"GET {access.server}{path}", source=access.source)
+        resources: list[JsonObject] = orjson.loads(body)["resources"]
+        return resources

@@ -1,0 +1,204 @@
+"""Manifests: the Kubernetes objects in YAML and JSON files, each with the place in which it starts.
+
+Guarantees:
+- YAML means what it means to Kubernetes (see `trainmaster.runtime.yamltext`); a repeated key is an error in JSON, too.
+- Empty documents are skipped, `kind: List` is taken apart. Of a directory all files are read whose names end in .yaml,
+  .yml or .json, in alphabetical order.
+- Every complaint is a `ManifestError` that begins with `file:line:`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.controller.cli.source import Source
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
+
+STDIN: Final = "-"
+_ENDINGS: Final = (".json", ".yaml", ".yml")
+
+
+class ManifestError(Exception):
+    """A file cannot be read, or does not hold Kubernetes objects; the message begins with the place."""
+
+    def __init__(self, problem: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(f"{file}: {problem}" if line is None else f"{file}:{line}: {problem}")
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object, and where it came from."""
+
+    source: Source
+    object: JsonObject
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.source.file}:{self.source.line}"
+
+    @property
+    def api_version(self) -> str:
+        """The object's `apiVersion`."""
+        return str(self.object["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        """The object's `kind`."""
+        return str(self.object["kind"])
+
+    @property
+    def title(self) -> str:
+        """What to call the object when talking to its author."""
+        metadata = self.object["metadata"]
+        return f"{self.kind} {metadata.get('name') or metadata['generateName'] + '*'}"
+
+
+def load_manifests(files: Iterable[str]) -> list[Manifest]:
+    """Read all objects of some files and directories, in order; `-` is standard input.
+
+    Raises:
+        ManifestError: One of them cannot be read.
+    """
+    manifests = []
+    for found in scan_manifests(files):
+        if isinstance(found, ManifestError):
+            raise found
+        manifests.append(found)
+    return manifests
+
+
+def scan_manifests(files: Iterable[str]) -> Iterator[Manifest | ManifestError]:
+    """Read all objects of some files and directories, and tell of everything that cannot be read."""
+    for file in files:
+        try:
+            members = _members(file)
+        except ManifestError as error:
+            yield error
+            continue
+        for member in members:
+            try:
+                text = _read(member)
+            except ManifestError as error:
+                yield error
+            else:
+                yield from _scan_text(text, _title(member))
+
+
+def _scan_text(text: str, file: str) -> Iterator[Manifest | ManifestError]:
+    try:
+        documents = list(_documents(text, file))
+    except ManifestError as error:
+        yield from _scan_text(_before(error, text), file)
+        yield error
+        return
+    for number, (line, document) in enumerate(documents):
+        if document is None:
+            continue
+        source = Source(file, line, text, number)
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+        if not isinstance(items, list):
+            yield _checked(document, source)
+            continue
+        for position, item in enumerate(items):
+            yield _checked(item, Source(file, line, text, number, f"items[{position}]"))
+
+
+def _before(error: ManifestError, text: str) -> str:
+    """Return the documents before the one in which an error is."""
+    lines = text.splitlines(keepends=True)[: (error.line or 1) - 1]
+    while lines and not lines[-1].startswith("---"):
+        lines.pop()
+    return "".join(lines[:-1])
+
+
+def _members(file: str) -> list[str]:
+    directory = Path(file)
+    if file == STDIN or not directory.is_dir():
+        return [file]
+    members = sorted(str(path) for path in directory.iterdir() if path.suffix in _ENDINGS and path.is_file())
+    if not members:
+        raise ManifestError(f"the directory holds no file that ends in {', '.join(_ENDINGS)}", file=file)
+    return members
+
+
+def _title(file: str) -> str:
+    return "<stdin>" if file == STDIN else file
+
+
+def _read(file: str) -> str:
+    try:
+        content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"the file is not UTF-8 text ({error.reason})", file=_title(file), line=1) from error
+    except OSError as error:
+        raise ManifestError(f"cannot be read: {error.strerror or error}", file=_title(file)) from error
+
+
+def _documents(text: str, file: str) -> Iterator[tuple[int, Any]]:
+    if text.lstrip().startswith("{"):
+        # YAML is nearly a superset of JSON, but for tabs. What is no JSON may still be YAML in flow style.
+        try:
+            document = json.loads(text, object_pairs_hook=_unrepeated, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            pass  # the YAML reader says what is wrong and where
+        else:
+            yield text[: text.index("{")].count("\n") + 1, document
+            return
+    try:
+        yield from load_yaml_documents(text)
+    except YamlError as error:
+        raise ManifestError(str(error), file=file, line=error.line or 1, column=error.column) from error
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _checked(document: Any, source: Source) -> Manifest | ManifestError:
+    """Return the object, or why it is none."""
+    problem = "expected a Kubernetes object, got " + type(document).__name__
+    if isinstance(document, dict):
+        problem = _problem(document)
+    return ManifestError(problem, file=source.file, line=source.line) if problem else Manifest(source, document)
+
+
+def _problem(document: JsonObject) -> str:
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            return f"{field} is missing or no text; every object needs one"
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return "metadata is missing or no mapping; every object needs a name in it"
+    names = [metadata.get("name"), metadata.get("generateName")]
+    if names[0] is not None and not isinstance(names[0], str):
+        return "metadata.name is no text; quote it"
+    if not any(isinstance(name, str) and name for name in names):
+        return f"metadata.name is missing; give the {document['kind']} a name"
+    if not isinstance(metadata.get("namespace", ""), str):
+        return "metadata.namespace is no text; quote it"
+    try:
+        orjson.dumps(document)
+    except (TypeError, ValueError) as error:  # an alias inside of itself, an integer beyond 64 bits
+        return f"the object cannot be expressed as JSON: {error}"
+    return ""

@@ -1,0 +1,173 @@
+"""`trainmaster run`: submit the TrainJobs of some files and follow them to their end.
+
+Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
+wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
+from trainmaster.controller.cli.run.cluster import find_cluster
+from trainmaster.controller.cli.run.follower import Follower
+from trainmaster.controller.cli.run.manager_health import ManagerDown, wait_for_manager, watch_manager
+from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
+from trainmaster.controller.cli.run.submit import Refused, SubmittedJob, ensure_trainjobs, submit
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import TRAINJOBS
+from trainmaster.controller.logs import configure_logs
+from trainmaster.runtime.version import __version__
+
+FAILURE, BAD_INPUT, TIMED_OUT, INTERRUPTED = 1, 2, 3, 130
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="run TrainJobs and follow them",
+        description="Submit everything in the files, follow their TrainJobs and exit as they do. Without a kubeconfig "
+        "the jobs run in the embedded cluster of the working directory, which is started if need be.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="YAML or JSON, any number of objects; - is standard input"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
+    parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
+    keeping = parser.add_mutually_exclusive_group()
+    keeping.add_argument("--delete", action="store_true", help="delete the TrainJobs when they have ended")
+    keeping.add_argument("--keep", action="store_true", help="keep them (the default)")
+    parser.add_argument(
+        "--on-interrupt",
+        choices=("leave", "delete"),
+        help="what becomes of the TrainJobs on Ctrl-C; default: ask on a terminal, else leave",
+    )
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up waiting; the TrainJobs go on")
+    parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
+    parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    configure_logs(level=logging.WARNING, style="console")
+    try:
+        manifests = load_manifests(arguments.files)
+        return asyncio.run(_run(arguments, manifests))
+    except (ManifestError, Refused) as error:
+        for line in str(error).splitlines():
+            print(f"trainmaster: {line}", file=sys.stderr)
+        return BAD_INPUT
+    except (KubeError, ManagerDown) as error:
+        for line in str(error).splitlines():
+            print(f"trainmaster: {line}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        # Before jobs are followed, which has its own way to end; those that were created have been told.
+        print("trainmaster: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> int:
+    interrupted = asyncio.Event()
+    ensure_trainjobs(manifests)  # before a cluster is started for nothing
+    access = await find_cluster(arguments.kubeconfig, tell=_tell)
+    async with KubeClient(access, user_agent=f"trainmaster-run/{__version__}") as client:
+        try:
+            async with asyncio.timeout(arguments.timeout):
+                await wait_for_manager(client, tell=_tell)
+        except TimeoutError:
+            _tell(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
+            return TIMED_OUT
+        jobs = await submit(client, manifests, namespace=arguments.namespace, tell=_tell)
+        if arguments.no_follow:
+            return 0
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupted.set)
+        try:
+            reporter = make_reporter(plain=arguments.plain)
+            code = await _follow(client, jobs, reporter, interrupted, arguments.timeout)
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        if arguments.delete and code in {0, FAILURE}:
+            await _delete(client, jobs)
+        elif code == INTERRUPTED:
+            await _settle_interrupt(client, jobs, arguments.on_interrupt)
+        return code
+
+
+async def _follow(
+    client: KubeClient,
+    jobs: Sequence[SubmittedJob],
+    reporter: Reporter,
+    interrupted: asyncio.Event,
+    timeout: float | None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
+) -> int:
+    with reporter:
+        follower = Follower(client, jobs, reporter)
+        following = asyncio.create_task(follower.run())
+        watching = asyncio.create_task(watch_manager(client, tell=reporter.tell))
+        interruption = asyncio.create_task(interrupted.wait())
+        await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        interruption.cancel()
+        watching.cancel()
+        if following.done():
+            following.result()
+            follower.explain()
+            return 0 if follower.succeeded else FAILURE
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        if interrupted.is_set():
+            return INTERRUPTED
+        for view in follower.views:
+            reporter.tell(
+                f"TrainJob {view.job.key}: still {view.state} after {timeout:g} s, {view.pod_summary}", bad=True
+            )
+        return TIMED_OUT
+
+
+async def _settle_interrupt(client: KubeClient, jobs: Sequence[SubmittedJob], choice: str | None) -> None:
+    keys = ", ".join(job.key for job in jobs)
+    if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
+        try:
+            # Nothing else runs any more; a thread that waits for input could not be interrupted.
+            answer = input(f"\nInterrupted. Delete TrainJob {keys}? [y/N] ")  # noqa: ASYNC250 - see above
+        except (EOFError, KeyboardInterrupt):
+            answer = ""
+        choice = "delete" if answer.strip().lower() in {"y", "yes"} else "leave"
+    if choice == "delete":
+        await _delete(client, jobs)
+    else:
+        _tell(f"interrupted; TrainJob {keys} goes on")
+
+
+async def _delete(client: KubeClient, jobs: Sequence[SubmittedJob]) -> None:
+    for job in jobs:
+        try:
+            await client.delete(TRAINJOBS, job.namespace, job.name, uid=job.uid)
+        except NotFound:
+            continue
+        _tell(f"TrainJob {job.key} deleted")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,117 @@
+"""Reporting: what the user sees while a job runs.
+
+On a terminal a display of all jobs stays below what scrolls by. Otherwise there are plain lines: the output of the jobs
+on standard output, everything about them on standard error, so that `trainmaster run job.yaml > training.log` does what
+one hopes for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from trainmaster.controller.cli.run.jobview import JobView
+from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED
+from trainmaster.runtime.api.constants import COMPLETE
+
+_STYLES = {COMPLETE: "green", "Failed": "bold red", "Deleted": "red", "Running": "cyan", BLOCKED: "yellow"}
+
+
+class Reporter(Protocol):
+    """Tells the user; a context manager."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def tell(self, text: str, *, bad: bool = False) -> None:
+        """Tell something about the jobs."""
+
+    def log(self, line: str) -> None:
+        """Pass on a line that a job has printed."""
+
+    def show(self, views: Iterable[JobView]) -> None:
+        """Bring the display up to date."""
+
+
+def make_reporter(*, plain: bool) -> Reporter:
+    """Choose the reporter that suits where the output goes."""
+    if plain or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return PlainReporter()
+    return LiveReporter(Console())
+
+
+class PlainReporter:
+    """Writes lines."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def tell(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
+        """Write to standard error."""
+        print(text, file=sys.stderr, flush=True)
+
+    def log(self, line: str) -> None:
+        """Write to standard output."""
+        print(line, flush=True)
+
+    def show(self, views: Iterable[JobView]) -> None:
+        """There is no display to bring up to date."""
+
+
+class LiveReporter:
+    """Keeps a display at the bottom of a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._live.stop()
+
+    def tell(self, text: str, *, bad: bool = False) -> None:
+        """Print above the display."""
+        self._console.print(Text(text, style="bold red" if bad else "dim"), soft_wrap=True)
+
+    def log(self, line: str) -> None:
+        """Print above the display, with the colours that the job chose; of a progress bar only its last state."""
+        self._console.print(Text.from_ansi(line.rpartition("\r")[2]), soft_wrap=True)
+
+    def show(self, views: Iterable[JobView]) -> None:
+        """Draw the display anew."""
+        table = Table.grid(padding=(0, 2))
+        for view in views:
+            state = Text(view.state, style=_STYLES.get(view.state, ""))
+            mark = Spinner("dots") if view.outcome is None else Text("●", style=_STYLES.get(view.state, ""))
+            table.add_row(mark, Text(view.job.key), state, Text(view.pod_summary), _Elapsed(self._started))
+        self._live.update(table)
+
+
+class _Elapsed:
+    """The time since the start, drawn as it is at the moment of drawing."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+
+    def __rich__(self) -> Text:
+        minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
+        return Text(f"{minutes}:{seconds:02}", style="dim")

@@ -1,0 +1,72 @@
+"""The service account of a pod: a token, an authority and a namespace, in files that the kubelet replaces.
+
+`configuration` states the guarantees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from trainmaster.controller.kube.auth.refresh import RefreshingCredentials
+from trainmaster.controller.kube.auth.tls import TlsFiles, Trust
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts it."""
+
+
+class ServiceAccountCredentials(RefreshingCredentials):
+    """The token and the authority of a mounted service account."""
+
+    def __init__(self, directory: Path, *, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self._directory = directory
+        self._files = TlsFiles(authorities=str(directory / "ca.crt"))
+        self._token = self._read_token()
+        try:
+            self._trust = Trust(self._files)
+        except ConfigurationError as error:
+            raise _unusable(error) from error
+        self._access: RestConfig | None = None
+
+    def bind(self, access: RestConfig) -> None:
+        """Serve an access: with the credentials, the TLS context and the namespace of the pod."""
+        namespace = self._directory / "namespace"
+        access.namespace = (namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "") or "default"
+        access.credentials = self
+        access.source = f"the service account in {self._directory}"
+        access.ssl_context = self._trust.context
+        self._access = access
+
+    def _headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+    async def _look(self) -> bool:
+        before, self._token = self._token, self._read_token()
+        try:
+            replaced = self._trust.look(self._files)
+        except ConfigurationError as error:
+            raise _unusable(error) from error
+        if self._access is not None:
+            self._access.ssl_context = self._trust.context
+        return replaced or self._token != before
+
+    def _read_token(self) -> str:
+        path = self._directory / "token"
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        if not token:
+            raise _unusable(f"{path} is empty")
+        return token
+
+
+def _unusable(reason: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"this process seems to run in a pod, but its service account is unusable: {reason}; "
+        "check automountServiceAccountToken of the pod, or pass --kubeconfig"
+    )

@@ -1,0 +1,339 @@
+"""A shared, always current copy of one collection, and the handlers that hear of its changes.
+
+Guarantees:
+- S-1, S-5: every event is told, in the order of the server; of one object the handlers hear a part of its states, each
+  at most once, and in their order.
+- S-2, S-6: the store and its indexes have changed before any handler hears of it.
+- S-3, R-30: what vanished while we were not watching is deleted with a `Tombstone`, which holds the last state we saw;
+  a deletion that we saw brings the last state there was.
+- S-4: an object that was deleted and created again under one name may arrive as one update, as everywhere in
+  Kubernetes: handlers that care compare UIDs.
+- S-10: handlers are called one after the other, in the order in which they were added; one that raises is logged and
+  does not keep the change from the others. There are no buffers: only the changes of a snapshot wait, and are counted.
+- S-11: a handler that is added late hears of everything in the store as additions, then of changes; nothing twice,
+  nothing missed.
+- S-12, S-13: `has_synced` means that the first snapshot was delivered to the handlers; until then additions are
+  `initial`, and so are those that a late handler is given at once.
+- S-14: listeners that asked for it are reminded of every object about every ten hours, without a request.
+- S-15: what a new snapshot did not change is not delivered.
+- S-16, S-17: the transform runs once for each object before it is stored; by default it drops `managedFields`.
+- S-18: with `metadata_only` neither the server nor the store is burdened with more.
+- E-7: a server that is away, a kind that does not exist yet, a permission that is missing: all are waited for, and
+  `trouble` says which it is. An optional kind that the server refuses counts as ready meanwhile.
+- P-10: there is one task for a collection, however many objects it has.
+- P-35: other tasks get a turn while a snapshot is taken, stored and told.
+
+Handlers are synchronous and quick: they put keys into queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as randomness
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import structlog
+
+from trainmaster.controller.kube.cache.backoff import Random, Turns
+from trainmaster.controller.kube.cache.failures import Trouble
+from trainmaster.controller.kube.cache.listwatch import Collection
+from trainmaster.controller.kube.cache.reflector import ListWatcher, Reflector
+from trainmaster.controller.kube.cache.store import Change, Entry, Store, object_key
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.watch import WatchEvent
+from trainmaster.metrics.cache import InformerMetrics
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+RESYNC_PERIOD: Final = 36_000.0
+"""Seconds; ten hours, as in controller-runtime, and like there 10 % more or less."""
+
+_DELIVERY_PATIENCE: Final = 1.0
+
+Transform: TypeAlias = Callable[[JsonObject], JsonObject]
+"""Trims an object before it is stored; it may change the one it is given, which nobody else has yet."""
+
+Listener: TypeAlias = Callable[[Change], object]
+"""Hears of changes; what it does not look at is not decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A deletion that was not seen; `object` is the last state that was, and may be old."""
+
+    key: str
+    object: JsonObject
+
+
+class OnAdd(Protocol):
+    """Hears of an object that is new to the store."""
+
+    def __call__(self, obj: JsonObject, initial: bool, /) -> object:
+        """`initial` says that it comes from the first snapshot."""
+
+
+OnUpdate: TypeAlias = Callable[[JsonObject, JsonObject], object]
+OnDelete: TypeAlias = Callable[["JsonObject | Tombstone"], object]
+
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    listener: Listener
+    resync: bool
+    removed: bool = False
+
+
+def strip_managed_fields(obj: JsonObject) -> JsonObject:
+    """Drop the record of who set which field: half of an object, and of no use to a reader (S-17)."""
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+def final_state(deleted: JsonObject | Tombstone) -> JsonObject:
+    """Return the last known state of what a deletion handler was given."""
+    return deleted.object if isinstance(deleted, Tombstone) else deleted
+
+
+class Informer:
+    """One collection, read once and shared by everyone in the process.
+
+    Args:
+        client: Where it is read from.
+        resource: What is read.
+        namespace: Of which namespace; all of them if None.
+        label_selector: Which objects; the others cost neither traffic nor memory (S-19).
+        field_selector: Which objects, by their fields.
+        metadata_only: Whether metadata is enough.
+        optional: Whether it is nothing special if the server does not serve it.
+        transform: Trims objects before they are stored.
+        resync_period: Seconds between two reminders of what is stored.
+        clock: The time.
+        random: Where jitter comes from.
+    """
+
+    def __init__(
+        self,
+        client: ListWatcher,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        metadata_only: bool = False,
+        optional: bool = False,
+        transform: Transform = strip_managed_fields,
+        resync_period: float = RESYNC_PERIOD,
+        clock: Clock | None = None,
+        random: Random = randomness.random,
+    ) -> None:
+        self.resource = resource
+        self.optional = optional
+        self.store = Store()
+        self._transform = transform
+        self._resync_period = resync_period
+        self._clock = clock or SystemClock()
+        self._random = random
+        self._metrics = InformerMetrics(resource.name)
+        _measure(self._metrics, self.store)
+        self._subscriptions: list[_Subscription] = []
+        self._resync_wanted = asyncio.Event()
+        self._undelivered = 0
+        self._synced = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._trouble: Trouble | None = None
+        self._log = log.bind(resource=resource.name)
+        self._reflector = Reflector(
+            client,
+            Collection(
+                resource=resource,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                metadata_only=metadata_only,
+            ),
+            self,
+            optional=optional,
+            clock=self._clock,
+            random=random,
+            metrics=self._metrics,
+        )
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first snapshot was delivered to the handlers."""
+        return self._synced.is_set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nobody needs to wait: it has synced, or is optional and the server does not serve it to us."""
+        return self._ready.is_set()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the collection cannot be read at present, and what to do about it."""
+        return self._trouble.text if self._trouble else None
+
+    async def wait_synced(self) -> None:
+        """Wait until the first snapshot was delivered to the handlers."""
+        await self._synced.wait()
+
+    async def wait_ready(self) -> None:
+        """Wait until nobody needs to wait."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Keep the store current until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run(), name=f"reflector-{self.resource.name}")
+            tasks.create_task(self._remind_for_ever(), name=f"resync-{self.resource.name}")
+
+    def listen(self, listener: Listener, *, resync: bool = False) -> Callable[[], None]:
+        """Have changes told; returns a function that ends it. What is stored already is told at once, as additions."""
+        subscription = _Subscription(listener, resync)
+        for change in self.store.contents():
+            change.initial = True
+            self._tell(subscription, change)
+        # A new list, not an append: a delivery in progress goes on with the handlers that it started with, because this
+        # one has just been told the outcome.
+        self._subscriptions = [*self._subscriptions, subscription]
+        if resync:
+            self._resync_wanted.set()
+
+        def remove() -> None:
+            subscription.removed = True
+            self._subscriptions = [other for other in self._subscriptions if other is not subscription]
+
+        return remove
+
+    def add_handler(
+        self, *, on_add: OnAdd | None = None, on_update: OnUpdate | None = None, on_delete: OnDelete | None = None
+    ) -> Callable[[], None]:
+        """Have changes told as objects, as `listen` does; the handlers of one change share its trees."""
+
+        def hear(change: Change) -> None:
+            if change.is_deletion:
+                if on_delete is not None and (old := change.old) is not None:
+                    on_delete(Tombstone(change.key, old) if change.unseen else old)
+            elif change.is_addition:
+                if on_add is not None and (new := change.new) is not None:
+                    on_add(new, change.initial)
+            elif on_update is not None and (old := change.old) is not None and (new := change.new) is not None:
+                on_update(old, new)
+
+        return self.listen(hear)
+
+    # What the reader calls
+
+    def prepare(self, obj: JsonObject) -> Entry:
+        """Trim an object and make of it what is stored."""
+        return self.store.entry(self._trim(obj))
+
+    async def replace(self, entries: list[Entry], resource_version: str) -> None:
+        """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
+        changes = self.store.replace(entries, resource_version=resource_version)
+        entries.clear()
+        subscriptions, initial, turns = self._subscriptions, not self.has_synced, Turns()
+        # From the end, so that each change is let go once it is told, with the trees that handlers had decoded.
+        changes.reverse()
+        while changes:
+            self._undelivered = len(changes)
+            change = changes.pop()
+            change.initial = initial and change.is_addition
+            change.unseen = change.is_deletion
+            for subscription in subscriptions:
+                self._tell(subscription, change)
+            if turns.spent(change.size):
+                self._metrics.undelivered(len(changes))
+                # Nothing can overtake the rest: the reader, which alone brings changes, waits for us.
+                await self._clock.sleep(0)
+        self._undelivered = 0
+        self._metrics.undelivered(0)
+        if initial:
+            self._synced.set()
+            self._ready.set()
+            self._metrics.synced()
+            self._log.info("informer synced", objects=len(self.store))
+
+    def receive(self, event: WatchEvent, resource_version: str) -> None:
+        """Take one event."""
+        obj = event.object
+        change: Change | None = None
+        if event.type == "DELETED":
+            key = object_key(obj)
+            if key in self.store:
+                # The last state comes with the event; what we had is older.
+                change = self.store.remove(key, last=self._trim(obj))
+        elif not self.store.holds(obj):
+            change = self.store.put(self._trim(obj))
+        self.store.advance(resource_version)
+        if change is not None:
+            for subscription in self._subscriptions:
+                self._tell(subscription, change)
+
+    def advance(self, resource_version: str) -> None:
+        """Take a bookmark."""
+        self.store.advance(resource_version)
+
+    def troubled(self, trouble: Trouble | None) -> None:
+        """Take note of why the collection cannot be read."""
+        self._trouble = trouble
+        if trouble is not None and trouble.is_refusal and self.optional:
+            self._ready.set()
+
+    # Details
+
+    def _trim(self, obj: JsonObject) -> JsonObject:
+        try:
+            return self._transform(obj)
+        except Exception:
+            # Kept whole it costs memory; dropped it would look deleted.
+            self._log.exception("transform failed, object kept whole", key=object_key(obj))
+            return obj
+
+    async def _remind_for_ever(self) -> None:
+        await self._resync_wanted.wait()
+        await self._synced.wait()
+        while True:
+            await self._clock.sleep(self._resync_period * (0.9 + 0.2 * self._random()))
+            await self._remind()
+
+    async def _remind(self) -> None:
+        """Tell those who asked for it of everything in the store (S-14)."""
+        subscriptions, turns = [each for each in self._subscriptions if each.resync], Turns()
+        keys = self.store.keys()
+        for key in keys:
+            # While a snapshot is being told, the store is ahead of what the handlers know.
+            while self._undelivered:
+                await self._clock.sleep(_DELIVERY_PATIENCE)
+            change = self.store.reminder(key)
+            if change is None:
+                continue
+            for subscription in subscriptions:
+                self._tell(subscription, change)
+            if turns.spent(change.size):
+                await self._clock.sleep(0)
+
+    def _tell(self, subscription: _Subscription, change: Change) -> None:
+        if subscription.removed:
+            return
+        try:
+            subscription.listener(change)
+        except Exception:
+            self._log.exception("handler failed", key=change.key)
+
+
+def _measure(metrics: InformerMetrics, store: Store) -> None:
+    """Let metrics look at a store without keeping it alive."""
+    seen = weakref.ref(store)
+
+    def look(attribute: Callable[[Store], float]) -> Callable[[], float]:
+        return lambda: attribute(alive) if (alive := seen()) is not None else 0
+
+    metrics.measure(
+        objects=look(len), size=look(lambda each: each.bytes), resource_version=look(lambda each: each.resource_version)
+    )

@@ -1,0 +1,346 @@
+"""The reader of a collection: takes snapshots and follows watches, for ever.
+
+Guarantees:
+- R-1 to R-4: a snapshot is a streaming list where the server offers it. It reaches the sink in one step and only
+  when it is complete; the same stream then goes on as the watch.
+- R-5: what came of a snapshot that broke off is thrown away. Any failure of a streaming list falls back to list
+  requests, for that attempt; only where those would fare no better (no connection, no answer, no such
+  kind, 429) it waits.
+- R-6: while the end of a streaming list is awaited, every ten seconds without an event are logged.
+- R-7: the versions of initial events mean no progress.
+- R-8, R-11, R-12: the first snapshot is the newest state, so that nobody who has just started acts on an older one than
+  its predecessor saw. Later ones are not older than the last version; where the server cannot serve that, the newest
+  state is asked for at once. After a list that took too long the newest state is asked for as well: it comes in pages.
+- R-13, R-22: progress is the version of the list, then of each event and bookmark, recorded after the sink has it.
+- R-20, R-21: each watch asks for an end after five to ten minutes and for bookmarks, and needs neither.
+- R-23, R-32, P-5: a watch that ends, breaks or falls silent is opened again at the last version, without a list.
+- R-24, P-7: a watch that ends at once without progress counts as a failure, so that nothing can make this loop spin.
+- R-25, R-26, R-28, R-31, P-6: connection failures and 429 back off and keep the version; 410, as a status or in the
+  stream, takes a snapshot again, at once unless that was so a short while ago, and first at the last version;
+  everything else does so after a wait. No answer ends this loop.
+- R-27: failures back off until a watch makes progress; they are logged once for each change of state, not for each try.
+- E-7: a kind that the server does not serve is asked for every ten seconds.
+
+The sink is called from one task only, in the order of the server. The reader keeps no objects.
+"""
+
+from __future__ import annotations
+
+import random as randomness
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+import structlog
+
+from trainmaster.controller.kube.cache.backoff import Backoff, Random, Turns
+from trainmaster.controller.kube.cache.failures import Patience, Trouble, Verb, cause_of, trouble_of
+from trainmaster.controller.kube.cache.listwatch import Collection, ListClient, Lister, Snapshot, version_of
+from trainmaster.controller.kube.cache.store import Entry, object_key
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.rest.errors import (
+    ApiError,
+    Gone,
+    KubeError,
+    NotConnected,
+    NotFound,
+    RequestTimeout,
+    StreamBroken,
+    TooManyRequests,
+    TransportError,
+)
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.watch import WatchEvent, WatchStream
+from trainmaster.metrics.cache import InformerMetrics, SnapshotMethod
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+_TIMEOUT_RANGE: Final = (300.0, 600.0)
+_SHORT_WATCH: Final = 1.0
+_RETRY_AFTER_AT_MOST: Final = 60.0
+_EXPIRY_INTERVAL: Final = 60.0
+"""Seconds in which a watch may expire once; a second time means that our snapshots do not help."""
+
+_ABSENT_INTERVAL: Final = 10.0
+"""Seconds between looks for a kind that is not served; as controller-runtime waits for one."""
+
+_END_OF_SNAPSHOT: Final = "k8s.io/initial-events-end"
+
+
+class ListWatcher(ListClient, Protocol):
+    """What the reader needs of a client."""
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        resource_version: str,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: float,
+        send_initial_events: bool = False,
+        metadata_only: bool = False,
+    ) -> AbstractAsyncContextManager[WatchStream]:
+        """Open a watch."""
+
+
+class Sink(Protocol):
+    """Who gets what the reader reads."""
+
+    def prepare(self, obj: JsonObject) -> Entry:
+        """Make of an object of a snapshot what is held in memory."""
+
+    async def replace(self, entries: list[Entry], resource_version: str) -> None:
+        """Take a complete snapshot."""
+
+    def receive(self, event: WatchEvent, resource_version: str) -> None:
+        """Take an ADDED, MODIFIED or DELETED event."""
+
+    def advance(self, resource_version: str) -> None:
+        """Take a bookmark: nothing changed up to this version."""
+
+    def troubled(self, trouble: Trouble | None) -> None:
+        """Hear why the collection cannot be read, or, by None, that it can be read again."""
+
+
+class Reflector:
+    """Reads one collection into a sink.
+
+    Args:
+        client: Where it reads from.
+        collection: What it reads.
+        sink: Who gets it.
+        optional: Whether it is nothing special if the server does not serve the collection.
+        clock: The time.
+        random: Where jitter comes from.
+        metrics: What counts it.
+    """
+
+    def __init__(
+        self,
+        client: ListWatcher,
+        collection: Collection,
+        sink: Sink,
+        *,
+        optional: bool = False,
+        clock: Clock | None = None,
+        random: Random = randomness.random,
+        metrics: InformerMetrics | None = None,
+    ) -> None:
+        self._client = client
+        self._collection = collection
+        self._resource = resource = collection.resource
+        self._sink = sink
+        self._optional = optional
+        self._clock = clock or SystemClock()
+        self._random = random
+        self._metrics = metrics or InformerMetrics(resource.name)
+        self._lister = Lister(client, collection, sink.prepare, clock=self._clock)
+        self._backoff = Backoff(clock=self._clock, random=random)
+        self._expired_at = -_EXPIRY_INTERVAL
+        self._version = ""
+        self._version_unusable = False
+        self._verb: Verb = "watch"
+        self._trouble: Trouble | None = None
+        names = {"namespace": collection.namespace} if collection.namespace else {}
+        self._log = log.bind(resource=resource.name, **names)
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            try:
+                await self._snapshot_and_watch()
+            except KubeError as error:
+                if not self._expired_for_once(error):
+                    await self._pause(error)
+
+    async def _snapshot_and_watch(self) -> None:
+        """Take a snapshot and follow it until something requires another one."""
+        if not await self._stream_snapshot():
+            await self._list_snapshot()
+        while True:
+            await self._watch_once()
+
+    # Snapshots
+
+    async def _stream_snapshot(self) -> bool:
+        """Take a snapshot by a streaming list and follow its stream; False if this way gave no snapshot."""
+        complete = False
+        try:
+            async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
+                events = aiter(stream)
+                await self._accept("streaming", await self._collect(events))
+                complete = True
+                await self._follow(events)
+        except KubeError as error:
+            if complete:
+                await self._watch_failed(error, opened=True)
+            elif isinstance(error, NotConnected | NotFound | RequestTimeout | TooManyRequests):
+                # A list request would fare no better.
+                raise
+            else:
+                self._log.debug("streaming list failed", error=str(error))
+        else:
+            self._metrics.restarted("ended")
+        return complete
+
+    async def _collect(self, events: AsyncIterator[WatchEvent]) -> Snapshot:
+        """Gather the initial events up to the bookmark that ends them; their versions mean no progress (R-7)."""
+        entries: dict[str, Entry] = {}
+        turns = Turns()
+        with Patience(self._clock, self._warn_of_silence) as patience:
+            async for event in events:
+                patience.count += 1
+                if event.type == "BOOKMARK":
+                    annotations = event.object.get("metadata", {}).get("annotations") or {}
+                    if annotations.get(_END_OF_SNAPSHOT) == "true":
+                        return list(entries.values()), self._version_of(event)
+                    continue
+                if not self._collection.admit(event.object):
+                    continue
+                if event.type == "DELETED":
+                    entries.pop(object_key(event.object), None)
+                else:
+                    entry = self._sink.prepare(event.object)
+                    entries[entry[0]] = entry
+                if turns.spent(event.size):
+                    await self._clock.sleep(0)
+        raise StreamBroken(f"the streaming list of {self._resource.name} ended before its snapshot was complete")
+
+    def _warn_of_silence(self, seconds: float, count: int) -> None:
+        self._log.warning("the snapshot is not complete and nothing comes", seconds=seconds, events=count)
+
+    def _expired_for_once(self, error: KubeError) -> bool:
+        """Whether this is a watch that has expired, for the first time in a while: the server is well, so go on."""
+        if not isinstance(error, Gone) or self._verb != "watch":
+            return False
+        since, self._expired_at = self._expired_at, self._clock.monotonic()
+        return self._expired_at - since >= _EXPIRY_INTERVAL
+
+    async def _list_snapshot(self) -> None:
+        """Take a snapshot by list requests."""
+        self._verb = "list"
+        version = "" if self._version_unusable else self._version
+        try:
+            snapshot = await self._lister.list(version)
+        except RequestTimeout:
+            # A list at a version comes in one go, and the next one would take as long. The newest state comes in pages.
+            self._version_unusable = True
+            raise
+        except ApiError as error:
+            if not version or not (isinstance(error, Gone) or error.resource_version_too_large):
+                raise
+            self._version_unusable = True
+            snapshot = await self._lister.list("")
+        await self._accept("list", snapshot)
+
+    async def _accept(self, method: SnapshotMethod, snapshot: Snapshot) -> None:
+        """Hand a complete snapshot to the sink."""
+        entries, version = snapshot
+        await self._sink.replace(entries, version)
+        self._version = version
+        self._version_unusable = False
+        self._metrics.snapshot(method)
+        # Of a watch that cannot be had a snapshot says nothing: that it fails again would be told again.
+        if self._trouble is not None and (self._trouble.verb == "list" or self._trouble.is_absence):
+            self._recovered()
+
+    # Watches
+
+    async def _watch_once(self) -> None:
+        """Follow one watch from the last version to its end."""
+        started, version, opened = self._clock.monotonic(), self._version, False
+        try:
+            async with self._watch(version) as stream:
+                opened = True
+                await self._follow(aiter(stream))
+        except KubeError as error:
+            await self._watch_failed(error, opened=opened)
+            if not (opened and isinstance(error, TransportError)):
+                return
+        else:
+            self._metrics.restarted("ended")
+        # Progress is the measure, not events: a bookmark that repeats must not keep this loop spinning either.
+        if self._version == version and self._clock.monotonic() - started < _SHORT_WATCH:
+            self._metrics.restarted("short")
+            raise StreamBroken(f"the watch of {self._resource.name} ended at once without an event")
+        self._recovered()
+
+    async def _watch_failed(self, error: KubeError, *, opened: bool) -> None:
+        """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
+        self._metrics.restarted(cause_of(error, opened=opened))
+        if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not opened):
+            await self._pause(error)
+        elif isinstance(error, TransportError):
+            self._log.debug("watch broke", error=str(error))
+        else:
+            raise error
+
+    async def _follow(self, events: AsyncIterator[WatchEvent]) -> None:
+        """Hand events to the sink until the stream ends."""
+        turns = Turns()
+        async for event in events:
+            self._metrics.event()
+            version = self._version_of(event)
+            if version != self._version:
+                self._backoff.reset()
+            if event.type == "BOOKMARK":
+                self._sink.advance(version)
+                self._version = version
+            elif self._collection.admit(event.object):
+                self._sink.receive(event, version)
+                self._version = version
+            if self._trouble is not None:
+                self._recovered()
+            if turns.spent(event.size):
+                await self._clock.sleep(0)
+
+    def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:
+        shortest, longest = _TIMEOUT_RANGE
+        self._verb = "watch"
+        self._metrics.watching()
+        return self._client.watch(
+            self._resource,
+            namespace=self._collection.namespace,
+            resource_version=version,
+            label_selector=self._collection.label_selector,
+            field_selector=self._collection.field_selector,
+            timeout_seconds=shortest + (longest - shortest) * self._random(),
+            send_initial_events=send_initial_events,
+            metadata_only=self._collection.metadata_only,
+        )
+
+    # Details
+
+    def _version_of(self, event: WatchEvent) -> str:
+        return version_of(event.object.get("metadata"), what=f"an event of {self._resource.name}")
+
+    async def _pause(self, error: KubeError) -> None:
+        """Wait after a failure; log it only if it is another one than before."""
+        trouble = trouble_of(error, self._collection, self._verb)
+        if trouble.is_absence:
+            delay = _ABSENT_INTERVAL
+        else:
+            delay = self._backoff.next_delay()
+            if isinstance(error, ApiError) and error.retry_after is not None:
+                delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
+        self._metrics.failed()
+        if trouble.is_like(self._trouble):
+            write = self._log.debug
+        elif self._optional and trouble.is_refusal:
+            write = self._log.info
+        else:
+            write = self._log.warning
+        self._trouble = trouble
+        self._sink.troubled(trouble)
+        details = {} if trouble.text == str(error) else {"error": str(error)}
+        write("collection cannot be read, trying again", reason=trouble.text, **details, delay=round(delay, 2))
+        await self._clock.sleep(delay)
+
+    def _recovered(self) -> None:
+        if self._trouble is not None:
+            self._trouble = None
+            self._sink.troubled(None)
+            self._log.info("collection can be read again")

@@ -1,0 +1,1 @@
+"""controller/trainmaster/controller/kube/events: TODO."""

@@ -1,0 +1,253 @@
+"""Events: what users see in `kubectl describe`.
+
+Guarantees:
+- F-8: best effort. `event` never waits and never fails; when the queue is full, events are dropped and counted in a log
+  line. A write that may succeed later is tried again, `TRIES` times at most, without holding up the others.
+- F-6, F-7: `correlating` decides what is a new event, what counts up an earlier one, and what is too much. The first
+  repeat of an event is written at once, further ones every `SERIES_PERIOD` while they come, and the last count when
+  none has come for `QUIET`. An event has ended then: the next one is new.
+- Notes and names keep within the limits of the API, cut between characters.
+- `flush` writes what waits, for a stop.
+
+`run` owns the requests; `event` may be called from any code of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal, Protocol
+
+import structlog
+
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.events.correlator import QUIET, About, Correlator, Series
+from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    TransportError,
+)
+from trainmaster.controller.kube.rest.resources import EVENTS, Resource
+from trainmaster.controller.kube.times import micro_time
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+QUEUE_LIMIT: Final = 1000
+SERIES_PERIOD: Final = 1800.0
+"""Seconds between two writes of one series; repeats in between are counted here."""
+
+TRIES: Final = 12
+TRY_INTERVAL: Final = 10.0
+_SWEEP_INTERVAL: Final = 60.0
+
+_PASSING: Final = (TransportError, ServerError, TooManyRequests)
+
+_NOTE_BYTES: Final = 1024
+_REASON_BYTES: Final = 128
+_INSTANCE_BYTES: Final = 128
+_NAME_BYTES: Final = 200
+
+
+class EventClient(Protocol):
+    """What the recorder needs of a client."""
+
+    async def create(
+        self, resource: Resource, obj: JsonObject, *, namespace: str | None = None, field_manager: str | None = None
+    ) -> JsonObject:
+        """Create an object."""
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: object) -> JsonObject:
+        """Patch an object."""
+
+
+class EventRecorder:
+    """Records events about objects."""
+
+    def __init__(
+        self,
+        client: EventClient,
+        *,
+        reporting_controller: str,
+        reporting_instance: str,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
+    ) -> None:
+        self._client = client
+        self._controller = reporting_controller
+        self._instance = cut(reporting_instance, _INSTANCE_BYTES)
+        self._clock = clock or SystemClock()
+        self._new_id = new_id
+        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE_LIMIT)
+        self._correlator = Correlator()
+        self._dropped = 0
+        self._flushing = False
+
+    def event(
+        self,
+        regarding: JsonObject,
+        *,
+        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Record an event about an object."""
+        metadata = regarding.get("metadata", {})
+        about = About(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
+        now = self._clock.now()
+        series = self._correlator.note(
+            about,
+            cut(note, _NOTE_BYTES),
+            lambda note: self._body(regarding, about, note, now),
+            now=now,
+            moment=self._clock.monotonic(),
+        )
+        if series is None:
+            log.debug("an event is not recorded, the object has too many", object=about.name, reason=reason)
+        elif series.count <= 2:  # the first, and the repeat that shows users that it is a series
+            self._enqueue(series)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_all())
+            tasks.create_task(self._sweep())
+
+    async def flush(self, seconds: float) -> None:
+        """Write everything that was recorded, counts included, within `seconds`; what is left then is lost."""
+        self._flushing = True
+        for series in self._correlator:
+            if series.count > series.written:
+                self._enqueue(series)
+        try:
+            async with self._clock.timeout(seconds):
+                while not self._queue.empty():
+                    await self._write_next()
+                await self._queue.join()  # what `run` has taken
+        except TimeoutError:
+            lost = sum(series.count > series.written for series in self._correlator)
+            log.warning("events were not recorded before the end", lost=lost)
+        finally:
+            self._flushing = False
+
+    def _enqueue(self, series: Series) -> None:
+        if series.queued:
+            return
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            if self._dropped == 0:
+                log.warning("events are dropped, the queue is full", limit=QUEUE_LIMIT)
+            self._dropped += 1
+            return
+        series.queued = True
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._write_next()
+
+    async def _write_next(self) -> None:
+        series = await self._queue.get()
+        try:
+            if self._dropped and self._queue.empty():
+                log.warning("events were dropped", dropped=self._dropped)
+                self._dropped = 0
+            # Nothing may be new: a repeat may have been written while a retry of the first was waiting.
+            written = series.count > series.written and await self._try(series)
+        finally:
+            # Only now: while it is being written nobody else may write it, `flush` in particular.
+            series.queued = False
+            self._queue.task_done()
+        if written and series.count > series.written and (series.count <= 2 or self._flushing):
+            self._enqueue(series)  # it was repeated meanwhile
+
+    async def _try(self, series: Series) -> bool:
+        """Write what is new of a series; tells whether that went well."""
+        written = False
+        try:
+            await self._write(series)
+            written = True
+        except _PASSING as error:
+            series.tries += 1
+            if series.tries < TRIES:
+                log.debug("event was not recorded, trying again", reason=series.body["reason"], error=str(error))
+                self._clock.call_at(self._clock.monotonic() + TRY_INTERVAL, lambda: self._enqueue(series))
+                return False
+            log.warning("event was not recorded", reason=series.body["reason"], tries=TRIES, error=str(error))
+        except KubeError as error:
+            # Forbidden stays wrong until someone grants the permission, so it is worth a line; the rest passes.
+            write = log.warning if isinstance(error, Forbidden) else log.debug
+            write("event was not recorded", reason=series.body["reason"], error=str(error))
+        series.tries, series.tried_at = 0, self._clock.monotonic()
+        return written
+
+    async def _sweep(self) -> None:
+        """Write what was only counted so far, when it is due or has ended, and forget what has ended."""
+        while True:
+            await self._clock.sleep(_SWEEP_INTERVAL)
+            moment = self._clock.monotonic()
+            for series in self._correlator:
+                due = moment - series.tried_at >= SERIES_PERIOD or moment - series.last_seen > QUIET
+                if due and series.count > series.written:
+                    self._enqueue(series)
+            self._correlator.drop_quiet(moment)
+
+    async def _write(self, series: Series) -> None:
+        count, last, body = series.count, series.last, series.body
+        repeats = {"series": {"count": count, "lastObservedTime": micro_time(last)}} if count > 1 else {}
+        metadata = body["metadata"]
+        if series.written:
+            try:
+                await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
+            except NotFound:
+                # The server drops events after an hour; this one goes on under a new name.
+                metadata = {**metadata, "name": f"{metadata['name'].rpartition('.')[0]}.{self._new_id()}"}
+                series.body = {**body, "metadata": metadata}
+                await self._client.create(EVENTS, {**series.body, **repeats})
+        else:
+            try:
+                await self._client.create(EVENTS, {**body, **repeats})
+            except AlreadyExists:
+                # An earlier try arrived although its answer did not; the name tells that it is ours.
+                if repeats:
+                    await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
+        series.written = count
+
+    def _body(self, regarding: JsonObject, about: About, note: str, now: datetime) -> JsonObject:
+        metadata = regarding.get("metadata", {})
+        # Events about objects without a namespace live in the default one.
+        namespace = metadata.get("namespace") or "default"
+        reference = {
+            "apiVersion": regarding.get("apiVersion"),
+            "kind": regarding.get("kind"),
+            "namespace": metadata.get("namespace"),
+            "name": metadata.get("name"),
+            "uid": metadata.get("uid"),
+            "resourceVersion": metadata.get("resourceVersion"),
+        }
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": f"{cut(about.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
+            "eventTime": micro_time(now),
+            "type": about.type,
+            "reason": cut(about.reason, _REASON_BYTES),
+            "action": cut(about.action, _REASON_BYTES),
+            "note": cut(note, _NOTE_BYTES),
+            "regarding": {name: value for name, value in reference.items() if value},
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+        }
+
+
+def cut(text: str, limit: int) -> str:
+    """Cut a text to `limit` bytes of UTF-8, between characters."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= limit else encoded[: limit - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,314 @@
+"""The Kubernetes client: verbs on resources, JSON in, JSON out, every failure a `KubeError`.
+
+Guarantees:
+- A-1: apply sends the full intent with a field manager; A-9: as bytes of our own, without a model in between.
+- C-10: a delete can be bound to a UID and a resource version.
+- T-8: a watch can begin with the present state, which spares the server the memory of a list.
+- S-18: `metadata_only` asks for `PartialObjectMetadata`, and takes full objects from a server that cannot.
+- P-1, P-2, P-9: nothing is decoded twice, and nothing into models.
+- Repeatable are reads, applies and deletes by UID; nothing else is sent again after its answer was lost (T-3, R-33:
+  `retrying`).
+
+How a request is sent is the matter of `requesting`; over what, that of `transporting`.
+"""
+
+from __future__ import annotations
+
+import random as randomness
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Self
+
+import orjson
+
+from trainmaster.controller.kube.cache.backoff import Random
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.requests import JSON, Request, Requester
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.retries import TRIES, Retrying
+from trainmaster.controller.kube.rest.transport import CONNECTIONS, HttpTransport, Transport
+from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT, WatchStream
+from trainmaster.runtime.jsontree import JsonObject
+
+RESPONSE_LIMIT: Final = 512 * 2**20
+"""An unpaged list of 50,000 objects of 10 KiB; beyond it the server is not one of ours."""
+
+_APPLY: Final = "application/apply-patch+yaml"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_METADATA: Final = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+_METADATA_LIST: Final = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+
+
+class KubeClient:
+    """A client of one cluster; an async context manager that owns its connections.
+
+    `guard` is called immediately before each attempt of a write, and may raise `NotLeading`; `limiter` is waited for
+    before each request. `transport` replaces the connections to the server, for instance by a simulated one.
+    """
+
+    def __init__(
+        self,
+        access: RestConfig,
+        *,
+        user_agent: str,
+        timeout: float = 30.0,
+        tries: int = TRIES,
+        connections: int = CONNECTIONS,
+        inactivity_limit: float = INACTIVITY_LIMIT,
+        response_limit: int = RESPONSE_LIMIT,
+        clock: Clock | None = None,
+        random: Random = randomness.random,
+        transport: Transport | None = None,
+        limiter: RateLimiter | None = None,
+        guard: Callable[[], None] | None = None,
+    ) -> None:
+        self.access = access
+        self._inactivity_limit = inactivity_limit
+        self._clock = clock or SystemClock()
+        self._transport = transport or HttpTransport(access, clock=self._clock, connections=connections)
+        self._requester = Requester(
+            access,
+            self._transport,
+            user_agent=user_agent,
+            clock=self._clock,
+            timeout=timeout,
+            response_limit=response_limit,
+            retrying=Retrying(tries=tries, random=random, sleep=self._clock.sleep),
+            limiter=limiter,
+            guard=guard,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._transport.__aexit__(*exc_info)
+
+    async def get(
+        self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
+    ) -> JsonObject:
+        """Read one object."""
+        accept = _METADATA if metadata_only else JSON
+        return await self._object("GET", resource.path(namespace, name), accept=accept, repeatable=True)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int | None = None,
+        continue_token: str | None = None,
+        resource_version: str | None = None,
+        metadata_only: bool = False,
+    ) -> JsonObject:
+        """Read a collection, or one page of it; the answer is the list object with `items` and `metadata`."""
+        answer = await self.list_bytes(
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            metadata_only=metadata_only,
+        )
+        return self._requester.decode(Request(method="GET", path=resource.path(namespace)), answer)
+
+    async def list_bytes(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int | None = None,
+        continue_token: str | None = None,
+        resource_version: str | None = None,
+        metadata_only: bool = False,
+    ) -> bytes:
+        """Read as `list` does, but leave the answer undecoded, for whoever decodes a large one in steps (P-24)."""
+        params = _params(
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            limit=limit,
+            resourceVersion=resource_version,
+        ) | _params(**{"continue": continue_token})
+        accept = _METADATA_LIST if metadata_only else JSON
+        path = resource.path(namespace)
+        return await self._requester.body(
+            Request(method="GET", path=path, params=params, accept=accept, repeatable=True)
+        )
+
+    async def create(
+        self,
+        resource: Resource,
+        obj: JsonObject,
+        *,
+        namespace: str | None = None,
+        field_manager: str | None = None,
+    ) -> JsonObject:
+        """Create an object; `namespace` is needed only where its metadata does not name one."""
+        namespace = namespace or obj.get("metadata", {}).get("namespace")
+        if resource.namespaced and not namespace:
+            raise ValueError(f"creating one of {resource.name} needs a namespace")
+        params = _params(fieldManager=field_manager)
+        return await self._object("POST", resource.path(namespace), params=params, body=obj)
+
+    async def update(
+        self,
+        resource: Resource,
+        obj: JsonObject,
+        *,
+        subresource: str | None = None,
+    ) -> JsonObject:
+        """Replace an object; its resource version guards against overwriting a newer one."""
+        return await self._object("PUT", _path_of(resource, obj, subresource), body=obj)
+
+    async def apply(
+        self,
+        resource: Resource,
+        obj: JsonObject,
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> JsonObject:
+        """Apply an object on the server: the full set of fields that `field_manager` wants to own.
+
+        One that names the UID of what it changes is sent again if its answer is lost. One that may create is not: what
+        it made may have been deleted meanwhile, with the owner that it was made for.
+        """
+        return await self._object(
+            "PATCH",
+            _path_of(resource, obj, subresource),
+            params=_params(fieldManager=field_manager, force="true" if force else None),
+            body=obj,
+            content_type=_APPLY,
+            repeatable="uid" in obj["metadata"],
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        patch: Any,
+        *,
+        content_type: str = _MERGE_PATCH,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+    ) -> JsonObject:
+        """Patch an object."""
+        return await self._object(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            params=_params(fieldManager=field_manager),
+            body=patch,
+            content_type=content_type,
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> JsonObject:
+        """Delete an object, if it is still the one of that UID and resource version; returns it or a `Status`."""
+        preconditions = _params(uid=uid, resourceVersion=resource_version)
+        body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if preconditions:
+            body["preconditions"] = preconditions
+        return await self._object("DELETE", resource.path(namespace, name), body=body, repeatable=uid is not None)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        resource_version: str,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: float,
+        send_initial_events: bool = False,
+        metadata_only: bool = False,
+    ) -> AsyncIterator[WatchStream]:
+        """Open a watch; with `send_initial_events` it starts with the present state (R-2)."""
+        params = _params(
+            watch="true",
+            resourceVersion=resource_version or None,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            timeoutSeconds=int(timeout_seconds),
+            allowWatchBookmarks="true",
+            sendInitialEvents="true" if send_initial_events else None,
+            resourceVersionMatch="NotOlderThan" if send_initial_events else None,
+        )
+        accept = _METADATA if metadata_only else JSON
+        async with self.stream(resource.path(namespace), params, accept=accept) as chunks:
+            yield WatchStream(chunks, clock=self._clock, inactivity_limit=self._inactivity_limit)
+
+    def stream(
+        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a stream of bytes, for instance the log of a pod; only its opening has a timeout."""
+        return self._requester.stream(Request(method="GET", path=path, params=params or {}, accept=accept))
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send one request as it is and return the answer as it is, refusals included; no retries."""
+        return await self._requester.answer(
+            Request(method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept)
+        )
+
+    async def _object(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        repeatable: bool = False,
+    ) -> JsonObject:
+        """Send a request, with retries, and return the object that answers it."""
+        return await self._requester.object(
+            Request(
+                method=method,
+                path=path,
+                params=params or {},
+                body=None if body is None else orjson.dumps(body),
+                content_type=content_type,
+                accept=accept,
+                repeatable=repeatable,
+            )
+        )
+
+
+def _path_of(resource: Resource, obj: JsonObject, subresource: str | None) -> str:
+    metadata = obj.get("metadata", {})
+    name = metadata.get("name")
+    if not name:
+        raise ValueError(f"writing one of {resource.name} needs metadata.name")
+    return resource.path(metadata.get("namespace"), name, subresource)
+
+
+def _params(**values: str | int | None) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}

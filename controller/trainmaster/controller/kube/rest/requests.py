@@ -1,0 +1,304 @@
+"""From a request to its answer: credentials, limits, timeouts, retries, measurements and decoding.
+
+Guarantees:
+- P-4: every request has a timeout that covers connecting, sending and reading the whole answer, and every answer has
+  a ceiling. A stream has a timeout for its opening; whoever reads it limits its silences.
+- A 401 renews the credentials and tries once more; a certificate that we do not accept first looks whether we are to
+  trust another one by now. Retries follow `retrying`.
+- The guard is asked immediately before each attempt of a write, after every wait: a process that has lost its lease
+  sends nothing more, also not the second try of what it began as the leader.
+- T-6: bodies and answers are JSON, the one format that custom resources have.
+- T-7: answers come uncompressed; on the networks of clusters compressing costs more than it saves.
+- P-36: every answer is read to its end or given up.
+- K-10: each attempt is counted and measured, under the names of client-go.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import orjson
+import structlog
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.errors import (
+    ApiError,
+    CertificateRejected,
+    KubeError,
+    MalformedResponse,
+    RequestTimeout,
+    ResponseTooLarge,
+    TransportError,
+    Unauthorized,
+    describe_body,
+    from_response,
+)
+from trainmaster.controller.kube.rest.metrics import Measurements
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.retries import Retrying
+from trainmaster.controller.kube.rest.transport import Response, Transport
+from trainmaster.metrics.rest_client import NO_ANSWER
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+JSON: Final = "application/json"
+WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+_Identity: TypeAlias = tuple[Mapping[str, str], ssl.SSLContext | None]
+
+_ERROR_BODY_LIMIT: Final = 2**20
+"""A `Status` is a few KiB; what is longer is not one, and its beginning says what it is."""
+
+_NOT_KUBERNETES: Final = "is the server a Kubernetes API server, and is there a proxy or login page in between?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, before it has credentials."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+    repeatable: bool = False
+    """Whether performing it twice comes to the same as performing it once."""
+
+
+class Requester:
+    """Sends the requests of one client."""
+
+    def __init__(
+        self,
+        access: RestConfig,
+        transport: Transport,
+        *,
+        user_agent: str,
+        clock: Clock,
+        timeout: float,
+        response_limit: int,
+        retrying: Retrying,
+        limiter: RateLimiter | None,
+        guard: Callable[[], None] | None,
+    ) -> None:
+        self._access = access
+        self._transport = transport
+        self._user_agent = user_agent
+        self._clock = clock
+        self._timeout = timeout
+        self._response_limit = response_limit
+        self._retrying = retrying
+        self._limiter = limiter
+        self._guard = guard
+        self._measurements = Measurements(urlsplit(access.server).netloc)
+
+    async def object(self, request: Request) -> JsonObject:
+        """Send a request, with retries, and decode the object that answers it."""
+        return self.decode(request, await self.body(request))
+
+    def decode(self, request: Request, answer: bytes) -> JsonObject:
+        """Decode the object that answered a request."""
+        try:
+            decoded = orjson.loads(answer)
+        except orjson.JSONDecodeError as error:
+            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}") from error
+        if not isinstance(decoded, dict):
+            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}")
+        return decoded
+
+    async def body(self, request: Request) -> bytes:
+        """Send a request, with retries, and return the body of its answer."""
+        try:
+            return await self._renewing(request)
+        except KubeError as error:
+            # Only now, because tenacity leaves some thirty objects behind that the garbage collector has to find.
+            return await self._retry(request, error)
+
+    async def _retry(self, request: Request, first: KubeError) -> bytes:
+        """Send a request again, if `first`, which its first try ended in, is a reason to."""
+        failures = [first]
+
+        async def attempt() -> bytes:
+            if failures:
+                raise failures.pop()
+            return await self._renewing(request)
+
+        def count(error: KubeError, attempt: int) -> None:
+            self._measurements.retry(request.method, code=_code(error))
+            log.debug("request is tried again", method=request.method, attempt=attempt, error=str(error))
+
+        policy = self._retrying.policy(repeatable=request.repeatable, before_retry=count)
+        return await policy(attempt)
+
+    async def answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a request once and return the answer as it is, refusals included."""
+        async with self._answered(request) as response:
+            return response.status, response.headers, await self._read(request, response)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a stream, and close its connection in the end."""
+        used = await self._identity()
+        try:
+            response = await self._opened(request)
+        except (Unauthorized, CertificateRejected):
+            if not await self._renewed(used):
+                raise
+            response = await self._opened(request)
+        try:
+            yield response.chunks()
+        finally:
+            response.close()
+
+    async def _opened(self, request: Request) -> Response:
+        """Open a stream, or raise why the server refuses to."""
+        headers = await self._prepare(request)
+        async with self._in_time(request):
+            response = await self._send(request, headers, streaming=True)
+            if response.status < 300:
+                return response
+            try:
+                raise await self._refusal(request, response)
+            finally:
+                response.close()
+
+    async def _renewing(self, request: Request) -> bytes:
+        """Send a request; if what we know of each other turns out to be stale, renew that and send it once more."""
+        used = await self._identity()
+        try:
+            return await self._attempt(request)
+        except (Unauthorized, CertificateRejected):
+            if not await self._renewed(used):
+                raise
+        return await self._attempt(request)
+
+    async def _identity(self) -> _Identity:
+        """Return what we show the server, and what we accept from it."""
+        return await self._access.headers(), self._access.ssl_context
+
+    async def _renewed(self, used: _Identity) -> bool:
+        """Whether there is something else to try: what another request has found meanwhile, or what we find now."""
+        return await self._identity() != used or await self._access.credentials.renew()
+
+    async def _attempt(self, request: Request) -> bytes:
+        async with self._answered(request) as response:
+            if response.status >= 300:
+                raise await self._refusal(request, response)
+            return await self._read(request, response)
+
+    @asynccontextmanager
+    async def _answered(self, request: Request) -> AsyncIterator[Response]:
+        """Send a request, measure how long it takes until the block has read the answer, and close that."""
+        headers = await self._prepare(request)
+        started = self._clock.monotonic()
+        async with self._in_time(request):
+            response = await self._send(request, headers, streaming=False)
+            try:
+                yield response
+            finally:
+                response.close()
+                self._measurements.duration(request.method, self._clock.monotonic() - started)
+
+    @asynccontextmanager
+    async def _in_time(self, request: Request) -> AsyncIterator[None]:
+        try:
+            async with self._clock.timeout(self._timeout):
+                yield
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"{self._where(request)}: no complete answer within {self._timeout:g} s; "
+                "the server or the network is overloaded or gone"
+            ) from error
+
+    async def _prepare(self, request: Request) -> dict[str, str]:
+        """Wait for the limit of this client, and return the headers; both have their own limits of time."""
+        if self._limiter is not None:
+            started = self._clock.monotonic()
+            await self._limiter.wait()
+            self._measurements.limited(request.method, self._clock.monotonic() - started)
+        headers = {
+            "Accept": request.accept,
+            "Accept-Encoding": "identity",
+            "User-Agent": self._user_agent,
+            **await self._access.headers(),
+        }
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return headers
+
+    async def _send(self, request: Request, headers: Mapping[str, str], *, streaming: bool) -> Response:
+        """Send a request and return when the headers of its answer have arrived."""
+        # Nothing may be awaited between the guard and the transport: its word holds for this moment.
+        if self._guard is not None and request.method in WRITES:
+            self._guard()
+        code = NO_ANSWER
+        try:
+            response = await self._transport.send(
+                request.method,
+                request.path,
+                params=request.params,
+                headers=headers,
+                body=request.body,
+                streaming=streaming,
+            )
+            code = str(response.status)
+        finally:
+            self._measurements.request(request.method, code=code, size=len(request.body or b""))
+        return response
+
+    async def _read(self, request: Request, response: Response) -> bytes:
+        """Read a body up to the ceiling."""
+        announced = response.headers.get("Content-Length", "")
+        size = int(announced) if announced.isdecimal() else 0
+        parts: list[bytes] = []
+        if size <= self._response_limit:
+            size = 0
+            async for chunk in response.chunks():
+                size += len(chunk)
+                if size > self._response_limit:
+                    break
+                parts.append(chunk)
+        if size > self._response_limit:
+            raise ResponseTooLarge(
+                f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
+                "narrow the selector or read it in pages"
+            )
+        self._measurements.response(request.method, size=size)
+        return b"".join(parts)
+
+    async def _refusal(self, request: Request, response: Response) -> ApiError:
+        """Make the error of a refused request; of an endless body only the beginning is read."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in response.chunks():
+                parts.append(chunk)
+                size += len(chunk)
+                if size > _ERROR_BODY_LIMIT:
+                    break
+        except TransportError:
+            # The status says enough; a proxy that dies while it explains itself changes nothing.
+            log.debug("the explanation of a refusal broke off", request=self._where(request), status=response.status)
+        return from_response(
+            response.status,
+            response.headers,
+            b"".join(parts),
+            request=self._where(request),
+            source=self._access.source,
+        )
+
+    def _where(self, request: Request) -> str:
+        """Name a request; without its parameters, which may be long and change each time."""
+        return f"{request.method} {self._access.server}{request.path}"
+
+
+def _code(error: KubeError) -> str:
+    return str(error.status) if isinstance(error, ApiError) else NO_ANSWER

@@ -1,0 +1,142 @@
+"""From the bytes of a watch to its events.
+
+Guarantees:
+- P-3: frames of any length up to a ceiling are read, also those that exceed the line limits of HTTP libraries; a
+  longer one raises `ResponseTooLarge`.
+- R-32, P-5: a stream that is silent for longer than the inactivity limit raises `StreamSilent`.
+- R-28: an ERROR frame raises the same `ApiError` as a refused request would.
+- P-8: a frame that is not a watch event raises `MalformedResponse`; a stream cut inside a frame raises `StreamBroken`.
+  Neither is ever taken for an event.
+- P-20: a frame is decoded once, by the fastest decoder there is, and never through a model.
+
+The stream owns nothing: whoever opened the response closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+import orjson
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.errors import (
+    MalformedResponse,
+    ResponseTooLarge,
+    StreamBroken,
+    StreamSilent,
+    from_status,
+    shorten,
+)
+from trainmaster.runtime.jsontree import JsonObject
+
+LINE_LIMIT: Final = 64 * 2**20
+"""Twenty times what etcd stores in one object; whatever is longer is not a watch frame."""
+
+INACTIVITY_LIMIT: Final = 70.0
+"""Seconds; somewhat above the bookmark that servers send about once a minute (R-32)."""
+
+_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+
+
+class WatchEvent(NamedTuple):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: JsonObject
+    size: int
+    """The bytes of its frame."""
+
+
+class LineSplitter:
+    """Cuts chunks of bytes, as they come from the wire, into lines."""
+
+    def __init__(self, *, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk and return the lines it completes, without their newlines."""
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            self._hold(lines[0])
+            lines[0] = self.rest()
+        self._hold(rest)
+        return lines
+
+    def rest(self) -> bytes:
+        """Take what came after the last newline."""
+        line = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        return line
+
+    def _hold(self, part: bytes) -> None:
+        if not part:
+            return
+        self._size += len(part)
+        if self._size > self._limit:
+            raise ResponseTooLarge(
+                f"a line of the stream exceeds {self._limit} bytes; is the server a Kubernetes API server?"
+            )
+        self._parts.append(part)
+
+
+class WatchStream:
+    """The events of one open watch, in the order of the wire."""
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        *,
+        clock: Clock,
+        inactivity_limit: float = INACTIVITY_LIMIT,
+        line_limit: int = LINE_LIMIT,
+    ) -> None:
+        self._chunks = chunks
+        self._clock = clock
+        self._inactivity_limit = inactivity_limit
+        self._splitter = LineSplitter(limit=line_limit)
+
+    async def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        """Yield events until the server ends the stream."""
+        while (chunk := await self._next_chunk()) is not None:
+            for line in self._splitter.feed(chunk):
+                if line.strip():
+                    yield decode(line)
+        rest = self._splitter.rest().strip()
+        if rest:
+            try:
+                event = decode(rest)
+            except MalformedResponse as error:
+                raise StreamBroken(f"the watch ended inside a frame, after {len(rest)} bytes of it") from error
+            yield event
+
+    async def _next_chunk(self) -> bytes | None:
+        try:
+            async with self._clock.timeout(self._inactivity_limit):
+                return await anext(self._chunks, None)
+        except TimeoutError as error:
+            raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
+
+
+def decode(line: bytes) -> WatchEvent:
+    """Decode one frame; an ERROR frame raises what it says."""
+    try:
+        frame = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise MalformedResponse(f"a watch frame is not JSON ({error}): {_excerpt(line)}") from error
+    obj = frame.get("object") if isinstance(frame, dict) else None
+    if not isinstance(obj, dict):
+        raise MalformedResponse(f"a watch frame has no object: {_excerpt(line)}")
+    kind = frame.get("type")
+    if kind == "ERROR":
+        raise from_status(obj)
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise MalformedResponse(f"a watch frame has the unknown type {str(kind)[:100]!r}: {_excerpt(line)}")
+    return WatchEvent(kind, obj, len(line))
+
+
+def _excerpt(line: bytes) -> str:
+    return shorten(line[:1000].decode("utf-8", "replace"), limit=200)

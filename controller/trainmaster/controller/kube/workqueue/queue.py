@@ -1,0 +1,259 @@
+"""The work queue: which key is worked on next.
+
+Guarantees:
+- W-1: a key waits in one place at most, and what can be handed out is not being worked on.
+- W-2: adding a key that waits already changes nothing, except that its priority may rise.
+- W-3: a key is never worked on by two workers at once, and never lost: adding it while it is worked on brings it back
+  when the worker is done.
+- W-4: `get` takes a key in one step; without its `done` it is not handed out again.
+- W-5, W-20: higher priorities first; within one priority first in, first out; workers are served in order as well.
+- W-27, W-28: after `shut_down` additions are ignored, what waits is dropped, and every `get` raises `ShutDown`. Nobody
+  is left waiting, whatever happens at the same time.
+- W-7, W-21: a delayed key only ever moves to an earlier time; one that is ready stays ready. A key whose priority rises
+  goes to the end of its new priority.
+- W-12, W-13: retries are paced for each key by itself; `forget` starts that key over. Events are not paced.
+- W-22: `LOW_PRIORITY` is for what is not new.
+- W-23: a delayed key takes its place in the order when it becomes ready.
+- W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
+- W-25: of the backoff and a latest time, the earlier counts.
+- W-26: retries keep the priority of the key unless told otherwise.
+
+The state changes synchronously, in the event loop that owns the queue; only `get` waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from trainmaster.controller.kube.cache.backoff import KeyedBackoff
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.workqueue.delays import Delays
+
+LOW_PRIORITY: Final = -100
+"""The priority of keys from the initial list and from resyncs (W-22)."""
+
+
+class ShutDown(Exception):
+    """The queue hands out no more keys."""
+
+
+class QueueMetrics(Protocol):
+    """What a queue tells about itself; `trainmaster.metrics.queue` gives it names."""
+
+    def queued(self, priority: int) -> None:
+        """A key became ready."""
+
+    def moved(self, old_priority: int, new_priority: int) -> None:
+        """A ready key changed its priority."""
+
+    def dropped(self, priority: int) -> None:
+        """A ready key left the queue because the queue was shut down."""
+
+    def taken(self, priority: int, waited: float) -> None:
+        """A worker took a key that had been ready for `waited` seconds."""
+
+    def finished(self, worked: float) -> None:
+        """A worker finished a key after `worked` seconds."""
+
+    def delayed(self) -> None:
+        """A key was added with a delay."""
+
+    def follow_running(self, ages: Callable[[], Sequence[float]]) -> None:
+        """Ask `ages` for the age of each running key whenever it matters."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A key that waits: for its time if `due` is set, else for a worker."""
+
+    key: str
+    priority: int
+    due: float | None
+    ready_since: float = 0.0
+    ticket: int = -1
+    """The place in the line that counts; older places of the same entry are void."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A key that a worker has."""
+
+    priority: int
+    since: float
+
+
+class WorkQueue:
+    """Keys to work on, for one controller and any number of workers."""
+
+    def __init__(
+        self, *, clock: Clock | None = None, backoff: KeyedBackoff | None = None, metrics: QueueMetrics | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._backoff = backoff or KeyedBackoff()
+        self._metrics = metrics
+        self._entries: dict[str, _Entry] = {}
+        self._running: dict[str, _Running] = {}
+        self._ready: list[tuple[int, int, _Entry]] = []
+        self._delays = Delays(self._clock, self._promote)
+        self._tickets = itertools.count()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        if metrics is not None:
+            metrics.follow_running(self._ages)
+
+    def __len__(self) -> int:
+        """Count the keys that are ready to be worked on, those that are also being worked on included."""
+        return sum(entry.due is None for entry in self._entries.values())
+
+    def add(self, key: str, *, priority: int = 0) -> None:
+        """Have `key` worked on as soon as possible."""
+        self._add(key, priority=priority, due=None)
+
+    def add_after(self, key: str, delay: float, *, priority: int | None = None) -> None:
+        """Have `key` worked on after `delay` seconds, or before if it is added otherwise."""
+        if priority is None:
+            priority = self._current_priority(key)
+        if delay > 0 and self._metrics is not None and not self._closed:
+            self._metrics.delayed()
+        self._add(key, priority=priority, due=self._clock.monotonic() + delay if delay > 0 else None)
+
+    def add_rate_limited(self, key: str, *, at_latest: float | None = None, priority: int | None = None) -> None:
+        """Have `key` worked on after a delay that doubles with each call until `forget`, or after `at_latest`."""
+        delay = self._backoff.next_delay(key)
+        self.add_after(key, delay if at_latest is None else min(delay, at_latest), priority=priority)
+
+    def forget(self, key: str) -> None:
+        """Let the delays of `add_rate_limited` start over for `key`."""
+        self._backoff.forget(key)
+
+    async def get(self) -> str:
+        """Wait for a key and take it; `done` must be called for it, whatever happens."""
+        while True:
+            key = self.take()
+            if key is not None:
+                return key
+            if self._closed:
+                raise ShutDown
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # The wake-up may have come together with the cancellation; it is for a key, so pass it on.
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()
+                raise
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+    def take(self) -> str | None:
+        """Take the next key if one is ready, without waiting."""
+        if self._closed:
+            return None
+        self._promote()
+        while self._ready:
+            _, ticket, entry = heapq.heappop(self._ready)
+            if entry.ticket != ticket:
+                continue
+            now = self._clock.monotonic()
+            del self._entries[entry.key]
+            self._running[entry.key] = _Running(entry.priority, now)
+            if self._metrics is not None:
+                self._metrics.taken(entry.priority, now - entry.ready_since)
+            return entry.key
+        return None
+
+    def done(self, key: str) -> None:
+        """Say that the work on `key` has ended; if it was added meanwhile, it is handed out again."""
+        running = self._running.pop(key, None)
+        if running is None:
+            raise ValueError(f"done({key!r}) without a matching get: the key is not being worked on")
+        if self._metrics is not None:
+            self._metrics.finished(self._clock.monotonic() - running.since)
+        entry = self._entries.get(key)
+        if entry is not None and entry.due is None:
+            # The place it got when it was added: those who came later stay behind it.
+            heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
+            self._wake()
+
+    def shut_down(self) -> None:
+        """End the queue: what waits is dropped, and so is all that comes."""
+        self._closed = True
+        for entry in self._entries.values():
+            if entry.due is None and self._metrics is not None:
+                self._metrics.dropped(entry.priority)
+        self._entries.clear()
+        self._delays.clear()
+        self._ready.clear()
+        while self._waiters:
+            self._wake()
+
+    def _add(self, key: str, *, priority: int, due: float | None) -> None:
+        if self._closed:
+            return
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry(key, priority, due)
+            if due is None:
+                self._make_ready(entry)
+            else:
+                self._delay(entry, due)
+            return
+        raised = priority > entry.priority
+        old_priority, entry.priority = entry.priority, max(entry.priority, priority)
+        if entry.due is None:
+            if raised:
+                if self._metrics is not None:
+                    self._metrics.moved(old_priority, entry.priority)
+                self._line_up(entry)
+        elif due is None:
+            self._delays.discard(key)
+            self._make_ready(entry)
+        elif due < entry.due:
+            self._delay(entry, due)
+
+    def _make_ready(self, entry: _Entry) -> None:
+        entry.due = None
+        entry.ready_since = self._clock.monotonic()
+        if self._metrics is not None:
+            self._metrics.queued(entry.priority)
+        self._line_up(entry)
+
+    def _line_up(self, entry: _Entry) -> None:
+        """Put a ready key at the end of its priority; while it is worked on, only note its place."""
+        entry.ticket = next(self._tickets)
+        if entry.key not in self._running:
+            heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
+            self._wake()
+
+    def _delay(self, entry: _Entry, due: float) -> None:
+        entry.due = due
+        self._delays.set(entry.key, due)
+
+    def _promote(self) -> None:
+        """Make ready what is due."""
+        for key in self._delays.take_due():
+            self._make_ready(self._entries[key])
+
+    def _wake(self) -> None:
+        """Wake the worker that has waited longest."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _current_priority(self, key: str) -> int:
+        running = self._running.get(key)
+        return running.priority if running is not None else 0
+
+    def _ages(self) -> list[float]:
+        now = self._clock.monotonic()
+        return [now - running.since for running in self._running.values()]

@@ -1,0 +1,71 @@
+"""Which controllers the manager runs, each with its queue, and which changes wake them."""
+
+from __future__ import annotations
+
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.controller import Controller, require_unique_names
+from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
+from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.metrics.queue import WorkQueueMetrics
+from trainmaster.runtime.framework import Framework
+
+TRAINJOB_WORKERS = 16
+"""Reconciles wait for the server most of the time, so many fit into one process."""
+
+RUNTIME_WORKERS = 1
+
+
+def make_controllers(
+    *,
+    client: KubeClient,
+    caches: Caches,
+    framework: Framework,
+    recorder: EventRecorder,
+    configuration: Configuration,
+    clock: Clock,
+) -> list[Controller]:
+    """Make all controllers and connect their queues to the caches, which from then on fill them (M-4)."""
+
+    def workers(resource: Resource, default: int) -> int:
+        configured = configuration.controller.group_kind_concurrency
+        return configured.get(f"{resource.kind}.{resource.group}", default)
+
+    def queue_of(name: str) -> WorkQueue:
+        return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
+
+    queue = queue_of("trainjob_controller")
+    caches.connect(queue)
+    trainjobs = TrainJobReconciler(
+        client=client,
+        trainjobs=caches.trainjobs.store,
+        stores=caches.stores(),
+        framework=framework,
+        recorder=recorder,
+        clock=clock,
+        departures=caches.departures,
+    )
+    controllers = [
+        Controller(
+            "trainjob_controller",
+            trainjobs.reconcile,
+            queue,
+            workers=workers(TRAINJOBS, TRAINJOB_WORKERS),
+            clock=clock,
+        )
+    ]
+    for resource in RUNTIMES.values():
+        name = f"{resource.kind.lower()}_controller"
+        queue = queue_of(name)
+        caches.connect_runtimes(resource, queue)
+        reconciler = RuntimeReconciler(client, resource, caches.runtimes[resource].store)
+        controllers.append(
+            Controller(name, reconciler.reconcile, queue, workers=workers(resource, RUNTIME_WORKERS), clock=clock)
+        )
+    require_unique_names(controllers)
+    return controllers

@@ -1,0 +1,248 @@
+"""The life of the controller process: what starts and stops in which order, and what ends it.
+
+Guarantees:
+- M-1: start: probes and metrics, caches and events, then, once the caches are filled, the election and the controllers.
+- M-2: stop: the controllers finish what they are at (K-6), events are flushed, the lease is released, caches and
+  servers end last. The lease goes back as soon as nobody acts any more: the next leader need not wait for our servers.
+- M-3, H-13: metrics and webhooks are served by every replica, leader or not; K-7, K-11: every series from the first
+  scrape.
+- M-4: a replica that waits for the lease keeps its caches and queues filled, so that a failover lists nothing. A queue
+  holds each key once, so it grows no further than the number of objects.
+- M-5: a part that ends, with or without an error, ends the process (`PartFailed`). A manager runs once.
+- L-12: whatever ends the manager, whether it ever led or not, ends every part, closes every connection and empties
+  every queue.
+- P-30: every task has an owner that waits for its end; P-31: nothing is waited for by `asyncio.wait_for`; P-32: nothing
+  holds a lock.
+
+What happens between the start of all parts and their end is in `working`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final, Protocol
+
+import structlog
+
+from trainmaster.controller.configuration import OFF, Configuration, seconds
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.leaderelection.election import (
+    USER_AGENT_SUFFIX,
+    Election,
+    ElectionInThread,
+    ElectionOnLoop,
+)
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
+from trainmaster.controller.kube.leaderelection.lease import LeaseClient
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.retries import TRIES
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.controllers import make_controllers
+from trainmaster.controller.manager.runnables import Work
+from trainmaster.controller.manager.tasks import cancel, check, first_of
+from trainmaster.controller.server.server import metrics, probes, serving
+from trainmaster.controller.statusserver import Progress
+from trainmaster.controller.webhooks import Admission, WebhookServer
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.version import __version__
+
+log = structlog.get_logger(__name__)
+
+USER_AGENT: Final = f"trainmaster/{__version__}"
+
+
+class Connect(Protocol):
+    """Makes clients of the cluster."""
+
+    def __call__(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
+        """Make a client that asks `guard` before each write and sends a request up to `tries` times."""
+
+
+class Manager:
+    """Runs everything, once.
+
+    Args:
+        access: The cluster.
+        configuration: The configuration file.
+        framework: The plugins.
+        clock: The time.
+        connect: Makes clients; by default over HTTP, limited as the configuration says.
+        elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
+        progress: The server to which trainers report, where the feature is on.
+        on_filled: Called once, when the caches have been filled for the first time.
+    """
+
+    def __init__(
+        self,
+        access: RestConfig,
+        configuration: Configuration,
+        framework: Framework,
+        *,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+        elect_in_thread: bool = True,
+        progress: Progress | None = None,
+        on_filled: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._access = access
+        self._configuration = configuration
+        self._framework = framework
+        self._clock = clock or SystemClock()
+        self._connect = connect or self._connect_http
+        self._elect_in_thread = elect_in_thread
+        self._progress = progress
+        self._on_filled = on_filled
+        self._identity = new_identity()
+        self._ran = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set.
+
+        Raises:
+            AddressInUse: A server cannot bind its address.
+            LeaseLost: Another replica may lead now.
+            PartFailed: Something else ended.
+        """
+        if self._ran:
+            raise RuntimeError("a manager runs once; make another one")
+        self._ran = True
+        log.info("starting", version=__version__, server=self._access.server, plugins=self._framework.names())
+        election = self._election()
+        async with AsyncExitStack() as stack:
+            guard = election.guard if election is not None else None
+            client = await stack.enter_async_context(self._connect(user_agent=USER_AGENT, guard=guard, tries=TRIES))
+            caches = Caches(client, self._framework.watches(), clock=self._clock)
+            recorder = EventRecorder(
+                client,
+                reporting_controller="trainer-trainjob-controller",
+                reporting_instance=self._identity,
+                clock=self._clock,
+            )
+            controllers = make_controllers(
+                client=client,
+                caches=caches,
+                framework=self._framework,
+                recorder=recorder,
+                configuration=self._configuration,
+                clock=self._clock,
+            )
+            for controller in controllers:
+                # Also of one that never led: its keys would stay in the metrics of this process.
+                stack.callback(controller.queue.shut_down)
+            webhooks = self._webhooks(caches, client)
+            await self._serve(stack, caches, election, webhooks, stop)
+            background = [
+                asyncio.create_task(caches.run(), name="caches"),
+                asyncio.create_task(recorder.run(), name="events"),
+            ]
+            if webhooks is not None:
+                background.append(asyncio.create_task(webhooks.run(caches.wait_synced), name="webhooks"))
+            if self._progress is not None:
+                serving_progress = self._progress.run(
+                    self._access,
+                    caches.trainjobs.store,
+                    user_agent=USER_AGENT,
+                    wait_filled=caches.wait_synced,
+                    wake_all=caches.wake_all,
+                )
+                background.append(asyncio.create_task(serving_progress, name="progress"))
+            stack.push_async_callback(cancel, background)
+            work = Work(
+                caches=caches,
+                controllers=controllers,
+                recorder=recorder,
+                election=election,
+                clock=self._clock,
+                on_filled=self._on_filled,
+            )
+            working = asyncio.create_task(work.run(stop), name="manager")
+            stack.push_async_callback(cancel, [working])
+            await first_of(working, *background)
+            for part in background:
+                check(part)
+            working.result()
+        log.info("stopped")
+
+    async def _serve(
+        self,
+        stack: AsyncExitStack,
+        caches: Caches,
+        election: Election | None,
+        webhooks: WebhookServer | None,
+        stop: asyncio.Event,
+    ) -> None:
+        progress = self._progress
+
+        def is_alive() -> str | None:
+            if election is None or election.is_healthy():
+                return progress.liveness() if progress is not None else None
+            return "this leader has not renewed its lease for longer than the lease lasts"
+
+        def is_ready() -> str | None:
+            if stop.is_set():
+                return "stopping"
+            missing = caches.missing()
+            if missing:
+                return f"waiting for {', '.join(missing)}"
+            objection = webhooks.objection() if webhooks is not None else None
+            return objection or (progress.readiness() if progress is not None else None)
+
+        health = self._configuration.health
+        if health.health_probe_bind_address != OFF:
+            app = probes(
+                liveness=health.liveness_endpoint_name,
+                readiness=health.readiness_endpoint_name,
+                is_alive=is_alive,
+                is_ready=is_ready,
+                checks=progress.checks(health) if progress is not None else None,
+            )
+            await stack.enter_async_context(serving(app, health.health_probe_bind_address, purpose="probes"))
+        if self._configuration.metrics.bind_address != OFF:
+            await stack.enter_async_context(
+                serving(metrics(), self._configuration.metrics.bind_address, purpose="metrics")
+            )
+
+    def _connect_http(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
+        limits = self._configuration.client_connection
+        limiter = None
+        if limits.qps and limits.burst:
+            limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
+        return KubeClient(
+            self._access, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
+        )
+
+    def _webhooks(self, caches: Caches, client: KubeClient) -> WebhookServer | None:
+        settings = self._configuration.webhook
+        if not settings.enabled:
+            return None
+        admission = Admission(self._framework, caches.stores(), client, clock=self._clock)
+        return WebhookServer(admission.handlers(), settings, self._configuration.tls, clock=self._clock)
+
+    def _election(self) -> Election | None:
+        election = self._configuration.leader_election
+        if election is None or not election.leader_elect:
+            return None
+        namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._access.namespace
+
+        def make_elector(client: LeaseClient, on_overrun: Callable[[], None]) -> LeaderElector:
+            return LeaderElector(
+                client,
+                lease_namespace=namespace,
+                lease_name=election.resource_name,
+                identity=self._identity,
+                lease_duration=seconds(election.lease_duration),
+                renew_deadline=seconds(election.renew_deadline),
+                retry_period=seconds(election.retry_period),
+                clock=self._clock,
+                on_overrun=on_overrun,
+            )
+
+        # The elector has its own idea of when to try again.
+        client = self._connect(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
+        return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)

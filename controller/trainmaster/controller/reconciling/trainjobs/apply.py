@@ -1,0 +1,183 @@
+"""Acting: the writes of a plan, in order.
+
+Guarantees:
+- A-2, A-3, A-5: objects are applied in full, with force, under one field manager.
+- A-4: there are no nulls in them. Empty maps are sent as their author wrote them: an empty `emptyDir` is a volume.
+- C-10, L-14: a write about an object that was seen carries its UID: if another one has taken its name meanwhile, the
+  server refuses, and the key is looked at again.
+- C-2: an apply that meets what an earlier try made is as good as one that makes it.
+- C-4: what was written or deleted is noted in the gate.
+- C-1: what was built before and is missing now is built again only for a TrainJob that the server still has as the
+  cache shows it. Otherwise its children, which were collected after it, would come back until the cache catches up.
+- B29: if the whole of an object is refused, the part of it that cannot wait is changed alone.
+- A contested object (see `contending`) is written less often. Others do not wait for it, unless it is missing: what
+  comes after it in the plan may build on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    TransportError,
+)
+from trainmaster.controller.kube.rest.resources import TRAINJOBS, Resource
+from trainmaster.controller.reconciling.expectations import WriteGate
+from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of, surplus
+from trainmaster.controller.reconciling.trainjobs.observe import KindKey
+from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan
+from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
+from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+
+class Actor:
+    """Performs plans.
+
+    Args:
+        client: Performs the requests.
+        trainjobs: The cache of TrainJobs.
+        stores: All caches of what is written, by API version and kind, each with its resource.
+        gate: Where writes are noted.
+        contests: Counts the writes of each object.
+        teller: Hears of contests.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        trainjobs: Store,
+        stores: Mapping[KindKey, tuple[Resource, Store]],
+        gate: WriteGate,
+        contests: Contests,
+        teller: Teller,
+    ) -> None:
+        self._client = client
+        self._trainjobs = trainjobs
+        self._stores = stores
+        self._gate = gate
+        self._contests = contests
+        self._teller = teller
+        self._unsure: set[str] = set()
+        """Keys for which an apply may have been performed although its answer was lost."""
+
+    def forget(self, key: str) -> None:
+        """Forget a TrainJob that is gone."""
+        self._unsure.discard(key)
+
+    async def act(self, key: str, raw: JsonObject, planned: Plan) -> float | None:
+        """Perform a plan for the TrainJob `raw`; returns the seconds after which a contested object is due again."""
+        for obj in planned.deletes:
+            await self._delete(key, obj)
+        waits: list[float] = []
+        for apply in planned.applies:
+            wait = await self._apply(key, raw, apply)
+            if wait is not None:
+                waits.append(wait)
+                if apply.uid is None:
+                    break
+        return min(waits, default=None)
+
+    async def expire(self, key: str, raw: JsonObject) -> None:
+        """Delete the TrainJob `raw`, which has outlived its time to live, unless it is another one or has changed."""
+        metadata = raw["metadata"]
+        try:
+            await self._client.delete(
+                TRAINJOBS,
+                metadata["namespace"],
+                metadata["name"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            )
+            log.info("deleted, its time to live has passed")
+        except NotFound:
+            log.debug("to be deleted, but gone already")
+        self._gate.deleted(key, raw, self._trainjobs)
+
+    async def _apply(self, key: str, raw: JsonObject, apply: Apply) -> float | None:
+        obj = apply.object
+        what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
+        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        hold = self._contests.hold(key, what, obj)
+        if hold is not None:
+            if hold.first:
+                self._teller.contested(raw, what, await self._dispute(resource, obj))
+            return hold.seconds
+        built = key in self._unsure or self._contests.knows(key, what, obj) or bool(raw.get("status"))
+        if apply.uid is None and built:
+            await self._check_owner(raw)
+        sent = obj if apply.uid is None else {**obj, "metadata": {**obj["metadata"], "uid": apply.uid}}
+        try:
+            answer = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+        except TransportError:
+            self._unsure.add(key)
+            raise
+        except NotFound as error:
+            if error.reason:
+                raise
+            # A kind that is not served is answered by a page of the web server, not by a Status.
+            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); install what serves it"
+            raise NotFound(status=404, reason="NotFound", message=missing) from error
+        except (BadRequest, Forbidden, Invalid) as error:
+            if apply.at_least is None:
+                raise
+            log.warning("refused as a whole, changed in part", object=what, refusal=str(error))
+            metadata = obj["metadata"]
+            answer = await self._client.patch(
+                resource,
+                metadata["namespace"],
+                metadata["name"],
+                {**apply.at_least, "metadata": {"uid": apply.uid}},
+                field_manager=FIELD_MANAGER,
+            )
+        self._unsure.discard(key)
+        log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
+        self._gate.wrote(key, answer, store)
+        self._contests.wrote(key, what, obj)
+        return None
+
+    async def _check_owner(self, raw: JsonObject) -> None:
+        """Read the TrainJob itself, and refuse to go on if the cache is behind: its event will bring the key back."""
+        metadata = raw["metadata"]
+        try:
+            live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
+        except NotFound as error:
+            raise Conflict(status=409, reason="Conflict", message="the TrainJob is gone, the cache lags") from error
+        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(status=409, reason="Conflict", message="the TrainJob has changed, the cache lags")
+
+    async def _dispute(self, resource: Resource, obj: JsonObject) -> Dispute:
+        """Look at what the others made of an object; the caches do not keep who set what."""
+        metadata = obj["metadata"]
+        try:
+            live = await self._client.get(resource, metadata["namespace"], metadata["name"])
+        except NotFound:
+            return Dispute(["the whole object, which is deleted"], [])
+        except KubeError as error:
+            return Dispute([f"unknown, because it cannot be read: {error}"], [])
+        return dispute(live, obj, surplus(owned_fields_of(live, FIELD_MANAGER) or {}, obj))
+
+    async def _delete(self, key: str, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
+        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        try:
+            await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            log.info("deleted", kind=obj["kind"], object=metadata["name"])
+        except (NotFound, Conflict):
+            # Gone already, or another one by now: either way this one is no more, and the cache is behind.
+            log.debug("to be deleted, but gone already", kind=obj["kind"], object=metadata["name"])
+        self._gate.deleted(key, obj, store)

@@ -1,0 +1,105 @@
+"""Handlers: which events concern which TrainJobs, and what the caches keep of each kind.
+
+Guarantees:
+- E-1, E-2: no change is hidden, of a TrainJob or of what belongs to it: labels, finalizers and status count as well.
+- E-3, E-5: an owner is found by group and kind, whatever its version; the reconciler checks its UID.
+- E-6: `runtime_index_values` is the index by which a runtime finds its TrainJobs.
+- S-16, S-17: what nobody reads is dropped before it is cached, and dropping it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from trainmaster.controller.kube.cache.store import split_key
+from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of
+from trainmaster.controller.reconciling.trainjobs.plan import OWNED_FIELDS
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    FIELD_MANAGER,
+    GROUP,
+    TRAINING_RUNTIME_KIND,
+    TRAINJOB_KIND,
+    snapshot_name,
+)
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+RUNTIME_INDEX = "runtime"
+"""Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-
+scoped.
+"""
+
+_SNAPSHOT_SUFFIX = snapshot_name("")
+
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
+_METADATA_IDENTITY = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
+)
+
+
+def owner_keys(obj: JsonObject) -> list[str]:
+    """The TrainJob that controls an object, by group and kind (E-3); the reconciler checks the UID."""
+    metadata = obj["metadata"]
+    return [
+        f"{metadata['namespace']}/{reference['name']}"
+        for reference in metadata.get("ownerReferences") or []
+        if reference.get("controller")
+        and reference["kind"] == TRAINJOB_KIND
+        and reference["apiVersion"].partition("/")[0] == GROUP
+    ]
+
+
+def config_map_keys(obj: JsonObject) -> list[str]:
+    """The TrainJob that a ConfigMap concerns: its owner, or the one whose snapshot's name it occupies."""
+    namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+    keys = owner_keys(obj)
+    if not keys and name.endswith(_SNAPSHOT_SUFFIX):
+        keys = [f"{namespace}/{name.removesuffix(_SNAPSHOT_SUFFIX)}"]
+    return keys
+
+
+def runtime_index_values(trainjob: JsonObject) -> Iterable[str]:
+    """What the runtime index stores for a TrainJob."""
+    reference = (trainjob.get("spec") or {}).get("runtimeRef") or {}
+    kind, name = reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND, reference.get("name")
+    if name:
+        namespaced = kind == TRAINING_RUNTIME_KIND
+        yield f"{kind}/{trainjob['metadata']['namespace'] if namespaced else ''}/{name}"
+
+
+def runtime_index_value(kind: str, key: str) -> str:
+    """The value under which the runtime index finds the TrainJobs of a runtime, given by kind and key."""
+    namespace, name = split_key(key)
+    return f"{kind}/{namespace or ''}/{name}"
+
+
+def keys_of(watch: Watch) -> Callable[[JsonObject], list[str]]:
+    """How objects of a kind that a plugin declared map to TrainJobs."""
+    if watch.jobs is None:
+        return owner_keys
+    to_jobs = watch.jobs
+    return lambda obj: [f"{namespace}/{name}" for namespace, name in to_jobs(obj)]
+
+
+def trim_child(obj: JsonObject) -> JsonObject:
+    """Trim an object that we apply: of its managedFields, what we own ourselves stays."""
+    metadata = obj["metadata"]
+    if "managedFields" in metadata:
+        owned = owned_fields_of(obj, FIELD_MANAGER)
+        if owned is not None:
+            metadata[OWNED_FIELDS] = owned
+        del metadata["managedFields"]
+    return obj
+
+
+def trim_to_owned(obj: JsonObject) -> JsonObject:
+    """Trim an object of a kind that we apply: of one that is no TrainJob's only its identity and its owners stay."""
+    if owner_keys(obj):
+        return trim_child(obj)
+    metadata = obj["metadata"]
+    for field in obj.keys() - _IDENTITY:
+        del obj[field]
+    for field in metadata.keys() - _METADATA_IDENTITY:
+        del metadata[field]
+    return obj

@@ -1,0 +1,250 @@
+"""Planning: which writes bring the cluster to where a TrainJob wants it. Pure; the reconciler performs the plan.
+
+Rules:
+- Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one
+  exception: the workload of a job that exceeded its deadline is deleted until it is gone.
+- A finished TrainJob that has outlived its time to live is deleted itself.
+- The snapshot of the runtime comes first, so that everything after it is built from what was frozen.
+- An object of the same name that belongs to somebody else is never touched: owners are compared by UID (E-5). Names
+  are the same for every try, so that a second try meets what the first one made (C-2).
+- A TrainJob whose JobSet may have ended unseen, and has been deleted by its own time to live since, is not built again:
+  that would train a second time (B27).
+- What is as it should be is not written (C-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainmaster.controller.reconciling.trainjobs.drift import needs_apply
+from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
+from trainmaster.controller.reconciling.trainjobs.ttl import seconds_to_expiry, time_to_live
+from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.constants import (
+    DEADLINE_EXCEEDED_REASON,
+    FAILED,
+    GROUP,
+    JOBSET_API_VERSION,
+    JOBSET_KIND,
+    SUSPENDED,
+    TRAINING_RUNTIME_KIND,
+)
+from trainmaster.runtime.canonical import TemplateInvalid
+from trainmaster.runtime.extension import ApplyWhen, Desired
+from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, resolve
+from trainmaster.runtime.snapshot import (
+    SnapshotInvalid,
+    build_snapshot,
+    decode_snapshot,
+    encode_runtime,
+    parse_snapshot_text,
+)
+from trainmaster.runtime.strategicpatch import MergeError
+from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
+
+OWNED_FIELDS = "ownedFields"
+"""Where the informers' transform keeps what we own of an object, instead of all of its managedFields (in metadata)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One object to apply."""
+
+    object: JsonObject
+    uid: str | None = None
+    """The UID of the object that is brought up to date; None if none was seen."""
+
+    at_least: JsonObject | None = None
+    """A merge patch with the part of it that cannot wait, for the case that the whole is refused."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The writes of one reconcile, in order, and what prevented more of them."""
+
+    applies: list[Apply] = field(default_factory=list)
+    deletes: list[JsonObject] = field(default_factory=list)
+    """Objects as observed: the UID counts."""
+
+    problem: Problem | None = None
+    waiting: bool = False
+    """Whether an object of the past has to disappear before anything can be built; no fault of the TrainJob."""
+
+    expires_in: float | None = None
+    """Seconds until the finished TrainJob has outlived its time to live; zero or less: it has; None: it never will."""
+
+
+def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, now: datetime) -> Plan:
+    """Decide what to write for one TrainJob."""
+    job = observed.job
+    if deadline_exceeded or job.is_finished:
+        by_deadline = deadline_exceeded or _failed_by_deadline(job)
+        # Finished TrainJobs are many, and reading a runtime takes its time.
+        runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
+        expires_in = seconds_to_expiry(job, time_to_live(job, runtime), now)
+        return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
+    if unsupported_runtime(job.spec.runtime_ref) is not None:
+        return Plan()
+    planned = Plan()
+    try:
+        runtime = _frozen_runtime(observed, planned)
+        if runtime is None:
+            return planned
+        resolution = resolve(job, runtime, framework, listers=observed.listers)
+    except SnapshotInvalid as error:
+        # The original's words, which differ between the two kinds of runtime.
+        namespaced = job.spec.runtime_ref.kind == TRAINING_RUNTIME_KIND
+        prefix = "unable to get runtime snapshot" if namespaced else "getting runtime snapshot"
+        planned.problem = Problem("RuntimeSnapshotInvalid", f"{prefix}: {error}")
+    except PluginFailed as error:
+        planned.problem = Problem("BuildRejected" if error.rejected else "PluginFailed", str(error))
+    except PolicyUnserved as error:
+        # Only another set of plugins helps, and that comes with a restart.
+        planned.problem = Problem("PolicyUnserved", str(error), retry=False)
+    except MergeError as error:
+        planned.problem = Problem("RuntimePatchInvalid", f"a runtime patch does not fit the runtime: {error}")
+    except (ApiTypeError, TemplateInvalid) as error:
+        patched = ", with the runtimePatches of this TrainJob," if job.spec.runtime_patches else ""
+        planned.problem = Problem("RuntimeInvalid", f"the runtime{patched} cannot be used: {error}")
+    except JobInvalid as error:
+        planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
+    else:
+        planned.problem = _end_unseen(resolution.objects, observed)
+        for desired in resolution.objects:
+            if planned.problem or planned.waiting:
+                break
+            _plan_object(desired, observed, planned)
+    return planned
+
+
+def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:
+    """Tell whether the JobSet of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
+    if observed.last_workload is not None or not _was_running(observed.job):
+        return None
+    namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
+    for desired in objects:
+        if desired.identity[:2] != (JOBSET_API_VERSION, JOBSET_KIND):
+            continue
+        lifetime = (desired.object.get("spec") or {}).get("ttlSecondsAfterFinished")
+        if lifetime is not None and observed.listers.get(*desired.identity[:2], namespace, desired.identity[2]) is None:
+            # Retrying cannot help, for what is gone tells nothing any more.
+            return Problem(
+                "WorkloadGone",
+                f'JobSet "{name}" ran and is gone, and how it ended was not seen: its ttlSecondsAfterFinished '
+                f"({lifetime}) lets it be deleted after its end. It is not made again, because that would train a "
+                "second time. If that is what you want, delete this TrainJob and create it again; to keep ends from "
+                "being missed, set a longer ttlSecondsAfterFinished in the runtime, or set it in the TrainJob instead",
+                retry=False,
+            )
+    return None
+
+
+def _was_running(job: TrainJob) -> bool:
+    suspended = job.status.condition(SUSPENDED)
+    if suspended is not None and suspended.is_true:
+        return False
+    return any(each.active or each.ready or each.succeeded or each.failed for each in job.status.jobs_status)
+
+
+def _failed_by_deadline(job: TrainJob) -> bool:
+    failed = job.status.condition(FAILED)
+    return failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED_REASON
+
+
+def _leftover_workload(observed: Observed) -> list[JsonObject]:
+    job = observed.job
+    jobset = observed.listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+    if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
+        return []
+    return [jobset]
+
+
+def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRuntime | None:
+    """Return the runtime of the snapshot, if there is a usable one."""
+    if observed.snapshot is None:
+        return None
+    try:
+        return decode_snapshot(observed.snapshot, observed.job)
+    except (SnapshotInvalid, ApiTypeError):
+        return None
+
+
+def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | ClusterTrainingRuntime | None:
+    """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
+    job = observed.job
+    if observed.snapshot is not None:
+        if _is_left_over(observed.snapshot, job):
+            planned.waiting = True
+            return None
+        return decode_snapshot(observed.snapshot, job)
+    if observed.runtime is None:
+        planned.problem = _missing_runtime(job)
+        return None
+    text = encode_runtime(observed.runtime)
+    planned.applies.append(Apply(build_snapshot(job, text)))
+    # Built from the text, not from the live object: the first build and all later ones see the same.
+    return parse_snapshot_text(text, job)
+
+
+def _missing_runtime(job: TrainJob) -> Problem:
+    reference = job.spec.runtime_ref
+    missing = f'{reference.kind}.{GROUP} "{reference.name}" not found'
+    if reference.kind == TRAINING_RUNTIME_KIND:
+        message = f"TrainingRuntime specified in TrainJob is not found: {missing}"
+    else:
+        message = f"not found ClusterTrainingRuntime specified in TrainJob: {missing}"
+    # Its appearance is an event that wakes this job up: nothing is gained by trying again before.
+    return Problem(RUNTIME_NOT_FOUND, message, retry=False)
+
+
+def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
+    api_version, kind, name = desired.identity
+    job = observed.job
+    resource = observed.listers.resource(api_version, kind)
+    if resource is None or not resource.namespaced:
+        fault = "without declaring that kind in its watch_extension"
+        if resource is not None:
+            fault = "which belongs to no namespace, so that no TrainJob can own it"
+        planned.problem = Problem("PluginFailed", f"a plugin builds {kind} {name!r} ({api_version}), {fault}")
+        return
+    existing = observed.listers.get(api_version, kind, job.metadata.namespace, name)
+    if existing is not None and not is_controlled_by(existing, job):
+        if _is_left_over(existing, job):
+            planned.waiting = True
+        else:
+            planned.problem = Problem(
+                "NameTaken",
+                f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
+            )
+    elif existing is None:
+        planned.applies.append(Apply(desired.object))
+    elif _should_apply(desired, existing, job):
+        # Most of a JobSet is immutable, and what is built may have changed since, but stopping it is always possible.
+        runs = not (existing.get("spec") or {}).get("suspend", False)
+        stop = {"spec": {"suspend": True}} if job.spec.suspend and runs and kind == JOBSET_KIND else None
+        planned.applies.append(Apply(desired.object, existing["metadata"]["uid"], stop))
+
+
+def _should_apply(desired: Desired, existing: JsonObject, job: TrainJob) -> bool:
+    if existing["metadata"].get("deletionTimestamp") or desired.when is ApplyWhen.MISSING:
+        return False
+    suspended = job.spec.suspend or (existing.get("spec") or {}).get("suspend", False)
+    if desired.when is ApplyWhen.SUSPENDED and not suspended:
+        return False
+    return needs_apply(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
+
+
+def _is_left_over(obj: JsonObject, job: TrainJob) -> bool:
+    """Whether an object belonged to an earlier TrainJob of the same name: garbage collection will remove it."""
+    return any(
+        reference.get("controller")
+        and (reference["kind"], reference["name"]) == (job.kind, job.metadata.name)
+        and reference["uid"] != job.metadata.uid
+        for reference in obj["metadata"].get("ownerReferences") or []
+    )

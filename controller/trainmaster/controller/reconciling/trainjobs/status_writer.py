@@ -1,0 +1,117 @@
+"""Writing: the one status patch of a reconcile, if there is something to write.
+
+Guarantees:
+- C-11, C-12: the status goes through the status subresource, and an equal status means no request.
+- C-9, C-10: the patch carries UID and resource version of what was read; after a conflict everything is read again.
+- A change that concerns nothing but counters waits up to `COUNTERS_INTERVAL`, so that a job whose pods come up one by
+  one costs one write and not one for each pod. Whatever else changes is written at once, together with the newest
+  counters. What waits is never lost: the caller looks again when it is due.
+- A status that somebody keeps undoing is written less often (see `contending`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import TRAINJOBS
+from trainmaster.controller.reconciling.expectations import WriteGate
+from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
+from trainmaster.controller.reconciling.trainjobs.status import only_counters, status_patch, without_times
+from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+COUNTERS_INTERVAL: Final = 1.0
+
+_STATUS: Final = "the status"
+
+
+class StatusWriter:
+    """Writes statuses of TrainJobs.
+
+    Args:
+        client: Performs the requests.
+        trainjobs: The cache of TrainJobs.
+        gate: Where writes are noted.
+        contests: Counts the writes of each status.
+        teller: Hears of contests.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        trainjobs: Store,
+        gate: WriteGate,
+        contests: Contests,
+        teller: Teller,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._trainjobs = trainjobs
+        self._gate = gate
+        self._contests = contests
+        self._teller = teller
+        self._clock = clock
+        self._due: dict[str, float] = {}
+        """When counters that are not written yet have to be, by key."""
+
+    async def write(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
+        """Bring the status of the TrainJob `raw` to `new`; if that has to wait, return the seconds until it is due."""
+        old = raw.get("status") or {}
+        patch = status_patch(old, new)
+        if patch is None:
+            self._due.pop(key, None)
+            return None
+        if only_counters(old, new):
+            now = self._clock.monotonic()
+            due = self._due.setdefault(key, now + COUNTERS_INTERVAL)
+            if now < due:
+                return due - now
+        said = without_times(new)
+        hold = self._contests.hold(key, _STATUS, said)
+        if hold is not None:
+            if hold.first:
+                self._teller.contested(raw, _STATUS, await self._dispute(raw, said))
+            return hold.seconds
+        metadata = raw["metadata"]
+        patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        try:
+            answer = await self._client.patch(
+                TRAINJOBS,
+                metadata["namespace"],
+                metadata["name"],
+                patch,
+                subresource="status",
+                field_manager=FIELD_MANAGER,
+            )
+        except NotFound:
+            return None
+        self._due.pop(key, None)
+        holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
+        log.info("status changed", conditions=holding)
+        self._gate.wrote(key, answer, self._trainjobs, own=True)
+        self._contests.wrote(key, _STATUS, said)
+        return None
+
+    def forget(self, key: str) -> None:
+        """Drop everything about a key."""
+        self._due.pop(key, None)
+
+    async def _dispute(self, raw: JsonObject, said: JsonObject) -> Dispute:
+        """Look at what the others made of a status; the cache does not keep who set what."""
+        metadata = raw["metadata"]
+        try:
+            live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
+        except KubeError as error:
+            return Dispute([f"unknown, because it cannot be read: {error}"], [])
+        return dispute(live, {"status": said})

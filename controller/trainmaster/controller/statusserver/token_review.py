@@ -1,0 +1,158 @@
+"""Reviewing tokens: which pod does a token belong to? The API server knows (TokenReview), nobody else is asked.
+
+Guarantees:
+- trainer S4: there is no discovery of issuers, so the manager's own credentials go to the API server only.
+- Only a token that the API server has authenticated for exactly this audience counts. What a token says about itself
+  is looked at before that, to spare the API server tokens that cannot be good; it never makes one good.
+- Answers are remembered for a minute at most, never beyond the end of the token, by digest: no token stays in memory.
+- trainer S2: a token that is not bound to a pod is nobody's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.statusserver.memory import Memory
+from trainmaster.metrics.statusserver import Review, reviewed
+from trainmaster.runtime.jsontree import JsonObject
+
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
+
+ACCEPTED_FOR: Final = 60.0
+REFUSED_FOR: Final = 10.0
+REMEMBERED: Final = 4096
+
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_ACCOUNT: Final = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """The pod that a token is bound to."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    pod: PodIdentity | None
+
+
+class Reviewer:
+    """Asks the API server about tokens.
+
+    Args:
+        client: Where to ask.
+        clock: The time.
+    """
+
+    def __init__(self, client: KubeClient, *, clock: Clock, count: Callable[[Review], object] = reviewed) -> None:
+        self._client = client
+        self._clock = clock
+        self._count = count
+        self._memory: Memory[tuple[bytes, str], _Remembered] = Memory(limit=REMEMBERED, clock=clock)
+
+    def remembers(self, token: str, *, audience: str) -> bool:
+        """Tell whether `pod_of` would answer without asking anybody."""
+        return self._memory.get(_key(token, audience)) is not None
+
+    async def pod_of(self, token: str, *, audience: str) -> PodIdentity | None:
+        """Return the pod that a token of that audience is bound to; None if the token is not good.
+
+        Raises:
+            KubeError: The API server could not be asked.
+        """
+        claims = _claims(token)
+        left = _number(claims, "exp") - self._clock.now().timestamp()
+        if left <= 0 or audience not in _texts(claims.get("aud")):
+            return None
+        key = _key(token, audience)
+        known = self._memory.get(key)
+        if known is not None:
+            return known.pod
+        pod = await self._ask(token, claims, audience)
+        self._memory.put(key, _Remembered(pod), seconds=min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
+        return pod
+
+    async def _ask(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
+        review = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        try:
+            answer = await self._client.create(TOKEN_REVIEWS, review)
+        except (BadRequest, Invalid):
+            self._count("refused")
+            return None
+        except KubeError:
+            self._count("failed")
+            raise
+        status = _object(answer.get("status"))
+        pod = None
+        # An authenticator that knows nothing of audiences returns none: its tokens are for everybody.
+        if status.get("authenticated") is True and audience in _texts(status.get("audiences")):
+            pod = _pod(_object(status.get("user")), claims)
+        self._count("accepted" if pod else "refused")
+        return pod
+
+
+def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
+    """Read the pod from what the API server says about the user; from the token itself where it is too old to say."""
+    username = user.get("username")
+    if not isinstance(username, str) or not username.startswith(_ACCOUNT):
+        return None
+    namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
+    extra = _object(user.get("extra"))
+    names, uids = _texts(extra.get(_POD_NAME)), _texts(extra.get(_POD_UID))
+    if not names and not uids:
+        bound = _object(_object(claims.get("kubernetes.io")).get("pod"))
+        names, uids = _texts([bound.get("name")]), _texts([bound.get("uid")])
+    if len(names) != 1 or len(uids) != 1:
+        return None
+    return PodIdentity(namespace, names[0], uids[0])
+
+
+def _key(token: str, audience: str) -> tuple[bytes, str]:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience
+
+
+def _claims(token: str) -> JsonObject:
+    """Read what a token says about itself, without believing it; nothing if it is no JWT."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        return _object(orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True)))
+    except (binascii.Error, ValueError):
+        return {}
+
+
+def _number(claims: JsonObject, name: str) -> float:
+    value = claims.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    """Read a list of texts, or a single one, which RFC 7519 allows for an audience."""
+    values = value if isinstance(value, list) else [value]
+    return [text for text in values if isinstance(text, str) and text]

@@ -1,0 +1,177 @@
+"""Calling a webhook: one POST over HTTPS, with whatever goes wrong told in the words of the API server.
+
+Guarantees:
+- a call ends within the webhook's timeout;
+- the certificate of the other side is verified, against the bundle of the webhook if it has one;
+- connections are kept and used again; one that the other side closed while it was idle does not fail a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.client_exceptions import ClientConnectorDNSError
+from yarl import URL
+
+from trainmaster.devcluster.apiserver.admission.webhook.configuration import Webhook
+from trainmaster.devcluster.apiserver.admission.webhook.services import ServiceResolver, Unresolvable
+from trainmaster.devcluster.apiserver.errors import quote
+
+_MAX_ANSWER = 3 * 1024 * 1024
+"""The API server's own limit for what it takes."""
+
+_SHOWN_BODY = 2048
+
+_VERIFICATION_TEXTS = {
+    10: "certificate has expired or is not yet valid",
+    9: "certificate has expired or is not yet valid",
+    18: "certificate signed by unknown authority",
+    19: "certificate signed by unknown authority",
+    20: "certificate signed by unknown authority",
+    21: "certificate signed by unknown authority",
+}
+"""By the code of OpenSSL's verification."""
+
+_STATUS_TEXTS = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
+_STATUSES_TOLD_BY_BODY = frozenset({403, 405, 406, 415, 503})
+
+
+class CallFailed(Exception):
+    """There is no answer; the message says why."""
+
+
+class Caller:
+    """The connections to all webhooks; closed by its owner."""
+
+    def __init__(self, services: ServiceResolver) -> None:
+        self._services = services
+        self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[bytes, ssl.SSLContext] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, webhook: Webhook, body: bytes) -> bytes:
+        """Return the body of the answer; raises `CallFailed`."""
+        url = f"{webhook.url if urlsplit(webhook.url).path else webhook.url + '/'}?timeout={webhook.timeout}s"
+        try:
+            async with asyncio.timeout(webhook.timeout):
+                try:
+                    return await self._post(webhook, url, body)
+                except aiohttp.ClientConnectorError:
+                    raise
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                    # A kept connection was closed from the other side; a webhook may be asked twice.
+                    return await self._post(webhook, url, body)
+        except (aiohttp.ClientError, OSError, TimeoutError, Unresolvable) as error:
+            raise CallFailed(f"failed to call webhook: Post {quote(url)}: {_told(error)}") from error
+
+    async def _post(self, webhook: Webhook, url: str, body: bytes) -> bytes:
+        target, headers, server_name = URL(url, encoded=True), {"Content-Type": "application/json"}, None
+        headers["Accept"] = "application/json, */*"
+        if webhook.service is not None:
+            service = webhook.service
+            address = self._services.resolve(namespace=service.namespace, name=service.name, port=service.port)
+            headers["Host"], server_name = f"{service.host}:{service.port}", service.host
+            target = target.with_host(address.host).with_port(address.port)
+        async with self._connected().post(
+            target,
+            data=body,
+            headers=headers,
+            ssl=self._context(webhook.authority),
+            server_hostname=server_name,
+            allow_redirects=False,
+        ) as response:
+            content = bytearray()
+            async for chunk in response.content.iter_chunked(64 * 1024):
+                content += chunk
+                if len(content) > _MAX_ANSWER:
+                    raise CallFailed(
+                        f"failed to call webhook: the answer is larger than {_MAX_ANSWER} bytes; make it smaller"
+                    )
+            if not 200 <= response.status <= 206:
+                raise CallFailed(f"failed to call webhook: {_refused(response, bytes(content))}")
+            if not content:
+                kind = response.headers.get("Content-Type", "")
+                text = f"0-length response with status code: {response.status} and content type: {kind}"
+                raise CallFailed(f"failed to call webhook: {text}")
+            return bytes(content)
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None), headers={"User-Agent": "kube-apiserver-admission"}
+            )
+        return self._session
+
+    def _context(self, authority: bytes) -> ssl.SSLContext:
+        context = self._contexts.get(authority)
+        if context is None:
+            try:
+                context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+            except (ssl.SSLError, ValueError) as error:
+                text = "unable to load root certificates: unable to parse bytes as PEM block"
+                raise CallFailed(f"could not get REST client: {text}") from error
+            self._contexts[authority] = context
+        return context
+
+
+def _refused(response: aiohttp.ClientResponse, content: bytes) -> str:
+    """Tell of an HTTP status that is no success."""
+    body = "unknown"
+    if response.content_type.startswith("text/"):
+        body = content[:_SHOWN_BODY].decode("utf-8", "replace").strip()
+    if response.status in _STATUSES_TOLD_BY_BODY:
+        return body
+    known = _STATUS_TEXTS.get(response.status)
+    if known is not None:
+        return known
+    if response.status >= 500:
+        return f"an error on the server ({quote(body)}) has prevented the request from succeeding"
+    return f"the server responded with the status code {response.status} but did not return more information"
+
+
+def _told(error: Exception) -> str:
+    """Tell of an error of the connection."""
+    match error:
+        case TimeoutError():
+            return "context deadline exceeded"
+        case Unresolvable():
+            return str(error)
+        case aiohttp.ClientConnectorCertificateError():
+            return _told_certificate(error.certificate_error)
+        case aiohttp.ClientConnectorSSLError():
+            return f"tls: {error.os_error}"
+        case ClientConnectorDNSError():
+            return f"dial tcp: lookup {error.host}: no such host"
+        case aiohttp.ClientConnectorError():
+            reason = (error.os_error.strerror or str(error.os_error)).lower()
+            if isinstance(error.os_error, ConnectionRefusedError):
+                reason = "connection refused"
+            return f"dial tcp {error.host}:{error.port}: connect: {reason}"
+        case aiohttp.ServerDisconnectedError():
+            return "EOF"
+        case OSError(errno=errno.ECONNRESET):
+            return "read: connection reset by peer"
+    return str(error) or type(error).__name__
+
+
+def _told_certificate(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = _VERIFICATION_TEXTS.get(error.verify_code, error.verify_message)
+    return f"tls: failed to verify certificate: x509: {text}"

@@ -1,0 +1,94 @@
+"""Authorization: what a request wants to do, and whoever decides whether its user may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.auth.user import User
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """What a request wants to do: to a resource, or to a path that is none."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    """Only of requests that are not for resources."""
+
+    @property
+    def full_resource(self) -> str:
+        """The resource and its subresource, as rules and messages name them."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a request is allowed."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class Authorizer(Protocol):
+    """Decides what users may do."""
+
+    def decide(self, user: User, attributes: Attributes) -> Decision:
+        """Decide about one request."""
+        ...
+
+    def rules(self, user: User, namespace: str) -> Sequence[JsonObject]:
+        """Return the policy rules that hold for a user in a namespace."""
+        ...
+
+
+class AllowEverything:
+    """The authorizer of a cluster that does not enforce roles."""
+
+    def decide(self, user: User, attributes: Attributes) -> Decision:  # noqa: ARG002 - the answer is always the same
+        """Allow it."""
+        return Decision(True, "the embedded cluster does not enforce RBAC")
+
+    def rules(self, user: User, namespace: str) -> Sequence[JsonObject]:  # noqa: ARG002 - see above
+        """Return the rules that allow everything."""
+        return EVERYTHING
+
+
+EVERYTHING: Sequence[JsonObject] = (
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+)
+
+
+def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
+    """Raise the 403 of the API server if a user may not do something."""
+    decision = authorizer.decide(user, attributes)
+    if not decision.allowed:
+        raise _forbidden(user, attributes, decision.reason)
+
+
+def _forbidden(user: User, attributes: Attributes, reason: str) -> StatusError:
+    text = f"User {errors.quote(user.name)} cannot {attributes.verb} "
+    if attributes.path:
+        text += f"path {errors.quote(attributes.path)}"
+    else:
+        place = f"in the namespace {errors.quote(attributes.namespace)}" if attributes.namespace else ""
+        text += f"resource {errors.quote(attributes.full_resource)} in API group {errors.quote(attributes.group)} "
+        text += place or "at the cluster scope"
+    if reason:
+        text += f": {reason}"
+    if attributes.path:
+        return errors.forbidden(f"forbidden: {text}")
+    resource = GroupResource(attributes.group, attributes.resource)
+    return errors.forbidden(text, resource=resource, name=attributes.name)

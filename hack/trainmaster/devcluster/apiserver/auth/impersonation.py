@@ -1,0 +1,86 @@
+"""Impersonation: acting as another user, which `kubectl --as` asks for by headers.
+
+Guarantees:
+- whoever asks needs the right to `impersonate` every part of the other identity: user, groups, uid and extra fields;
+- the rights of the request are then those of the other user alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from multidict import CIMultiDictProxy
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, require
+from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, account_groups, account_of
+
+_PREFIX = "impersonate-"
+_EXTRA_PREFIX = "impersonate-extra-"
+_ANONYMOUS = "system:anonymous"
+_GROUP = "authentication.k8s.io"
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """The identity that the headers ask for."""
+
+    name: str = ""
+    uid: str = ""
+    groups: list[str] = field(default_factory=list)
+    extra: dict[str, list[str]] = field(default_factory=dict)
+
+
+def impersonated(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
+    """Return the user whose rights count: the one that the headers name, or else the one who asks."""
+    wanted = _wanted(headers)
+    if wanted is None:
+        return user
+    if not wanted.name:
+        raise errors.internal("requested impersonation of groups, uid or extra fields without impersonating a user")
+    for attributes in _needed(wanted):
+        require(authorizer, user, attributes)
+    account = account_of(wanted.name)
+    groups = wanted.groups or (list(account_groups(account[0])) if account is not None else [])
+    if wanted.name != _ANONYMOUS and AUTHENTICATED not in groups:
+        groups = [*groups, AUTHENTICATED]
+    return User(wanted.name, tuple(groups), wanted.uid, {key: tuple(values) for key, values in wanted.extra.items()})
+
+
+def _wanted(headers: CIMultiDictProxy[str]) -> _Wanted | None:
+    wanted = None
+    for header, value in headers.items():
+        name = header.lower()
+        if not name.startswith(_PREFIX):
+            continue
+        wanted = wanted or _Wanted()
+        match name:
+            case "impersonate-user":
+                wanted.name = value
+            case "impersonate-group":
+                wanted.groups.append(value)
+            case "impersonate-uid":
+                wanted.uid = value
+            case _ if name.startswith(_EXTRA_PREFIX):
+                wanted.extra.setdefault(unquote(name.removeprefix(_EXTRA_PREFIX)), []).append(value)
+    return wanted
+
+
+def _needed(wanted: _Wanted) -> Iterator[Attributes]:
+    """Yield the rights that the impersonation needs."""
+    if account := account_of(wanted.name):
+        namespace, name = account
+        yield Attributes(verb="impersonate", resource="serviceaccounts", version="v1", namespace=namespace, name=name)
+    else:
+        yield Attributes(verb="impersonate", resource="users", version="v1", name=wanted.name)
+    for group in wanted.groups:
+        yield Attributes(verb="impersonate", resource="groups", version="v1", name=group)
+    if wanted.uid:
+        yield Attributes(verb="impersonate", group=_GROUP, resource="uids", version="v1", name=wanted.uid)
+    for key, values in wanted.extra.items():
+        for value in values:
+            yield Attributes(
+                verb="impersonate", group=_GROUP, resource="userextras", subresource=key, version="v1", name=value
+            )

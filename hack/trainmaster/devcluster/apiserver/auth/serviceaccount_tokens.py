@@ -1,0 +1,232 @@
+"""Service-account tokens: issued on request, bound to an account and perhaps to a pod, and verified.
+
+Guarantees:
+- A token is good for exactly the audiences that it names, until it expires.
+- It ends with what it is bound to: it is refused once the account or the bound object is gone or was replaced by
+  another of the same name. What is being deleted keeps its tokens for another minute, to end its work.
+- A token is bound to a pod only if the pod runs under the account.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.auth.jwt import BadSignature, SigningKey
+from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, account_groups, account_name
+from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, GroupResource
+from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.runtime.jsontree import JsonObject
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""Who issues the tokens, and the audience of those that are meant for the API server itself."""
+
+DEFAULT_SECONDS = 3600
+_LEAST_SECONDS, _MOST_SECONDS = 600, 1 << 32
+_DELETION_LEEWAY = timedelta(seconds=60)
+_BINDABLE = {"Pod": PODS, "Secret": SECRETS, "Node": NODES}
+_PRIVATE_CLAIMS = "kubernetes.io"
+_EXTRA = "authentication.kubernetes.io"
+
+
+class InvalidToken(Exception):
+    """A token that does not let anyone in; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token and the span of its life."""
+
+    token: str
+    issued: datetime
+    expires: datetime
+
+
+class AccountTokens:
+    """Issues and verifies the tokens of the service accounts of one cluster."""
+
+    def __init__(self, api: Api, key: SigningKey) -> None:
+        self._api = api
+        self._key = key
+
+    # Issuing
+
+    def answer(self, namespace: str, name: str, request: JsonObject) -> JsonObject:
+        """Answer a TokenRequest for an account."""
+        metadata, spec = request.get("metadata") or {}, request.get("spec") or {}
+        _check_request(metadata, spec, namespace, name)
+        account = self._account(namespace, name)
+        audiences = spec.get("audiences") or [ISSUER]
+        seconds = spec.get("expirationSeconds")
+        seconds = DEFAULT_SECONDS if seconds is None else seconds
+        reference = spec.get("boundObjectRef") or None
+        bound = {} if reference is None else self._bound(account, reference)
+        issued = self._issue(account, audiences=audiences, seconds=seconds, bound=bound)
+        answered = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": name, "namespace": namespace, "creationTimestamp": timestamp(issued.issued)},
+            "spec": answered,
+            "status": {"token": issued.token, "expirationTimestamp": timestamp(issued.expires)},
+        }
+
+    def for_pod(self, pod: JsonObject, *, audience: str | None = None, seconds: int = DEFAULT_SECONDS) -> IssuedToken:
+        """Issue a token that is bound to a pod, for its account; raises a StatusError if there is no such account."""
+        namespace = pod["metadata"]["namespace"]
+        account = self._account(namespace, pod["spec"].get("serviceAccountName") or "default")
+        return self._issue(account, audiences=[audience or ISSUER], seconds=seconds, bound=self._pod_claims(pod))
+
+    def _account(self, namespace: str, name: str) -> JsonObject:
+        found = self._find(SERVICE_ACCOUNTS, namespace, name)
+        if found is None:
+            raise errors.not_found(SERVICE_ACCOUNTS, name)
+        return found
+
+    def _bound(self, account: JsonObject, reference: JsonObject) -> JsonObject:
+        """Return the claims about the object that a token is to be bound to."""
+        kind, name, uid = reference.get("kind", ""), reference.get("name", ""), reference.get("uid")
+        resource = _BINDABLE.get(kind)
+        if resource is None or reference.get("apiVersion") not in (None, "", "v1"):
+            raise errors.bad_request(f"cannot bind token to object of type {reference.get('apiVersion', '')}, {kind}")
+        namespace = "" if resource is NODES else account["metadata"]["namespace"]
+        found = self._find(resource, namespace, name)
+        if found is None:
+            raise errors.not_found(resource, name)
+        account_given = account["metadata"]["name"]
+        if resource is PODS and (found["spec"].get("serviceAccountName") or "default") != account_given:
+            raise errors.bad_request(
+                f'cannot bind token for serviceaccount "{account_given}" to pod running with different '
+                "serviceaccount name."
+            )
+        if uid and uid != found["metadata"]["uid"]:
+            raise errors.conflict(
+                resource,
+                name,
+                f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+                "The object might have been deleted and then recreated",
+            )
+        return self._pod_claims(found) if resource is PODS else {kind.lower(): _identity(found)}
+
+    def _pod_claims(self, pod: JsonObject) -> JsonObject:
+        claims = {"pod": _identity(pod)}
+        node = self._find(NODES, "", pod["spec"].get("nodeName") or "")
+        if node is not None:
+            claims["node"] = _identity(node)
+        return claims
+
+    def _issue(self, account: JsonObject, *, audiences: Sequence[str], seconds: int, bound: JsonObject) -> IssuedToken:
+        metadata = account["metadata"]
+        issued = self._api.clock().replace(microsecond=0)
+        expires = issued + timedelta(seconds=seconds)
+        private = {"namespace": metadata["namespace"], "serviceaccount": _identity(account), **bound}
+        claims = {
+            "aud": list(audiences),
+            "exp": int(expires.timestamp()),
+            "iat": int(issued.timestamp()),
+            "iss": ISSUER,
+            "jti": str(uuid.uuid4()),
+            _PRIVATE_CLAIMS: private,
+            "nbf": int(issued.timestamp()),
+            "sub": account_name(metadata["namespace"], metadata["name"]),
+        }
+        return IssuedToken(self._key.sign(claims), issued, expires)
+
+    # Verifying
+
+    def verify(self, token: str, *, audiences: Sequence[str] = (ISSUER,)) -> tuple[User, list[str]]:
+        """Return the user of a token, and those of the audiences that the token is for.
+
+        Raises:
+            InvalidToken: It is none of ours, has ended, or is meant for others.
+        """
+        try:
+            claims = self._key.verify(token)
+        except BadSignature as error:
+            raise InvalidToken("invalid bearer token") from error
+        now = self._api.clock().timestamp()
+        if now < claims["nbf"]:
+            raise InvalidToken("service account token is not valid yet")
+        if now > claims["exp"]:
+            raise InvalidToken("service account token has expired")
+        common = [audience for audience in audiences if audience in claims["aud"]]
+        if not common:
+            raise InvalidToken(
+                f"token audiences {_listed(claims['aud'])} is invalid for the target audiences {_listed(audiences)}"
+            )
+        private = claims[_PRIVATE_CLAIMS]
+        namespace = private["namespace"]
+        self._check_lives(SERVICE_ACCOUNTS, namespace, private["serviceaccount"])
+        for kind, resource in _BINDABLE.items():
+            # A node that is only told about, beside a pod, may go without ending the token.
+            if (bound := private.get(kind.lower())) and not (resource is NODES and "pod" in private):
+                self._check_lives(resource, "" if resource is NODES else namespace, bound)
+        return _user_of(claims, private), common
+
+    def _check_lives(self, resource: GroupResource, namespace: str, identity: JsonObject) -> None:
+        found = self._find(resource, namespace, identity["name"])
+        if found is None or found["metadata"]["uid"] != identity["uid"]:
+            raise InvalidToken("service account token has been invalidated")
+        deleted = found["metadata"].get("deletionTimestamp")
+        if deleted and datetime.fromisoformat(deleted) + _DELETION_LEEWAY < self._api.clock():
+            raise InvalidToken("service account token has been invalidated")
+
+    def _find(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
+        record = self._api.store.get(ObjectKey(resource, namespace, name))
+        return None if record is None else record.object
+
+    # Discovery
+
+    def jwks(self) -> JsonObject:
+        """Return the keys by which others verify tokens."""
+        return self._key.jwks()
+
+
+def _check_request(metadata: JsonObject, spec: Any, namespace: str, name: str) -> None:
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        raise errors.bad_request("metadata and spec of a TokenRequest must be objects")
+    if (given := metadata.get("name") or name) != name:
+        raise errors.bad_request(f"name in URL does not match name in TokenRequest object: {given}")
+    if (given := metadata.get("namespace") or namespace) != namespace:
+        raise errors.bad_request(f"namespace in URL does not match namespace in TokenRequest object: {given}")
+    audiences, seconds = spec.get("audiences"), spec.get("expirationSeconds")
+    if audiences is not None and not (isinstance(audiences, list) and all(isinstance(each, str) for each in audiences)):
+        raise errors.bad_request("spec.audiences must be a list of strings")
+    if seconds is None:
+        return
+    if not isinstance(seconds, int) or isinstance(seconds, bool):
+        raise errors.bad_request("spec.expirationSeconds must be a whole number")
+    if seconds < _LEAST_SECONDS:
+        raise _refused(seconds, "may not specify a duration less than 10 minutes")
+    if seconds > _MOST_SECONDS:
+        raise _refused(seconds, "may not specify a duration larger than 2^32 seconds")
+
+
+def _refused(seconds: int, detail: str) -> StatusError:
+    problem = FieldError("spec.expirationSeconds", "Invalid", seconds, detail)
+    return errors.invalid("authentication.k8s.io", "TokenRequest", "", [problem])
+
+
+def _identity(obj: JsonObject) -> JsonObject:
+    return {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+
+
+def _user_of(claims: JsonObject, private: JsonObject) -> User:
+    extra = {f"{_EXTRA}/credential-id": (f"JTI={claims['jti']}",)}
+    for kind in ("node", "pod"):
+        if identity := private.get(kind):
+            extra[f"{_EXTRA}/{kind}-name"] = (identity["name"],)
+            extra[f"{_EXTRA}/{kind}-uid"] = (identity["uid"],)
+    groups = (*account_groups(private["namespace"]), AUTHENTICATED)
+    return User(claims["sub"], groups, private["serviceaccount"]["uid"], extra)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "[" + " ".join(map(errors.quote, names)) + "]"

@@ -1,0 +1,119 @@
+"""What the server tells about itself: version, health, discovery and OpenAPI documents."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+
+import orjson
+from aiohttp import web
+
+from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
+from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
+from trainmaster.devcluster.apiserver.http.negotiation import accepts_aggregated_discovery
+from trainmaster.devcluster.apiserver.http.responses import json_response, page_not_found
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.version import __version__
+
+KUBERNETES_VERSION = (1, 33)
+"""The version whose API the server follows; clients derive from it what they may ask for."""
+
+_CHECKS = ("ping", "store")
+_DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+
+
+class Information:
+    """Answers the requests about the server; `ready` says whether it takes requests."""
+
+    def __init__(self, discovery: Discovery, openapi: OpenApi, *, ready: Callable[[], bool]) -> None:
+        self._discovery = discovery
+        self._openapi = openapi
+        self._ready = ready
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes, all for GET. Generated clients end the paths of discovery with a slash."""
+        return [
+            web.get("/version{slash:/?}", self.version),
+            *(web.get(f"/{check}", self.health) for check in ("healthz", "livez", "readyz")),
+            web.get("/api{slash:/?}", self.roots),
+            web.get("/apis{slash:/?}", self.roots),
+            web.get("/api/{version}{slash:/?}", self.resources),
+            web.get("/apis/{group}{slash:/?}", self.group),
+            web.get("/apis/{group}/{version}{slash:/?}", self.resources),
+            web.get("/openapi/v3", self.openapi_index),
+            web.get("/openapi/v3/{path:.+}", self.openapi_document),
+        ]
+
+    async def version(self, _request: web.Request) -> web.Response:
+        """Answer /version."""
+        major, minor = map(str, KUBERNETES_VERSION)
+        document = {
+            "major": major,
+            "minor": minor,
+            "gitVersion": f"v{major}.{minor}.0+trainmaster-{__version__}",
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": platform.python_implementation(),
+            "platform": f"{platform.system().lower()}/{platform.machine()}",
+        }
+        return json_response(document)
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Answer /healthz, /livez and /readyz, with `?verbose` check by check."""
+        name = request.path.strip("/")
+        fine = name != "readyz" or self._ready()
+        if fine and "verbose" not in request.query:
+            return web.Response(text="ok")
+        lines = [f"[+]{check} ok" for check in _CHECKS]
+        lines.append(
+            f"{name} check passed" if fine else f"[-]shutdown failed: the server is stopping\n{name} check failed"
+        )
+        return web.Response(text="\n".join(lines) + "\n", status=200 if fine else 500)
+
+    async def roots(self, request: web.Request) -> web.Response:
+        """Answer /api and /apis, in the aggregated form for clients that know it."""
+        core = request.path.rstrip("/") == "/api"
+        version = accepts_aggregated_discovery(request.headers.get("Accept", ""))
+        if version is not None:
+            document = self._discovery.aggregated(core=core, version=version)
+            return _cacheable(request, document, content_type=_DISCOVERY_TYPE.format(version=version))
+        return _cacheable(
+            request, self._discovery.core_versions(address=request.host) if core else self._discovery.group_list()
+        )
+
+    async def group(self, request: web.Request) -> web.Response:
+        """Answer /apis/<group>."""
+        return _cacheable(request, self._discovery.group(request.match_info["group"]))
+
+    async def resources(self, request: web.Request) -> web.Response:
+        """Answer /api/<version> and /apis/<group>/<version>."""
+        group, version = request.match_info.get("group", ""), request.match_info["version"]
+        return _cacheable(request, self._discovery.resource_list(group, version))
+
+    async def openapi_index(self, _request: web.Request) -> web.Response:
+        """Answer /openapi/v3."""
+        return json_response(self._openapi.index())
+
+    async def openapi_document(self, request: web.Request) -> web.Response:
+        """Answer /openapi/v3/<group version>."""
+        document = self._openapi.document(request.match_info["path"])
+        return page_not_found() if document is None else json_response(document)
+
+
+def _cacheable(
+    request: web.Request, document: JsonObject | None, *, content_type: str = "application/json"
+) -> web.Response:
+    """Answer with a document and its ETag, or with 304 if the client has that document."""
+    if document is None:
+        return page_not_found()
+    encoded = orjson.dumps(document)
+    # The forms of one document share a path, so the tag has to tell them apart.
+    etag = hashlib.sha256(content_type.encode() + encoded).hexdigest().upper()
+    known = request.headers.get("If-None-Match", "")
+    response = web.Response(status=304) if etag in known else json_response(encoded, content_type=content_type)
+    response.headers["ETag"] = f'"{etag}"'
+    response.headers["Vary"] = "Accept"
+    return response

@@ -1,0 +1,144 @@
+"""The audit log: one line of JSON for every request that was answered, as kube-apiserver writes them.
+
+Guarantees:
+- a line is an `Event` of audit.k8s.io/v1 at level Metadata and stage ResponseComplete: who asked for what, and how it
+  was answered, with neither bodies nor tokens;
+- the line is in the file before the client has the end of the answer, so whoever got an answer finds its line;
+- a request that got no answer (its client went away, or a fault reset the connection) has a line, too, without
+  `responseStatus`;
+- without a log a request costs nothing; a log that can no longer be written is told of once and disturbs no request.
+
+A watch is answered when it ends, so its line comes late.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from trainmaster.devcluster.apiserver.auth.authenticator import IMPERSONATOR, USER
+from trainmaster.devcluster.apiserver.auth.filter import attributes_of
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.http.request_info import parse_target
+from trainmaster.devcluster.apiserver.http.responses import answer_started
+from trainmaster.runtime.jsontree import JsonObject
+
+_log = structlog.get_logger(__name__)
+
+_NAME = web.RequestKey("created_name", str)
+
+
+class AuditLog:
+    """Appends to one file; `close` it after the server has stopped.
+
+    Raises:
+        OSError: The file cannot be opened for writing.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = path
+        self._now = now
+        # One write of an unbuffered file is one system call and one whole line, also for readers that follow the file.
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._broken = False
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    @web.middleware
+    async def record(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handle a request and write its line."""
+        received = self._now()
+        code: int | None = None
+        try:
+            response = await handler(request)
+            code = response.status
+            return response
+        finally:
+            if code is None and answer_started(request):
+                code = 200  # the client closed a stream; its headers had left long before
+            self._write(self._event(request, received, code))
+
+    def _event(self, request: web.Request, received: datetime, code: int | None) -> JsonObject:
+        event: JsonObject = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": "Metadata",
+            "auditID": str(uuid.uuid4()),
+            "stage": "ResponseComplete",
+            "requestURI": request.rel_url.raw_path_qs,
+            "verb": _verb(request),
+            **_users(request),
+            "sourceIPs": [request.remote] if request.remote else [],
+            "userAgent": request.headers.get("User-Agent", ""),
+        }
+        if reference := _reference(request):
+            event["objectRef"] = reference
+        if code is not None:
+            event["responseStatus"] = {"metadata": {}, "code": code}
+        event["requestReceivedTimestamp"] = _timestamp(received)
+        event["stageTimestamp"] = _timestamp(self._now())
+        return event
+
+    def _write(self, event: JsonObject) -> None:
+        try:
+            os.write(self._descriptor, orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+            self._broken = False
+        except OSError as error:
+            if not self._broken:
+                _log.error("the audit log has gaps: it cannot be written", path=str(self._path), error=str(error))
+            self._broken = True
+
+
+def note_name(request: web.Request, body: JsonObject) -> None:
+    """Remember which name the object of a creation has: its path does not tell."""
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str):
+        request[_NAME] = name
+
+
+def _verb(request: web.Request) -> str:
+    try:
+        return attributes_of(request).verb
+    except StatusError:
+        return "list"  # with something for `watch` that is no boolean, which is why the request was refused
+
+
+def _users(request: web.Request) -> dict[str, Any]:
+    """Return who asked and, if that is somebody else, in whose name."""
+    user = request.get(USER)
+    if user is None:
+        return {"user": {}}
+    real = request.get(IMPERSONATOR)
+    if real is None:
+        return {"user": user.info()}
+    return {"user": real.info(), "impersonatedUser": user.info()}
+
+
+def _reference(request: web.Request) -> JsonObject | None:
+    target = parse_target(request.rel_url.raw_path)
+    if target is None:
+        return None
+    reference = {
+        "resource": target.plural,
+        "namespace": target.namespace,
+        "name": target.name or request.get(_NAME),
+        "apiGroup": target.group,
+        "apiVersion": target.version,
+        "subresource": target.subresource,
+    }
+    return {key: value for key, value in reference.items() if value}
+
+
+def _timestamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

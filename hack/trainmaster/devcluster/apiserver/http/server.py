@@ -1,0 +1,154 @@
+"""The HTTP server of the embedded cluster.
+
+Guarantees:
+- `start` returns when the port answers; `stop` ends every watch in an orderly way and returns when nothing runs;
+- no request is handled before it was authenticated and authorized;
+- a client that disconnects cancels what was done for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
+from trainmaster.devcluster.apiserver.auth.authorizer import AllowEverything, Authorizer
+from trainmaster.devcluster.apiserver.auth.filter import Guard
+from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
+from trainmaster.devcluster.apiserver.auth.oidc_discovery import Identity
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
+from trainmaster.devcluster.apiserver.handlers.dispatcher import Dispatcher
+from trainmaster.devcluster.apiserver.handlers.get import Reader
+from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
+from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, Reviewer
+from trainmaster.devcluster.apiserver.handlers.server_info import Information
+from trainmaster.devcluster.apiserver.handlers.watch import Watcher, WatchTiming
+from trainmaster.devcluster.apiserver.handlers.write import Writer
+from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
+from trainmaster.devcluster.apiserver.http.responses import answer_errors, page_not_found
+from trainmaster.devcluster.apiserver.registry import Registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
+from trainmaster.devcluster.manager.health import ManagerHealth
+from trainmaster.devcluster.manager.routes import manager_routes
+from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
+from trainmaster.devcluster.testing.faults import Faults
+from trainmaster.runtime.version import __version__
+
+# Selectors travel in the URL; client libraries write long ones.
+_MAX_LINE = 64 * 1024
+# Handlers that are still busy at a stop get this many seconds; watches do not need them.
+_SHUTDOWN_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTiming:
+    """How long things take, in seconds; tests shorten them."""
+
+    watch: WatchTiming = field(default_factory=WatchTiming)
+    freshness_wait: float = 3.0
+    """How long a reader may wait for a resource version that is not there yet."""
+
+
+class HttpServer:
+    """Serves one `Api` over HTTP, or HTTPS with an SSL context, to holders of `token` and of service-account tokens.
+
+    Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
+    everyone who is known may do everything. Every request goes to the `audit` log, which stays the caller's to close.
+    The health of the `manager` is told to administrators.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        registry: Registry,
+        *,
+        token: str,
+        ssl_context: ssl.SSLContext | None = None,
+        log_source: LogSource | None = None,
+        tokens: AccountTokens | None = None,
+        authorizer: Authorizer | None = None,
+        timing: ServerTiming | None = None,
+        fault_control: bool = False,
+        audit: AuditLog | None = None,
+        manager: ManagerHealth | None = None,
+    ) -> None:
+        timing = timing or ServerTiming()
+        self._ssl_context = ssl_context
+        self._runner: web.AppRunner | None = None
+        self._watcher = Watcher(api, timing.watch)
+        self.faults = Faults()
+        """What the server does wrong on purpose; with `fault_control` clients can program it, too."""
+        tokens = tokens or AccountTokens(api, SigningKey())
+        authorizer = authorizer or AllowEverything()
+        authenticator, identity = Authenticator(token, tokens), Identity(tokens)
+        information = Information(
+            Discovery(registry, virtual=REVIEWS),
+            OpenApi(registry, version=__version__),
+            ready=lambda: not self._watcher.stopped,
+        )
+        dispatcher = Dispatcher(
+            api,
+            reader=Reader(api, freshness_wait=timing.freshness_wait),
+            writer=Writer(api),
+            watcher=self._watcher,
+            reviewer=Reviewer(authenticator, authorizer),
+            identity=identity,
+            log_source=log_source,
+        )
+        self._app = web.Application(
+            middlewares=[
+                *(() if audit is None else (audit.record,)),
+                answer_errors,
+                Guard(api, authenticator, authorizer).admit,
+                FaultInjector(self.faults, registry).inject,
+            ],
+            client_max_size=MAX_BODY_BYTES,
+        )
+        self._app.add_routes(
+            [
+                *information.routes(),
+                *identity.routes(),
+                *(FaultControl(self.faults).routes() if fault_control else ()),
+                *(() if manager is None else manager_routes(manager)),
+                web.route("*", "/api/{path:.+}", dispatcher.handle),
+                web.route("*", "/apis/{path:.+}", dispatcher.handle),
+                web.route("*", "/{path:.*}", _unknown_path),
+            ]
+        )
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen, and return the port; port 0 takes a free one."""
+        if self._runner is not None:
+            raise RuntimeError("the server was started already; make another one to serve again")
+        self._runner = web.AppRunner(
+            self._app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_TIMEOUT,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_LINE,
+        )
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, ssl_context=self._ssl_context).start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening, end the streams and wait for the handlers; stopping twice is harmless."""
+        if self._runner is None:
+            return
+        self.faults.clear()
+        self._watcher.stop()
+        await self._runner.cleanup()
+
+
+async def _unknown_path(_request: web.Request) -> web.StreamResponse:
+    return page_not_found()

@@ -1,0 +1,11 @@
+"""Patches that need no schema: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
+
+Both return a new document and leave what they were given untouched. A patch that cannot be carried out raises
+`PatchError`; nothing is ever applied halfway.
+"""
+
+from trainmaster.devcluster.apiserver.patch.jsonpatch import json_patch
+from trainmaster.devcluster.apiserver.patch.mergepatch import merge_patch
+from trainmaster.devcluster.apiserver.patch.outcome import PatchError, PatchTooLarge
+
+__all__ = ["PatchError", "PatchTooLarge", "json_patch", "merge_patch"]

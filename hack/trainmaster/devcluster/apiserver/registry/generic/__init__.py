@@ -1,0 +1,35 @@
+"""The Kubernetes API without HTTP: verbs, their options, and what follows from them."""
+
+from __future__ import annotations
+
+from trainmaster.devcluster.apiserver.admission.request import Admission, AdmissionOperation, AdmissionRequest, Reshape
+from trainmaster.devcluster.apiserver.registry.generic.api import Api
+from trainmaster.devcluster.apiserver.registry.generic.namespaces import SEED_NAMESPACES, seed
+from trainmaster.devcluster.apiserver.registry.generic.options import (
+    DeleteOptions,
+    FieldValidation,
+    PatchType,
+    Propagation,
+    WriteOptions,
+)
+from trainmaster.devcluster.apiserver.registry.generic.preparation import AdmissionHook, Operation
+from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
+
+__all__ = [
+    "SEED_NAMESPACES",
+    "Admission",
+    "AdmissionHook",
+    "AdmissionOperation",
+    "AdmissionRequest",
+    "Api",
+    "DeleteOptions",
+    "FieldValidation",
+    "Operation",
+    "PatchType",
+    "Propagation",
+    "Reshape",
+    "Watch",
+    "WatchEvent",
+    "WriteOptions",
+    "seed",
+]

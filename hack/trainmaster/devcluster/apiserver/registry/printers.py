@@ -1,0 +1,255 @@
+"""Columns: what `kubectl get` shows of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
+from trainmaster.devcluster.apiserver.registry.kind import Column
+from trainmaster.devcluster.apiserver.registry.times import age, human_duration
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def _column(name: str, cell: Callable[[JsonObject], Any], *, wide: bool = False, kind: str = "string") -> Column:
+    return Column(name, kind, "", name, 1 if wide else 0, lambda obj, _now: cell(obj))
+
+
+def _at(path: str, missing: Any = "<none>") -> Callable[[JsonObject], Any]:
+    find = compile_path(path)
+
+    def cell(obj: JsonObject) -> Any:
+        found = find(obj)
+        return found[0] if found else missing
+
+    return cell
+
+
+NAME = Column("Name", "string", "name", "Name of the object", 0, lambda obj, _now: obj["metadata"]["name"])
+AGE = Column(
+    "Age", "string", "", "Time since creation", 0, lambda obj, now: age(obj["metadata"].get("creationTimestamp"), now)
+)
+
+
+def custom_columns(declared: Iterable[JsonObject]) -> tuple[Column, ...]:
+    """Return the columns of a custom resource; without declared ones its age is shown."""
+    columns = tuple(map(_custom_column, declared))
+    return (NAME, *columns) if columns else (NAME, AGE)
+
+
+def _custom_column(declared: JsonObject) -> Column:
+    find = compile_path(declared["jsonPath"])
+    kind = declared["type"]
+
+    def cell(obj: JsonObject, now: datetime) -> Any:
+        found = find(obj)
+        if not found:
+            return None
+        return _typed(kind, found, now)
+
+    return Column(
+        declared["name"],
+        kind,
+        declared.get("format", ""),
+        declared.get("description", ""),
+        declared.get("priority", 0),
+        cell,
+    )
+
+
+def _typed(kind: str, found: list[Any], now: datetime) -> Any:
+    # Of several results the API server shows the first.
+    value = found[0]
+    match kind:
+        case "date":
+            try:
+                return age(value, now)
+            except (TypeError, ValueError):
+                return "<invalid>"
+        case "string":
+            return _text(value)
+        case "integer" if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(value)
+        case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        case "boolean" if isinstance(value, bool):
+            return value
+    return None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pod_ready(obj: JsonObject) -> str:
+    statuses = obj.get("status", {}).get("containerStatuses") or []
+    return f"{sum(bool(each.get('ready')) for each in statuses)}/{len(obj['spec']['containers'])}"
+
+
+def _pod_restarts(obj: JsonObject) -> str:
+    return str(sum(each.get("restartCount", 0) for each in obj.get("status", {}).get("containerStatuses") or ()))
+
+
+def _pod_status(obj: JsonObject) -> str:
+    status = obj.get("status", {})
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    text = status.get("reason") or status.get("phase", "Unknown")
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        for moment in ("waiting", "terminated"):
+            reason = (state.get(moment) or {}).get("reason")
+            if reason:
+                text = reason
+    return str(text)
+
+
+def _job_status(obj: JsonObject) -> str:
+    holding = {each["type"] for each in obj.get("status", {}).get("conditions") or () if each["status"] == "True"}
+    for condition in ("Complete", "Failed"):
+        if condition in holding:
+            return condition
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    for condition in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if condition in holding:
+            return condition
+    return "Running"
+
+
+def _job_completions(obj: JsonObject) -> str:
+    wanted = obj["spec"].get("completions")
+    done = obj.get("status", {}).get("succeeded", 0)
+    return f"{done}/{wanted}" if wanted is not None else f"{done}/1 of {obj['spec'].get('parallelism', 1)}"
+
+
+def _job_duration(obj: JsonObject, now: datetime) -> str:
+    status = obj.get("status", {})
+    if not status.get("startTime"):
+        return ""
+    end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
+    return human_duration((end - datetime.fromisoformat(status["startTime"])).total_seconds())
+
+
+def _node_status(obj: JsonObject) -> str:
+    ready = [each for each in obj.get("status", {}).get("conditions") or () if each["type"] == "Ready"]
+    text = "Unknown" if not ready else "Ready" if ready[0]["status"] == "True" else "NotReady"
+    return f"{text},SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else text
+
+
+def _node_roles(obj: JsonObject) -> str:
+    prefix = "node-role.kubernetes.io/"
+    roles = sorted(
+        label.removeprefix(prefix) for label in obj["metadata"].get("labels") or () if label.startswith(prefix)
+    )
+    return ",".join(roles) or "<none>"
+
+
+def _service_ports(obj: JsonObject) -> str:
+    ports = obj.get("spec", {}).get("ports") or ()
+    return ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in ports) or "<none>"
+
+
+def _event_object(obj: JsonObject) -> str:
+    about = obj.get("involvedObject") or obj.get("regarding") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _event_last_seen(obj: JsonObject, now: datetime) -> str:
+    moment = (
+        (obj.get("series") or {}).get("lastObservedTime")
+        or obj.get("lastTimestamp")
+        or obj.get("deprecatedLastTimestamp")
+        or obj.get("eventTime")
+    )
+    return age(moment, now)
+
+
+def _claim_state(obj: JsonObject) -> str:
+    status = obj.get("status", {})
+    states = ["deleted"] if "deletionTimestamp" in obj["metadata"] else []
+    if "allocation" not in status:
+        return ",".join([*states, "pending"])
+    return ",".join([*states, "allocated", *(["reserved"] if status.get("reservedFor") else [])])
+
+
+PLAIN = (NAME, AGE)
+PODS = (
+    NAME,
+    _column("Ready", _pod_ready),
+    _column("Status", _pod_status),
+    _column("Restarts", _pod_restarts),
+    AGE,
+    _column("IP", _at(".status.podIP"), wide=True),
+    _column("Node", _at(".spec.nodeName"), wide=True),
+)
+JOBS = (
+    NAME,
+    _column("Status", _job_status),
+    _column("Completions", _job_completions),
+    Column("Duration", "string", "", "Time from start to completion", 0, _job_duration),
+    AGE,
+)
+EVENTS = (
+    Column("Last Seen", "string", "", "Time since the last occurrence", 0, _event_last_seen),
+    _column("Type", _at(".type", "")),
+    _column("Reason", _at(".reason", "")),
+    _column("Object", _event_object),
+    _column("Message", lambda obj: obj.get("message") or obj.get("note") or ""),
+    Column("Name", "string", "name", "Name of the event", 1, lambda obj, _now: obj["metadata"]["name"]),
+)
+NAMESPACES = (NAME, _column("Status", _at(".status.phase", "")), AGE)
+NODES = (
+    NAME,
+    _column("Status", _node_status),
+    _column("Roles", _node_roles),
+    AGE,
+    _column("Version", _at(".status.nodeInfo.kubeletVersion", "")),
+)
+CONFIGMAPS = (
+    NAME,
+    _column("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), kind="integer"),
+    AGE,
+)
+SECRETS = (
+    NAME,
+    _column("Type", _at(".type", "")),
+    _column("Data", lambda obj: len(obj.get("data") or ()), kind="integer"),
+    AGE,
+)
+SERVICES = (
+    NAME,
+    _column("Type", _at(".spec.type", "")),
+    _column("Cluster-IP", _at(".spec.clusterIP")),
+    _column("External-IP", lambda _obj: "<none>"),
+    _column("Port(s)", _service_ports),
+    AGE,
+)
+CLAIMS = (
+    NAME,
+    _column("Status", _at(".status.phase", "")),
+    _column("Volume", _at(".spec.volumeName", "")),
+    _column("Capacity", _at(".status.capacity.storage", "")),
+    _column("Access Modes", lambda obj: ",".join(obj.get("status", {}).get("accessModes") or ())),
+    _column("StorageClass", _at(".spec.storageClassName", "")),
+    AGE,
+)
+LEASES = (NAME, _column("Holder", _at(".spec.holderIdentity", "")), AGE)
+DEFINITIONS = (NAME, _column("Created At", _at(".metadata.creationTimestamp", "")))
+PRIORITY_CLASSES = (
+    NAME,
+    _column("Value", _at(".value", 0), kind="integer"),
+    _column("Global-Default", _at(".globalDefault", False), kind="boolean"),
+    AGE,
+)
+WEBHOOK_CONFIGURATIONS = (NAME, _column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), kind="integer"), AGE)
+RUNTIME_CLASSES = (NAME, _column("Handler", _at(".handler", "")), AGE)
+RESOURCE_CLAIMS = (NAME, _column("State", _claim_state), AGE)
+RESOURCE_SLICES = (
+    NAME,
+    _column("Node", _at(".spec.nodeName", "<unset>")),
+    _column("Driver", _at(".spec.driver", "")),
+    _column("Pool", _at(".spec.pool.name", "")),
+    AGE,
+)

@@ -1,0 +1,158 @@
+"""The strategy of CustomResourceDefinitions: what makes a valid one, and what the server writes into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry.custom_kinds import (
+    CLEANUP_FINALIZER,
+    accept_names,
+    condition,
+    kind_of,
+    rules_of,
+)
+from trainmaster.devcluster.apiserver.registry.names import dns_label_1035, dns_subdomain
+from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.strategies.base import Strategy, immutable, restore, unsupported
+from trainmaster.devcluster.apiserver.schema.structural import structural_problems
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class DefinitionStrategy(Strategy):
+    """The life of CustomResourceDefinitions."""
+
+    has_generation = True
+    unconditional_update = False
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def default(self, obj: JsonObject) -> None:
+        """Fill in names, the conversion strategy and the flags that go with it."""
+        spec = obj.get("spec", {})
+        names = spec.get("names", {})
+        kind = names.get("kind")
+        if kind:
+            names.setdefault("singular", kind.lower())
+            names.setdefault("listKind", f"{kind}List")
+        spec.setdefault("conversion", {}).setdefault("strategy", "None")
+        # `preserveUnknownFields: false` is what v1 means anyway; the real server does not store it.
+        if spec.get("preserveUnknownFields") is False:
+            del spec["preserveUnknownFields"]
+
+    def check_create(self, obj: JsonObject) -> None:
+        """Refuse what the embedded cluster cannot serve."""
+        spec = obj.get("spec", {})
+        if sum(bool(each.get("served")) for each in spec.get("versions", ())) > 1:
+            raise errors.not_implemented("custom resources with several served versions")
+        if spec.get("conversion", {}).get("strategy") == "Webhook":
+            raise errors.not_implemented("conversion webhooks")
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """Establish the definition at once."""
+        obj.pop("status", None)
+        if not self.validate(obj):
+            obj.update(accept_names(obj, self._registry, now=obj["metadata"]["creationTimestamp"]))
+
+    def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Keep the status, and refuse what cannot be served."""
+        restore(obj, old, "status")
+        self.check_create(obj)
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check names, scope, versions, and that schemas, paths and rules compile."""
+        problems = list(_problems(obj))
+        if not problems:
+            try:
+                kind_of(obj)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                problems.append(FieldError("spec.versions", "Invalid", errors.OMITTED, str(error)))
+            else:
+                problems += _rule_problems(obj["spec"]["versions"])
+        return problems
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse to turn an established definition into another one."""
+        new, before = obj["spec"], old["spec"]
+        pairs = [("spec.group", new.get("group"), before["group"]), ("spec.scope", new.get("scope"), before["scope"])]
+        pairs += [
+            (f"spec.names.{field}", new["names"].get(field), before["names"].get(field)) for field in ("kind", "plural")
+        ]
+        return [immutable(path, value) for path, value, was in pairs if value != was]
+
+    def mark_deleted(self, obj: JsonObject) -> None:
+        """Stay until the objects of the kind are gone."""
+        finalizers = obj["metadata"].setdefault("finalizers", [])
+        if CLEANUP_FINALIZER not in finalizers:
+            finalizers.append(CLEANUP_FINALIZER)
+        message = "CustomResource deletion is in progress"
+        shown = condition(
+            "Terminating", True, "InstanceDeletionInProgress", message, obj["metadata"]["deletionTimestamp"]
+        )
+        obj.setdefault("status", {}).setdefault("conditions", []).append(shown)
+
+
+def _problems(obj: JsonObject) -> Iterator[FieldError]:
+    spec = obj.get("spec", {})
+    names = spec.get("names", {})
+    group, plural = spec.get("group"), names.get("plural")
+    if not group:
+        yield FieldError("spec.group", "Required")
+    else:
+        yield from (FieldError("spec.group", "Invalid", group, problem) for problem in dns_subdomain(group))
+        if "." not in group:
+            yield FieldError("spec.group", "Invalid", group, "should be a domain with at least one dot")
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = names.get(field)
+        if not name:
+            yield FieldError(f"spec.names.{field}", "Required")
+        else:
+            yield from (
+                FieldError(f"spec.names.{field}", "Invalid", name, problem)
+                for problem in dns_label_1035(name.lower() if field in ("kind", "listKind") else name)
+            )
+    if spec.get("preserveUnknownFields"):
+        instead = "set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        yield FieldError("spec.preserveUnknownFields", "Invalid", True, f"cannot set to true, {instead}")
+    # Only a new definition has a choice: later the names themselves are what cannot change.
+    is_new = "resourceVersion" not in obj["metadata"]
+    if is_new and group and plural and obj["metadata"].get("name") != f"{plural}.{group}":
+        name = obj["metadata"].get("name", "")
+        yield FieldError("metadata.name", "Invalid", name, 'must be spec.names.plural+"."+spec.group')
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        yield unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"])
+    yield from _version_problems(spec.get("versions") or [])
+
+
+def _version_problems(versions: list[JsonObject]) -> Iterator[FieldError]:
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        detail = "must have exactly one version marked as storage version"
+        yield FieldError("spec.versions", "Invalid", errors.OMITTED, detail)
+    if not any(each.get("served") for each in versions):
+        yield FieldError("spec.versions", "Invalid", errors.OMITTED, "must have at least one served version")
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        name = version.get("name", "")
+        yield from (FieldError(f"{path}.name", "Invalid", name, problem) for problem in dns_label_1035(name))
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if not schema:
+            yield FieldError(f"{path}.schema.openAPIV3Schema", "Required", detail="schemas are required")
+            continue
+        # With one version the real server looks at the schema in its older, unversioned place.
+        where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{path}.schema.openAPIV3Schema"
+        if schema.get("type") != "object":
+            yield FieldError(f"{where}.type", "Invalid", schema.get("type", ""), "must be object at the root")
+        else:
+            yield from structural_problems(schema, where)
+
+
+def _rule_problems(versions: list[JsonObject]) -> Iterator[FieldError]:
+    """Check the rules of all versions; where these agree the server names `spec.validation`, which v1 no longer has."""
+    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
+    same = all(schema == schemas[0] for schema in schemas)
+    for index, schema in enumerate(schemas[:1] if same else schemas):
+        path = "spec.validation.openAPIV3Schema" if same else f"spec.versions[{index}].schema.openAPIV3Schema"
+        for place, problem in rules_of(schema).problems:
+            yield FieldError(path + place, problem.kind, problem.value, problem.text)

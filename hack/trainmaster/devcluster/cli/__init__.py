@@ -1,0 +1,1 @@
+"""hack/trainmaster/devcluster/cli: TODO."""

@@ -1,0 +1,191 @@
+"""`trainmaster cluster up|status|down`: the embedded cluster from the command line.
+
+Exit codes: 0 done (or ready), 1 the cluster cannot be started or stopped, or it runs while its manager does not (why is
+said), 2 wrong arguments, 3 not running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmaster.devcluster.components import PARTS
+from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
+
+_HIGHEST_PORT = 65535
+
+
+def command(commands: Any) -> None:
+    """Add the command to the subparsers of `trainmaster`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "cluster",
+        help="run a small Kubernetes-compatible cluster on this machine",
+        description="A Kubernetes-compatible cluster in one process, for laptops and tests; its pods are processes.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_up(actions)
+    status = actions.add_parser("status", help="tell whether it runs and what is in it", allow_abbrev=False)
+    _add_state(status)
+    status.set_defaults(run=_status)
+    down = actions.add_parser("down", help="stop it; what is in it stays for the next `up`", allow_abbrev=False)
+    _add_state(down)
+    down.add_argument("--purge", action="store_true", help="delete the state as well: all objects, logs and volumes")
+    down.set_defaults(run=_down)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the commands of the embedded cluster alone, without the controller; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="trainmaster")
+    command(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
+    parsed = parser.parse_args(arguments)
+    code: int = parsed.run(parsed)
+    return code
+
+
+def _add_up(actions: Any) -> None:
+    up: argparse.ArgumentParser = actions.add_parser(
+        "up",
+        help="start it",
+        description="Start the cluster and run it until SIGINT or SIGTERM, or in the background with --detach.",
+        allow_abbrev=False,
+    )
+    _add_state(up)
+    up.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="default 0: the port it had before, or a free one"
+    )
+    up.add_argument(
+        "--without",
+        type=_parts,
+        default=frozenset(),
+        metavar="PART,...",
+        help=f"leave out parts: {', '.join(PARTS)}; without all of them it is a bare API server",
+    )
+    up.add_argument(
+        "--detach",
+        action="store_true",
+        help="run in the background; return when it is ready, which includes its manager",
+    )
+    up.add_argument(
+        "--token", type=_token, help="the token that clients need; default: a random one, kept in the state"
+    )
+    up.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="where to write the kubeconfig; default: into the state directory",
+    )
+    up.add_argument(
+        "--fault-control",
+        action="store_true",
+        help="for tests: let the administrator make the API server fail, under /trainmaster.dev/faults",
+    )
+    up.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON for each request, in the format of kube-apiserver; default: no audit log",
+    )
+    up.add_argument("--config", type=Path, metavar="FILE", help="configuration file of the manager")
+    up.add_argument(
+        "--rbac",
+        action="store_true",
+        help="enforce roles for service accounts and impersonated users; default: they may do everything",
+    )
+    up.add_argument(
+        "--networking",
+        choices=("auto", "namespaces", "rewriting"),
+        default="auto",
+        help="how pods find each other and their volumes: in Linux namespaces of their own, or by rewriting what they "
+        "are told; default: namespaces where they work",
+    )
+    up.add_argument(
+        "--fake-gpus",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="claim to have N GPUs in place of real ones, to try out scheduling",
+    )
+    up.set_defaults(run=_up)
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"where the cluster lives on disk; default: ${HOME_VARIABLE}, or .trainmaster in the working directory",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; use a number from 0 to {_HIGHEST_PORT}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; use one from 0 up")
+    return int(text)
+
+
+def _parts(text: str) -> frozenset[str]:
+    parts = frozenset(filter(None, text.split(",")))
+    if unknown := parts - set(PARTS):
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is no part; the parts are {', '.join(PARTS)}")
+    return parts
+
+
+def _token(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or not text or " " in text:
+        raise argparse.ArgumentTypeError("a token consists of one or more printable ASCII characters without spaces")
+    return text
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    # Importing the whole cluster takes most of a second; status and down do without.
+    from trainmaster.devcluster.cli.up import detach, serve  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.cluster import ClusterSettings  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.kubelet.settings import KubeletSettings  # noqa: PLC0415 - see above
+
+    settings = ClusterSettings(
+        state=_state(arguments),
+        port=arguments.port or None,
+        parts=frozenset(PARTS) - arguments.without,
+        token=arguments.token,
+        kubeconfig=arguments.kubeconfig,
+        manager_config=arguments.config,
+        rbac=arguments.rbac,
+        kubelet=KubeletSettings(networking=arguments.networking, fake_gpus=arguments.fake_gpus),
+        fault_control=arguments.fault_control,
+        audit_log=arguments.audit_log,
+    )
+    return _guarded(lambda: (detach if arguments.detach else serve)(settings))
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from trainmaster.devcluster.cli.status import status  # noqa: PLC0415 - see `_up`
+
+    return _guarded(lambda: status(_state(arguments)))
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    from trainmaster.devcluster.cli.down import stop  # noqa: PLC0415 - see `_up`
+
+    return _guarded(lambda: stop(_state(arguments), purge=arguments.purge))
+
+
+def _state(arguments: argparse.Namespace) -> StateDirectory:
+    return StateDirectory(arguments.state_dir or default_directory())
+
+
+def _guarded(action: Callable[[], int]) -> int:
+    try:
+        return action()
+    except ClusterError as error:
+        print(f"trainmaster: {error}", file=sys.stderr)
+        return 1

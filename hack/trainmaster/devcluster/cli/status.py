@@ -1,0 +1,77 @@
+"""`cluster status`: what can be said about a cluster from outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainmaster.devcluster.cli.remote import NoAnswer, ask, ask_manager
+from trainmaster.devcluster.components import KUBELET, MANAGER
+from trainmaster.devcluster.manager.health import READY
+from trainmaster.devcluster.state import ClusterRecord, StateDirectory
+from trainmaster.runtime.jsontree import JsonObject
+
+NOT_READY, NOT_RUNNING = 1, 3
+_TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
+_PODS = "/api/v1/pods"
+_AT_REST = frozenset({"Complete", "Failed", "Suspended"})
+
+
+def status(state: StateDirectory) -> int:
+    """Print the status of the cluster; returns 0 if it is ready, 1 if its manager is not, 3 if it does not run."""
+    pid = state.holder()
+    record = state.read_record()
+    if pid is None:
+        _print("cluster", "not running")
+        _print("state", f"{state.path} ({'kept' if record else 'none yet'})")
+        return NOT_RUNNING
+    if record is None or record.pid != pid:
+        _print("cluster", f"starting (pid {pid}); see {state.log}")
+        return NOT_RUNNING
+    _print("cluster", f"running (pid {pid}), trainmaster {record.version}")
+    _print("server", record.server)
+    _print("kubeconfig", record.kubeconfig)
+    _print("state", str(state.path))
+    _print("parts", ", ".join(record.parts) or "none: a bare API server")
+    if KUBELET in record.parts:
+        _print("networking", record.networking or "unknown: an older version runs")
+    code = 0
+    if MANAGER in record.parts:
+        code = _manager(state, record)
+        _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
+    _print("pods", _count(state, record, _PODS, _pod_runs))
+    return code
+
+
+def _manager(state: StateDirectory, record: ClusterRecord) -> int:
+    try:
+        manager = ask_manager(state, record)
+    except NoAnswer as error:
+        _print("manager", f"unknown, {error}")
+        return NOT_READY
+    _print("manager", manager.words)
+    if manager.phase == READY:
+        return 0
+    _print("  last error" if manager.exit_code is not None else "  waits for", manager.message)
+    _print("  log", manager.log)
+    return NOT_READY
+
+
+def _count(state: StateDirectory, record: ClusterRecord, path: str, runs: Callable[[JsonObject], bool]) -> str:
+    try:
+        objects: list[JsonObject] = ask(state, record, path)["items"]
+    except (NoAnswer, KeyError) as error:
+        return f"unknown, {error}"
+    return f"{sum(map(runs, objects))} running of {len(objects)}"
+
+
+def _trainjob_runs(job: JsonObject) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return not any(each["type"] in _AT_REST and each["status"] == "True" for each in conditions)
+
+
+def _pod_runs(pod: JsonObject) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
+
+
+def _print(label: str, text: str) -> None:
+    print(f"{label + ':':<13} {text}")

@@ -1,0 +1,221 @@
+"""`cluster up`: running a cluster in the foreground, or starting one in the background.
+
+The background process is the foreground command in a session of its own, with its terminal replaced by the log. It is
+started when its record names it; when it ends before that, the last lines of its log are the reason. Then it is asked
+for its manager, without which it is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from trainmaster.devcluster.cli.log_file import configure_logs
+from trainmaster.devcluster.cli.remote import NoAnswer, ask_manager
+from trainmaster.devcluster.cluster import MANAGER_TIMEOUT, Cluster, ClusterSettings
+from trainmaster.devcluster.components import MANAGER, PARTS
+from trainmaster.devcluster.manager.health import CRASHING, READY, STARTING, ManagerHealth, ManagerState
+from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory
+
+READY_TIMEOUT = 60.0 + MANAGER_TIMEOUT
+"""Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,
+so that it is the cluster that tells what is wrong with it."""
+
+_STOP_TIMEOUT = 30.0
+_POLL = 0.05
+_REASON_LINES = 15
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def serve(settings: ClusterSettings) -> int:
+    """Run the cluster until a signal ends it; returns the exit code."""
+    state = settings.state
+    _check_configuration(settings)
+    state.prepare()
+    if state.holder() is not None:
+        raise state.already_running()
+    configure_logs(state.log)
+    asyncio.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: ClusterSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    async with Cluster(settings) as cluster:
+        failed = asyncio.create_task(cluster.failure())
+        stopped = asyncio.create_task(stop.wait())
+        settled = asyncio.create_task(_settle(cluster, settings))
+        await asyncio.wait([failed, stopped, settled], return_when=asyncio.FIRST_COMPLETED)
+        if settled.done():
+            settled.result()
+            telling = asyncio.create_task(_tell_changes(cluster.health))
+            await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)  # a second Ctrl-C is for somebody who does not want to wait
+        if failed.done():
+            failed.result()
+        failed.cancel()
+        settled.cancel()
+        print("Stopping.", flush=True)
+
+
+async def _settle(cluster: Cluster, settings: ClusterSettings) -> None:
+    """Wait until it can be told how the start went, and tell it.
+
+    Without its manager the cluster runs on: the API server, and all that is in it, can still be looked at, and who
+    started it in the foreground reads this.
+    """
+    manager = await cluster.settle()
+    trouble = manager is not None and manager.phase != READY
+    if manager is not None and trouble:
+        _complain(manager, settings)
+    _announce(cluster.record, settings.state, word="runs" if trouble else "is ready")
+    print("Press Ctrl-C to stop it; what is in it stays.", flush=True)
+
+
+async def _tell_changes(health: ManagerHealth) -> None:
+    """Tell of a manager that begins to crash, and of one that recovers."""
+    while True:
+        if health.state.phase != READY:
+            await health.until(lambda state: state.phase == READY)
+            print("trainmaster: the manager of the cluster runs again", file=sys.stderr, flush=True)
+        _tell_trouble(await health.until(lambda state: state.phase == CRASHING))
+
+
+def detach(settings: ClusterSettings) -> int:
+    """Start the cluster in the background and wait until it is ready; returns the exit code."""
+    state = settings.state
+    _check_configuration(settings)
+    state.prepare()
+    if state.holder() is not None:
+        raise state.already_running()
+    if settings.token is not None:
+        state.ensure_token(settings.token)  # handed over by file: command lines are visible to everyone on the machine
+    begin = state.log.stat().st_size if state.log.exists() else 0
+    with state.log.open("ab") as log:
+        state.log.chmod(0o600)
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            _command(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
+    record = _wait_ready(state, process)
+    if record is not None:
+        manager = _manager_of(state, record)
+        if manager is None or manager.phase == READY:
+            _announce(record, state)
+            # The interpreter would warn of a child that outlives it, which is the very purpose of this one.
+            process.returncode = 0
+            return 0
+        # As `kind create cluster` does it: a start that failed says so by its exit code, and leaves nothing behind.
+        # A script that went on would wait for TrainJobs that nobody works on, and a cluster that was left running
+        # would refuse the next start, with the configuration corrected. What is in it stays, and so do the logs.
+        _end(process)
+        _complain(manager, settings)
+        print("The cluster is stopped again.", file=sys.stderr)
+        return 1
+    process.kill()
+    process.wait()
+    print(f"trainmaster: the cluster did not start; the last lines of {state.log}:", file=sys.stderr)
+    for line in _last_lines(state.log, begin):
+        print(f"  {line}", file=sys.stderr)
+    return 1
+
+
+def _manager_of(state: StateDirectory, record: ClusterRecord) -> ManagerState | None:
+    """Ask the cluster how its manager is; None if it has none."""
+    if MANAGER not in record.parts:
+        return None
+    try:
+        return ask_manager(state, record)
+    except NoAnswer as error:
+        return ManagerState(STARTING, str(state.manager_log), str(error))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _wait_ready(state: StateDirectory, process: subprocess.Popen[bytes]) -> ClusterRecord | None:
+    deadline = time.monotonic() + READY_TIMEOUT
+    while process.poll() is None and time.monotonic() < deadline:
+        if state.holder() == process.pid:
+            record = state.read_record()
+            if record is not None and record.pid == process.pid:
+                return record
+        time.sleep(_POLL)
+    return None
+
+
+def _command(settings: ClusterSettings) -> list[str]:
+    command = [sys.executable, "-P", "-m", "trainmaster.devcluster", "cluster", "up"]
+    command += ["--state-dir", str(settings.state.path), "--port", str(settings.port or 0)]
+    if missing := [part for part in PARTS if part not in settings.parts]:
+        command += ["--without", ",".join(missing)]
+    if settings.kubeconfig is not None:
+        command += ["--kubeconfig", str(settings.kubeconfig.absolute())]
+    if settings.manager_config is not None:
+        command += ["--config", str(settings.manager_config.absolute())]
+    if settings.rbac:
+        command.append("--rbac")
+    if settings.audit_log is not None:
+        command += ["--audit-log", str(settings.audit_log.absolute())]
+    command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
+    if settings.fault_control:
+        command.append("--fault-control")
+    return command
+
+
+def _check_configuration(settings: ClusterSettings) -> None:
+    """Tell of a missing file now: the manager would only tell its log."""
+    path = settings.manager_config
+    if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
+        raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
+
+
+def _complain(manager: ManagerState, settings: ClusterSettings) -> None:
+    """Say what is wrong with a manager that does not come up, and what to do."""
+    _tell_trouble(manager)
+    remedy = "correct what the error names"
+    if settings.manager_config is not None:
+        remedy = f"correct {settings.manager_config.absolute()}, from which its configuration comes"
+    print(f"  what next:  {remedy}, and start the cluster again", file=sys.stderr)
+    print("              --without manager starts it without one", file=sys.stderr, flush=True)
+
+
+def _tell_trouble(manager: ManagerState) -> None:
+    trouble = "does not run" if manager.phase == CRASHING else "is not ready"
+    print(f"trainmaster: the manager of the cluster {trouble}: {manager.words}", file=sys.stderr)
+    label = "last error:" if manager.exit_code is not None else "waits for: "
+    print(f"  {label} {manager.message}", file=sys.stderr)
+    print(f"  its log:    {manager.log}", file=sys.stderr, flush=True)
+
+
+def _announce(record: ClusterRecord, state: StateDirectory, *, word: str = "is ready") -> None:
+    print(f"Cluster {word} at {record.server} (pid {record.pid}); parts: {', '.join(record.parts) or 'none'}")
+    print(f"Logs: {state.log}" + (f", {state.manager_log}" if MANAGER in record.parts else ""))
+    print("To use it:")
+    print(f"  export KUBECONFIG={shlex.quote(record.kubeconfig)}", flush=True)
+
+
+def _last_lines(path: Path, begin: int) -> list[str]:
+    with path.open("rb") as log:
+        log.seek(begin if path.stat().st_size >= begin else 0)
+        return log.read().decode("utf-8", "replace").splitlines()[-_REASON_LINES:]

@@ -1,0 +1,100 @@
+"""Events: what controllers and the kubelet tell users, written in the core/v1 form that every client understands.
+
+- The same fact about the same object is one Event whose count grows; its name is derived from the fact, so this
+  also holds after a restart.
+- Recording is best effort: an Event that cannot be written (its namespace goes away, say) is logged and forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic.api import Api
+from trainmaster.devcluster.apiserver.registry.generic.options import WriteOptions
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.resources import EVENTS
+from trainmaster.runtime.jsontree import JsonObject
+
+_NAME_LIMIT = 253
+_NOTE_LIMIT = 1024  # the API refuses longer messages
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A fact about an object, not yet recorded."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    field_path: str = ""
+    """The part of the object that is meant."""
+
+
+class EventRecorder:
+    """Writes Events in the name of one component."""
+
+    def __init__(self, api: Api, component: str) -> None:
+        self._api = api
+        self._component = component
+
+    async def record(self, regarding: JsonObject, note: Note, *, action: str | None = None) -> None:
+        """Write the Event, or count it up if the fact is known; never raises because of the API's answer."""
+        try:
+            await self._record(regarding, note, action)
+        except StatusError as error:
+            _log.debug(
+                "event not recorded", reason=note.reason, regarding=regarding["metadata"]["name"], error=str(error)
+            )
+
+    async def _record(self, regarding: JsonObject, note: Note, action: str | None) -> None:
+        metadata = regarding["metadata"]
+        namespace = metadata.get("namespace", "default")
+        message = note.message.encode()[:_NOTE_LIMIT].decode(errors="ignore")
+        fact = "\0".join(
+            [metadata["uid"], note.type, note.reason, message, self._component, *filter(None, [note.field_path])]
+        )
+        suffix = hashlib.sha256(fact.encode()).hexdigest()[:16]
+        name = f"{metadata['name'][: _NAME_LIMIT - len(suffix) - 1]}.{suffix}"
+        now = timestamp(self._api.clock())
+        options = WriteOptions(field_manager=self._component)
+        try:
+            known = self._api.get(EVENTS, namespace, name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+        else:
+            counted = {**known, "count": known.get("count", 1) + 1, "lastTimestamp": now}
+            await self._api.update(EVENTS, counted, namespace=namespace, name=name, options=options)
+            return
+        event: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": regarding["apiVersion"],
+                "kind": regarding["kind"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+                **({"namespace": metadata["namespace"]} if "namespace" in metadata else {}),
+                **({"fieldPath": note.field_path} if note.field_path else {}),
+            },
+            "type": note.type,
+            "reason": note.reason,
+            "message": message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            **({"action": action} if action else {}),
+        }
+        await self._api.create(EVENTS, event, namespace=namespace, options=options)

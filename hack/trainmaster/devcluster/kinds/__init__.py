@@ -1,9 +1,0 @@
-"""Kinds: what the API serves, with the rules of each kind; built-in ones and those of custom resource definitions."""
-
-from __future__ import annotations
-
-from trainmaster.devcluster.kinds.kind import Column, Kind
-from trainmaster.devcluster.kinds.registry import Registry
-from trainmaster.devcluster.kinds.strategies.base import Strategy
-
-__all__ = ["Column", "Kind", "Registry", "Strategy"]

@@ -1,0 +1,225 @@
+"""Reading container logs: what `kubectl logs` shows, with its options and its errors.
+
+A warden writes one file per attempt, each line as `<time> F <text>`, or `P` for a part that the next continues. What
+came before is in a second file when the log has reached half of its limit; both are shown as one.
+A log that is followed ends when the container does; everything that the container printed is delivered before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.kubelet.directories import PodFiles, StateDirectory, rotated
+from trainmaster.devcluster.kubelet.pod_status import container_identity
+from trainmaster.runtime.jsontree import JsonObject
+
+POLL_INTERVAL = 0.1
+"""How often a followed log is looked at, in seconds."""
+
+_BLOCK = 64 * 1024
+_STAMP = len("2026-01-01T00:00:00.000000000Z")
+_TEXT = _STAMP + len(" F ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """Which part of a log is wanted, and how it is shown."""
+
+    tail_lines: int | None = None
+    since: bytes = b""
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+class PodLogs:
+    """The logs of all pods of this node: the kubelet's part as a `LogSource`."""
+
+    def __init__(
+        self, state: StateDirectory, *, is_active: Callable[[str], bool], clock: Callable[[], datetime]
+    ) -> None:
+        self._state = state
+        self._is_active = is_active
+        self._clock = clock
+
+    async def read(
+        self,
+        *,
+        namespace: str,  # noqa: ARG002 - part of the LogSource protocol; the pod says it as well
+        pod: JsonObject,
+        container: str,
+        follow: bool,
+        previous: bool,
+        tail_lines: int | None,
+        since_seconds: int | None,
+        since_time: datetime | None,
+        timestamps: bool,
+        limit_bytes: int | None,
+    ) -> AsyncIterator[bytes]:
+        """Open a container's log; raises StatusError when there is nothing to open."""
+        name = _chosen(pod, container)
+        uid = pod["metadata"]["uid"]
+        attempt, path = _attempt(pod, name, self._state.pod(uid), previous=previous)
+        if since_seconds is not None:
+            since_time = self._clock() - timedelta(seconds=since_seconds)
+        view = LogView(
+            tail_lines=tail_lines,
+            since=_stamp(since_time) if since_time is not None else b"",
+            timestamps=timestamps,
+            limit_bytes=limit_bytes,
+        )
+        identity = container_identity(uid, name, attempt)
+        return _stream(path, view, running=(lambda: self._is_active(identity)) if follow else None)
+
+
+async def _stream(path: Path, view: LogView, *, running: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+    left = view.limit_bytes
+    opened = _open(path, view.tail_lines)
+    try:
+        while True:
+            # Asked before reading: what a container printed is in its file before it counts as ended.
+            more = running is not None and running()
+            for block in _blocks_of(opened, path, view):
+                if left is not None and len(block) >= left:
+                    yield block[:left]
+                    return
+                left = left - len(block) if left is not None else None
+                yield block
+                await asyncio.sleep(0)  # a long log must not keep the loop from its other work
+            if not more:
+                return
+            await asyncio.sleep(POLL_INTERVAL)
+    finally:
+        for log in opened:
+            log.close()
+
+
+def _open(path: Path, tail_lines: int | None) -> list[IO[bytes]]:
+    """Open the files of a log, the older one first, each at the place where reading starts."""
+    logs: list[IO[bytes]] = [path.open("rb")]
+    with contextlib.suppress(FileNotFoundError):
+        logs.insert(0, rotated(path).open("rb"))
+        if os.path.sameopenfile(logs[0].fileno(), logs[1].fileno()):  # set aside between the two
+            logs.pop(0).close()
+            logs.append(path.open("rb"))
+    if tail_lines is not None:
+        for log in reversed(logs):
+            log.seek(_tail_offset(log, tail_lines))
+            begin = log.tell()
+            tail_lines = max(0, tail_lines - sum(1 for _ in log))
+            log.seek(begin)
+    return logs
+
+
+def _blocks_of(logs: list[IO[bytes]], path: Path, view: LogView) -> Iterator[bytes]:
+    """Read all files to their present ends. The last one stays open; it may have been set aside meanwhile."""
+    while True:
+        yield from _blocks(logs[0], view)
+        if len(logs) == 1:
+            with contextlib.suppress(FileNotFoundError):  # between being set aside and being made anew
+                if not os.path.samestat(os.fstat(logs[0].fileno()), path.stat()):
+                    logs.append(path.open("rb"))
+        if len(logs) == 1:
+            return
+        yield from _blocks(logs[0], view)  # what was written between the last look and its being set aside
+        logs.pop(0).close()
+
+
+def _blocks(log: IO[bytes], view: LogView) -> Iterator[bytes]:
+    """Read to the present end of the file, whole lines at a time."""
+    while lines := log.readlines(_BLOCK):
+        if not lines[-1].endswith(b"\n"):  # still being written; the next look starts with it
+            log.seek(-len(lines.pop()), 1)
+        if shown := b"".join(_shown(line, view) for line in lines if line[:_STAMP] >= view.since):
+            yield shown
+        if not lines:
+            return
+
+
+def _shown(line: bytes, view: LogView) -> bytes:
+    text = line[_TEXT:-1] if line[_STAMP + 1 : _STAMP + 2] == b"P" else line[_TEXT:]
+    return line[: _STAMP + 1] + text if view.timestamps else text
+
+
+def _tail_offset(log: IO[bytes], count: int) -> int:
+    """Find where the last `count` lines start, reading backwards."""
+    position = end = log.seek(0, 2)
+    if count <= 0:
+        return end
+    # The newline at the very end closes the last line, so one more has to be found.
+    wanted = count + 1
+    while position > 0:
+        start = max(0, position - _BLOCK)
+        log.seek(start)
+        block = log.read(position - start)
+        found = block.count(b"\n")
+        if found >= wanted:
+            index = len(block)
+            for _ in range(wanted):
+                index = block.rindex(b"\n", 0, index)
+            return start + index + 1
+        wanted -= found
+        position = start
+    return 0
+
+
+def tail(path: Path, *, lines: int) -> bytes:
+    """Read the last lines of a log, without their times."""
+    logs = _open(path, lines)
+    try:
+        return b"".join(block for log in logs for block in _blocks(log, LogView()))
+    finally:
+        for log in logs:
+            log.close()
+
+
+def _stamp(moment: datetime) -> bytes:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+
+
+def _chosen(pod: JsonObject, container: str) -> str:
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    mains = [entry["name"] for entry in spec["containers"]]
+    if not container:
+        if len(mains) == 1:
+            return str(mains[0])
+        raise errors.bad_request(
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(mains)}]"
+        )
+    if container not in {*mains, *(entry["name"] for entry in spec.get("initContainers") or ())}:
+        raise errors.bad_request(f"container {container} is not valid for pod {name}")
+    return container
+
+
+def _attempt(pod: JsonObject, container: str, files: PodFiles, *, previous: bool) -> tuple[int, Path]:
+    """Choose the log file: that of the newest attempt, or of the last one that ended before it."""
+    name = pod["metadata"]["name"]
+    status = _status(pod, container)
+    waiting = (status.get("state") or {}).get("waiting")
+    logs = files.logs(container)
+    if previous:
+        # While a container waits for its restart, the attempt that just ended is the previous one.
+        ended = logs if waiting else logs[:-1]
+        if not ended:
+            raise errors.bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
+        return ended[-1]
+    if not logs:
+        reason = (waiting or {}).get("reason") or "ContainerCreating"
+        raise errors.bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    return logs[-1]
+
+
+def _status(pod: JsonObject, container: str) -> JsonObject:
+    status = pod.get("status") or {}
+    for entry in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+        if entry.get("name") == container:
+            found: JsonObject = entry
+            return found
+    return {}

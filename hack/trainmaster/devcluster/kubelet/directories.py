@@ -1,0 +1,121 @@
+"""Where the kubelet keeps things on disk.
+
+<state>/                        0700: Secrets of pods are below it
+  ports.json                    local ports by job
+  hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
+  claims/<namespace>/<name>     PersistentVolumeClaims
+  pods/<uid>/volumes/<name>     volumes that live as long as the pod
+  pods/<uid>/<container>/       home, work, root (working directories that no volume covers), termination-log, view
+                                (empty: where the container's own root is put together)
+  pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., and 0.log.1 with what came before 0.log
+/tmp/trainmaster-<hash>/<uid>   TMPDIR of pods: a short path, since names of Unix sockets have to fit into 104 bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
+
+
+class UnsafeDirectoryError(Exception):
+    """A directory in a place that anyone can write to is not ours alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodFiles:
+    """The directories of one pod."""
+
+    root: Path
+    tmp: Path
+
+    @property
+    def volumes(self) -> Path:
+        """The directory of the volumes."""
+        return self.root / "volumes"
+
+    def container(self, name: str) -> Path:
+        """The directory of a container."""
+        # Container names are DNS labels; the prefix keeps them apart from `volumes` and `logs`.
+        return self.root / f"container-{name}"
+
+    def log(self, container: str, attempt: int) -> Path:
+        """The log file of an attempt to run a container."""
+        return self.root / "logs" / container / f"{attempt}.log"
+
+    def drop_logs(self, container: str, *, before: int) -> None:
+        """Remove the logs of attempts that came before one."""
+        for attempt, path in self.logs(container):
+            if attempt < before:
+                path.unlink(missing_ok=True)
+                rotated(path).unlink(missing_ok=True)
+
+    def logs(self, container: str) -> list[tuple[int, Path]]:
+        """The log files that exist, by attempt."""
+        found = (self.root / "logs" / container).glob("*.log")
+        return sorted((int(path.stem), path) for path in found if path.stem.isdecimal())
+
+
+def rotated(log: Path) -> Path:
+    """Give the file that holds what came before the present content of a log."""
+    return log.with_name(log.name + ROTATED)
+
+
+class StateDirectory:
+    """The kubelet's part of the state directory."""
+
+    def __init__(self, root: Path, *, tmp: Path = Path("/tmp")) -> None:  # noqa: S108 - checked for its owner below
+        self.root = root
+        self._pods = root / "pods"
+        self.claims = root / "claims"
+        self.hosts = root / "hosts"
+        self.ports = root / "ports.json"
+        digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()
+        self._tmp = tmp / f"trainmaster-{digest[:8]}"
+
+    def prepare(self) -> None:
+        """Create what is missing and make sure that nobody else can look inside."""
+        for directory in (self.root, self._pods, self.claims, self.hosts, self._tmp):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.chmod(0o700)
+        found = self._tmp.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise UnsafeDirectoryError(
+                f"{self._tmp} belongs to somebody else; remove it or choose another state directory"
+            )
+        self._tmp.chmod(0o700)
+
+    def remove_temporary(self) -> None:
+        """Remove the temporary files of all pods; their processes have ended."""
+        shutil.rmtree(self._tmp, onerror=_make_writable_and_retry)
+
+    def pod(self, uid: str) -> PodFiles:
+        """Give the directories of a pod; they need not exist."""
+        return PodFiles(self._pods / uid, self._tmp / uid.replace("-", "")[:12])
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove everything that a pod left on disk, its Secrets and logs included."""
+        files = self.pod(uid)
+        shutil.rmtree(files.root, onerror=_make_writable_and_retry)
+        shutil.rmtree(files.tmp, onerror=_make_writable_and_retry)
+
+    def remove_all_but(self, uids: Iterable[str]) -> None:
+        """Remove what pods left that were deleted while nobody watched."""
+        for gone in {entry.name for entry in self._pods.iterdir()} - set(uids):
+            self.remove_pod(gone)
+
+
+def _make_writable_and_retry(remove: object, path: str, _error: object) -> None:
+    """Get past directories that a program made read-only; what cannot be removed even then is left."""
+    try:
+        Path(path).parent.chmod(0o700)
+        if callable(remove):
+            remove(path)
+    except OSError:
+        return

@@ -1,0 +1,148 @@
+"""Turning a container of a pod into the command that the supervisor starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainmaster.devcluster.kubelet.directories import PodFiles, rotated
+from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.environment import Lookup, base_environment, expand, pod_environment, thread_limit
+from trainmaster.devcluster.kubelet.images import command_of
+from trainmaster.devcluster.kubelet.network.addresses import hostname
+from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
+from trainmaster.devcluster.kubelet.volumes.mounts import Bind, Namespaces, rescued, sandbox_of, volume_binds
+from trainmaster.devcluster.kubelet.volumes.volumes import mounted_paths
+from trainmaster.runtime.jsontree import JsonObject
+
+_DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process to start, with everything resolved."""
+
+    identity: str
+    argv: list[str]
+    environment: dict[str, str]
+    directory: Path
+    log: Path
+    log_limit: int
+    rewriter: Rewriter
+    """Rewrites what is executed in the container later."""
+
+    sandbox: JsonObject | None
+    """What the supervisor makes of the file system and the host name; None leaves them as they are."""
+
+
+def service_variables(server_url: str) -> dict[str, str]:
+    """Give the variables by which programs inside a pod find the API server."""
+    url = urlsplit(server_url)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return {"KUBERNETES_SERVICE_HOST": url.hostname or "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+
+
+def prepare_launch(
+    container: JsonObject,
+    facts: PodFacts,
+    *,
+    identity: str,
+    attempt: int,
+    files: PodFiles,
+    volumes: dict[str, Path],
+    rewriter: Rewriter,
+    server_url: str,
+    lookup: Lookup,
+    devices: dict[str, str],
+    log_limit: int,
+    namespaces: Namespaces | None = None,
+) -> Launch:
+    """Resolve a container and create the directories that it writes to. `devices` are variables that name hardware."""
+    name = container["name"]
+    command = command_of(container)
+    own = files.container(name)
+    home, work = own / "home", own / "work"
+    for directory in (home, work, files.tmp, files.log(name, attempt).parent):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    variables = pod_environment(container, facts, services=service_variables(server_url), lookup=lookup)
+    paths = {termination_path(container): str(termination_file(files, container))}
+    paths |= mounted_paths(container, volumes, variables)
+    places = replace(rewriter, paths=paths)
+    directory, private = _working_directory(container, places, default=work, root=own / "root")
+    sandbox = None
+    if namespaces is None:
+        rewriter = places
+    else:
+        directory, sandbox = _in_namespaces(
+            container, facts.pod, namespaces, files=files, paths=paths, directory=directory, private=private
+        )
+    base = base_environment(hostname=hostname(facts.pod), home=home, tmp=files.tmp)
+    environment = base | thread_limit(container) | devices
+    environment |= {key: rewriter.variable(key, value) for key, value in variables.items()}
+    log = files.log(name, attempt)
+    files.drop_logs(name, before=attempt - 1)
+    log.unlink(missing_ok=True)  # left by an attempt that a crash of the server kept from being recorded
+    rotated(log).unlink(missing_ok=True)
+    termination_file(files, container).write_bytes(b"")
+    return Launch(
+        identity=identity,
+        argv=rewriter.words([expand(word, variables) for word in command]),
+        environment=environment,
+        directory=directory,
+        log=log,
+        log_limit=log_limit,
+        rewriter=rewriter,
+        sandbox=sandbox,
+    )
+
+
+def termination_path(container: JsonObject) -> str:
+    """Give the path at which the container is told to leave its last words."""
+    return container.get("terminationMessagePath") or _DEFAULT_TERMINATION_LOG
+
+
+def termination_file(files: PodFiles, container: JsonObject) -> Path:
+    """Give the file behind that path."""
+    return files.container(container["name"]) / "termination-log"
+
+
+def _working_directory(container: JsonObject, places: Rewriter, *, default: Path, root: Path) -> tuple[Path, bool]:
+    """Give the real place of the working directory, and whether it is private because no volume covers it.
+
+    It is private then: no container writes to the host by accident.
+    """
+    wanted = container.get("workingDir")
+    if not wanted:
+        return default, True
+    real = places.path("/" + wanted.lstrip("/"))
+    directory = Path(real) if real else root / wanted.strip("/")
+    if not real and ".." in directory.parts:
+        return default, True
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory, not real
+
+
+def _in_namespaces(
+    container: JsonObject,
+    pod: JsonObject,
+    namespaces: Namespaces,
+    *,
+    files: PodFiles,
+    paths: dict[str, str],
+    directory: Path,
+    private: bool,
+) -> tuple[Path, JsonObject]:
+    """Give the working directory as the container sees it, and its sandbox."""
+    view = files.container(container["name"]) / "view"
+    view.mkdir(mode=0o700, exist_ok=True)
+    message = termination_path(container)
+    binds: list[Bind] = [(paths[message], message, False), *volume_binds(container, pod, paths)]
+    wanted = container.get("workingDir")
+    if wanted and not (private and directory == files.container(container["name"]) / "work"):
+        seen = Path("/" + wanted.strip("/"))
+        if private and not seen.is_dir():
+            binds.append((str(directory.absolute()), str(seen), False))
+        directory = seen
+    binds += rescued(binds, files=files)
+    return directory, sandbox_of(namespaces, binds, view=view, hostname=hostname(pod))

@@ -1,0 +1,131 @@
+"""Addresses and ports of pods that all live on one host.
+
+- Each pod gets an address of its own in 127.0.0.0/8 (Linux; elsewhere only 127.0.0.1 exists). It depends on the names
+  of the pod alone: it is known before the pod exists, and a pod that replaces another of its name gets the same one.
+  Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`), else to 127.0.0.1
+  (see `rewriting`).
+- Pods of a job share one table from container ports to free local ports, so that two jobs can both use 29500. The table
+  is on disk before a process sees it, and the same after a restart of the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS
+from trainmaster.devcluster.kubelet.problems import NotYetError
+from trainmaster.runtime.jsontree import JsonObject
+
+# Below the ranges from which Linux (32768) and macOS (49152) take ports for outgoing connections, and below 29500,
+# which programs that were not rewritten may use.
+_FIRST_PORT, _LAST_PORT = 10000, 28999
+
+
+def host_address(namespace: str, subdomain: str, host: str) -> str:
+    """Derive the address of a host name: the same at any time, and hardly ever that of another one."""
+    if not sys.platform.startswith("linux"):
+        return LOCAL_ADDRESS
+    digest = hashlib.sha256(f"{namespace}/{subdomain}/{host}".encode()).digest()
+    # 127.16.0.0 and up leaves alone what hosts commonly configure below it, such as systemd-resolved's 127.0.0.53.
+    return str(ipaddress.IPv4Address(bytes((127, 16 + digest[0] % 224, digest[1], 1 + digest[2] % 254))))
+
+
+def pod_address(pod: JsonObject) -> str:
+    """Give the address of a pod: that of its host name in its subdomain, or of its own name."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    subdomain: str = spec.get("subdomain") or ""
+    return host_address(metadata["namespace"], subdomain, hostname(pod) if subdomain else metadata["name"])
+
+
+def hostname(pod: JsonObject) -> str:
+    """Give the pod's host name."""
+    name: str = pod["spec"].get("hostname") or pod["metadata"]["name"]
+    return name[:63]
+
+
+def job_key(pod: JsonObject) -> str:
+    """Name the group of pods that share ports: those of one subdomain, else of one owner, else the pod alone."""
+    metadata = pod["metadata"]
+    if subdomain := pod["spec"].get("subdomain"):
+        return f"{metadata['namespace']}/{subdomain}"
+    owner = next((owner["uid"] for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+    return f"{metadata['namespace']}/uid:{owner or metadata['uid']}"
+
+
+def is_free(port: int) -> bool:
+    """Say whether a server could listen on the port now, on the loopback and on all interfaces."""
+    for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104 - bound for a moment to test it, never listened on
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError:
+                return False
+    return True
+
+
+class PortTable:
+    """Local ports by job and container port, kept in a file."""
+
+    def __init__(self, path: Path, *, free: Callable[[int], bool] = is_free) -> None:
+        self._path = path
+        self._free = free
+        self._jobs = _load(path)
+
+    def ports(self, job: str, wanted: Iterable[int]) -> dict[int, int]:
+        """Give the job's table after making sure that it holds the wanted ports."""
+        table = self._jobs.get(job, {})
+        missing = set(wanted) - table.keys()
+        if missing:
+            taken = {port for other in self._jobs.values() for port in other.values()}
+            table = dict(table)
+            for port in sorted(missing):
+                table[port] = self._choose(f"{job}:{port}", taken)
+                taken.add(table[port])
+            self._jobs[job] = table
+            self._save()
+        return dict(table)
+
+    def keep(self, jobs: Iterable[str]) -> None:
+        """Forget all jobs but these."""
+        gone = self._jobs.keys() - set(jobs)
+        for job in gone:
+            del self._jobs[job]
+        if gone:
+            self._save()
+
+    def _choose(self, label: str, taken: set[int]) -> int:
+        """Search from a place that depends on the job and the cluster: two clusters seldom try the same port."""
+        count = _LAST_PORT - _FIRST_PORT + 1
+        digest = hashlib.sha256(f"{self._path}:{label}".encode()).digest()
+        start = int.from_bytes(digest[:4], "big")
+        for offset in range(count):
+            port = _FIRST_PORT + (start + offset) % count
+            if port not in taken and self._free(port):
+                return port
+        raise NotYetError(
+            "CreateContainerError",
+            f"no free port between {_FIRST_PORT} and {_LAST_PORT} for {label}; stop what holds them",
+        )
+
+    def _save(self) -> None:
+        content = json.dumps(self._jobs, indent=1, sort_keys=True)
+        draft = self._path.with_suffix(".new")
+        draft.write_text(content, encoding="utf-8")
+        os.replace(draft, self._path)  # noqa: PTH105 - atomic, and named as what it is
+
+
+def _load(path: Path) -> dict[str, dict[int, int]]:
+    """Read the file; damaged or foreign content is as good as none, since ports can be chosen anew."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {job: {int(port): int(local) for port, local in table.items()} for job, table in content.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}

@@ -1,0 +1,325 @@
+"""The life of one pod as a state machine without I/O.
+
+Facts go in (`started`, `exited`, `deferred`, `stop`, ...), and `step` says what has to be done now. Guarantees:
+- Init containers run one after the other, each after the success of the one before; sidecars (init containers with
+  restartPolicy Always) only have to be started, which includes the success of their startup probe. Main containers
+  start together.
+- A container is never started twice at the same time, and never after the pod began to stop.
+- A pod that stops gets SIGTERM once, SIGKILL after its grace period, and is finished when no process is left. Sidecars
+  end after the main containers, the last one first.
+- A condemned container (a failed liveness probe, for instance) ends in the same way; the restart policy decides on it.
+- After a restart of the server, containers that were running count as killed (exit code 137).
+
+The phase follows Kubernetes: Pending until the first main container was started, Running until none will run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from trainmaster.devcluster.kubelet.container import LOST_REASON, Container, Role, Termination
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.kubelet.times import parse_time
+from trainmaster.runtime.jsontree import JsonObject
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+
+STEADY_AFTER = timedelta(minutes=10)
+"""A container that ran this long starts again without the delays that earlier failures earned it."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What has to be done now, by container name, and when to ask again."""
+
+    start: list[str] = field(default_factory=list)
+    terminate: list[str] = field(default_factory=list)
+    kill: list[str] = field(default_factory=list)
+    wake_at: datetime | None = None
+
+    def wake(self, at: datetime) -> None:
+        """Ask to be called again at that time, or earlier."""
+        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
+
+
+class PodLifecycle:
+    """The state of a pod on its node. Times come in by argument."""
+
+    def __init__(self, pod: JsonObject, *, now: datetime, settings: KubeletSettings) -> None:
+        spec = pod["spec"]
+        status = pod.get("status") or {}
+        self._settings = settings
+        self._title = f"{pod['metadata']['name']}_{pod['metadata']['namespace']}({pod['metadata']['uid']})"
+        self._policy: str = spec.get("restartPolicy") or "Always"
+        self._grace: float = spec.get("terminationGracePeriodSeconds", 30)
+        self.started_at = parse_time(status.get("startTime")) or now
+        self._deadline: datetime | None = None
+        if seconds := spec.get("activeDeadlineSeconds"):
+            self._deadline = self.started_at + timedelta(seconds=seconds)
+        self.containers: dict[str, Container] = {}
+        for role, entry in _roles(spec):
+            self.containers[entry["name"]] = Container(name=entry["name"], image=entry.get("image", ""), role=role)
+        self.failure: tuple[str, str] | None = None
+        self.deleting = False
+        self._stopping = False
+        self._terminated: set[str] = set()
+        self._killed: set[str] = set()
+        self._kill_at: datetime | None = None
+        self._resume(status, now=now)
+
+    # Facts
+
+    def started(self, name: str, *, at: datetime, passed: bool = True, ready: bool = True) -> None:
+        """Record that the process runs, and whether it needs no startup probe (`passed`) and no readiness probe."""
+        container = self.containers[name]
+        container.state, container.started_at = "running", at
+        container.reason = container.message = ""
+        container.ready = ready
+        self.probed(name, passed=passed)
+
+    def probed(self, name: str, *, passed: bool | None = None, ready: bool | None = None) -> bool:
+        """Record what a startup or readiness probe found out; say whether that is new."""
+        container = self.containers[name]
+        before = (container.passed, container.ready)
+        if passed is not None:
+            container.passed = passed
+            container.was_up |= passed
+        if ready is not None:
+            container.ready = ready
+        return (container.passed, container.ready) != before
+
+    def condemn(self, name: str, why: str, *, now: datetime, grace: float | None = None) -> bool:
+        """End this attempt to run a container, though not the pod; say whether that is new."""
+        container = self.containers[name]
+        if not container.active or container.condemned:
+            return False
+        container.condemned = why
+        container.kill_at = now + timedelta(seconds=self._grace if grace is None else grace)
+        return True
+
+    def exited(self, name: str, ended: Termination) -> None:
+        """Record that the process is gone."""
+        container = self.containers[name]
+        container.state, container.ended = "terminated", ended
+        container.passed = container.ready = False
+        container.condemned, container.kill_at = "", None
+        self._terminated.discard(name)
+        self._killed.discard(name)
+        if container.started_at is not None and ended.finished_at - container.started_at >= STEADY_AFTER:
+            container.failures = 0
+
+    def deferred(self, name: str, *, reason: str, message: str, now: datetime) -> None:
+        """Record that the container cannot be started yet, and try again later."""
+        container = self.containers[name]
+        if container.ended is None and container.previous is not None:  # the start of a restart that did not happen
+            container.restarts -= 1
+            container.ended, container.previous = container.previous, None
+        container.state, container.reason, container.message = "waiting", reason, message
+        container.not_before = now + timedelta(seconds=self._settings.retry_interval)
+
+    def fail(self, reason: str, message: str, *, container: str = "") -> None:
+        """Give the pod up: stop what runs and let it end as Failed. `container` names one that could not be started."""
+        if self.failure is None:
+            self.failure = (reason, message)
+        self._stopping = True
+        if container:
+            blamed = self.containers[container]
+            blamed.state, blamed.reason, blamed.message = "waiting", reason, message
+
+    def delete(self, *, grace: float, now: datetime) -> None:
+        """Stop because the pod is being deleted. A later, shorter grace period counts; a longer one does not."""
+        self.deleting = self._stopping = True
+        kill_at = now + timedelta(seconds=grace)
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+
+    # Answers
+
+    @property
+    def active(self) -> bool:
+        """Whether any process exists or has been asked for."""
+        return any(container.active for container in self.containers.values())
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing runs and nothing will."""
+        return not self.active and (self._stopping or self._decided())
+
+    @property
+    def initialized(self) -> bool:
+        """Whether all init containers are done and all sidecars were started."""
+        return self._pending_init() is None
+
+    @property
+    def phase(self) -> Phase:
+        """The pod's phase as its status shows it."""
+        mains = self._of("main")
+        if self._stopping and not self.active:
+            succeeded = self.failure is None and all(container.succeeded for container in mains)
+            return "Succeeded" if succeeded else "Failed"
+        if self._decided() and not self.active:
+            return "Succeeded" if all(container.succeeded for container in mains) else "Failed"
+        begun = any(c.state in {"running", "terminated"} or c.restarts or c.ended for c in mains)
+        return "Running" if begun else "Pending"
+
+    def step(self, now: datetime) -> Step:
+        """Decide what has to be done at this time; asking again without a new fact gives nothing new to do."""
+        step = Step()
+        if self._deadline is not None and not self._stopping and not self._decided():
+            if now >= self._deadline:
+                self.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            else:
+                step.wake(self._deadline)
+        if self._stopping:
+            self._stop(step, now)
+        elif self._decided():
+            self._end_sidecars(step, now)
+        else:
+            self._advance(step, now)
+        for container in self.containers.values():
+            if container.active and container.kill_at is not None:
+                self._end(container, step, now, kill_at=container.kill_at)
+        return step
+
+    # Decisions
+
+    def _advance(self, step: Step, now: datetime) -> None:
+        for container in self._of("init", "sidecar"):
+            self._keep(container, step, now)
+            if not (container.was_up if container.role == "sidecar" else container.succeeded):
+                return
+        for container in self._of("main"):
+            self._keep(container, step, now)
+
+    def _keep(self, container: Container, step: Step, now: datetime) -> None:
+        """Start a container that waits and is due, or plan the restart of one that ended."""
+        if container.state == "terminated" and self._restarts(container):
+            self._back_off(container)
+        if container.state != "waiting":
+            return
+        if container.not_before is not None and now < container.not_before:
+            step.wake(container.not_before)
+            return
+        if container.ended is not None:
+            container.restarts += 1
+            container.previous, container.ended = container.ended, None
+        container.state, container.not_before = "starting", None
+        step.start.append(container.name)
+
+    def _back_off(self, container: Container) -> None:
+        ended = container.ended
+        if ended is None:
+            return
+        container.failures += 1
+        delay = min(
+            self._settings.restart_backoff * 2.0 ** min(container.failures - 1, 60), self._settings.restart_backoff_cap
+        )
+        container.state, container.reason = "waiting", "CrashLoopBackOff"
+        container.message = f"back-off {delay:g}s restarting failed container={container.name} pod={self._title}"
+        container.not_before = ended.finished_at + timedelta(seconds=delay)
+
+    def _stop(self, step: Step, now: datetime) -> None:
+        for container in self.containers.values():
+            if container.active and container.role != "sidecar":
+                self._end(container, step, now)
+            elif container.state == "waiting" and self.failure is None:
+                self._never_ran(container, now)
+        self._end_sidecars(step, now)
+
+    def _end_sidecars(self, step: Step, now: datetime) -> None:
+        """Sidecars serve what was started after them and end after that, or when the grace period does."""
+        for container in (*self._of("init", "main"), *reversed(self._of("sidecar"))):
+            if not container.active:
+                continue
+            if container.role == "sidecar":
+                self._end(container, step, now)
+            if self._kill_at is None or now < self._kill_at:
+                return
+
+    def _end(self, container: Container, step: Step, now: datetime, *, kill_at: datetime | None = None) -> None:
+        """Ask the container to end, and once the grace period is over, do not ask."""
+        if kill_at is None:
+            if self._kill_at is None:
+                self._kill_at = now + timedelta(seconds=self._grace)
+            kill_at = self._kill_at
+        if container.name not in self._terminated:
+            self._terminated.add(container.name)
+            step.terminate.append(container.name)
+        if now < kill_at:
+            step.wake(kill_at)
+        elif container.name not in self._killed:
+            self._killed.add(container.name)
+            step.kill.append(container.name)
+
+    def _never_ran(self, container: Container, now: datetime) -> None:
+        """End a waiting container of a deleted pod: as it last did, or as never started."""
+        container.state, container.reason, container.message = "terminated", "", ""
+        if container.ended is None:
+            container.ended = Termination(
+                exit_code=137,
+                reason=LOST_REASON,
+                message="The pod was deleted before the container was started",
+                finished_at=now,
+            )
+
+    def _decided(self) -> bool:
+        """Whether the outcome is known: an init container failed for good, or every main container ended for good."""
+        if any(c.state == "terminated" and not c.succeeded and not self._restarts(c) for c in self._of("init")):
+            return True
+        return all(c.state == "terminated" and not self._restarts(c) for c in self._of("main"))
+
+    def _restarts(self, container: Container) -> bool:
+        """Whether the restart policy brings an ended container back."""
+        if container.role == "sidecar":
+            return True
+        if container.succeeded:
+            return self._policy == "Always" and container.role == "main"
+        return self._policy != "Never"
+
+    def _pending_init(self) -> Container | None:
+        for container in self._of("init", "sidecar"):
+            if not (container.was_up if container.role == "sidecar" else container.succeeded):
+                return container
+        return None
+
+    def _of(self, *roles: Role) -> list[Container]:
+        return [container for container in self.containers.values() if container.role in roles]
+
+    # Resume
+
+    def _resume(self, status: JsonObject, *, now: datetime) -> None:
+        """Take up the recorded status after a restart of the server; what ran then is gone now."""
+        conditions = status.get("conditions") or ()
+        initialized = any(entry.get("type") == "Initialized" and entry.get("status") == "True" for entry in conditions)
+        for entry in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+            container = self.containers.get(entry.get("name", ""))
+            state = entry.get("state") or {}
+            if container is None:
+                continue
+            container.restarts = container.failures = entry.get("restartCount", 0)
+            container.was_up = bool(entry.get("started")) or initialized
+            if last := (entry.get("lastState") or {}).get("terminated"):
+                container.previous = Termination.from_json(last, now=now)
+            if running := state.get("running"):
+                lost = Termination(
+                    exit_code=137,
+                    reason=LOST_REASON,
+                    message="The process was lost: the embedded cluster stopped while the container was running",
+                    started_at=parse_time(running.get("startedAt")),
+                    finished_at=now,
+                )
+                container.state, container.ended = "terminated", lost
+            elif terminated := state.get("terminated"):
+                container.state, container.ended = "terminated", Termination.from_json(terminated, now=now)
+            elif container.previous is not None:  # it was waiting for its restart
+                container.state, container.ended, container.previous = "terminated", container.previous, None
+                container.failures = max(container.failures - 1, 0)
+
+
+def _roles(spec: JsonObject) -> list[tuple[Role, JsonObject]]:
+    roles: list[tuple[Role, JsonObject]] = [
+        ("sidecar" if entry.get("restartPolicy") == "Always" else "init", entry)
+        for entry in spec.get("initContainers") or ()
+    ]
+    return roles + [("main", entry) for entry in spec["containers"]]

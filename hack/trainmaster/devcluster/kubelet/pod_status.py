@@ -1,0 +1,144 @@
+"""The status of a pod, as Kubernetes writes it, from the state of its lifecycle."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.kubelet.container import Container, Role
+from trainmaster.devcluster.kubelet.downward_api import HOST_IP
+from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
+from trainmaster.runtime.jsontree import JsonObject
+
+CONTAINER_ID_SCHEME = "process://"
+
+
+def container_identity(uid: str, name: str, attempt: int) -> str:
+    """Name one attempt to run one container."""
+    return f"{uid}/{name}/{attempt}"
+
+
+def pod_status(pod: JsonObject, life: PodLifecycle, *, pod_ip: str, now: datetime) -> JsonObject:
+    """Build the new status of a pod; fields and conditions that others own stay."""
+    status: JsonObject = dict(pod.get("status") or {})
+    uid = pod["metadata"]["uid"]
+    status["phase"] = life.phase
+    status["conditions"] = _conditions(pod, life, now=now)
+    status["startTime"] = timestamp(life.started_at)
+    status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}], "podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
+    if life.failure is not None:
+        status["reason"], status["message"] = life.failure
+    fields: tuple[tuple[str, tuple[Role, ...]], ...] = (
+        ("initContainerStatuses", ("init", "sidecar")),
+        ("containerStatuses", ("main",)),
+    )
+    for field, roles in fields:
+        entries = [_container(c, uid, life) for c in life.containers.values() if c.role in roles]
+        if entries:
+            status[field] = entries
+    return status
+
+
+def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject:
+    running = container.state == "running"
+    identity = CONTAINER_ID_SCHEME + container_identity(uid, container.name, container.restarts)
+    shown: JsonObject = {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "restartCount": container.restarts,
+        # An init container is ready when it has done its work.
+        "ready": container.succeeded if container.role == "init" else _is_ready(container),
+        "started": container.passed,
+        "state": _state(container, identity, life),
+        "lastState": {},
+    }
+    last = container.ended if container.state == "waiting" and container.ended else container.previous
+    if last is not None:
+        shown["lastState"] = {"terminated": last.to_json()}
+    if running or container.ended is not None:
+        shown["containerID"] = identity
+    return shown
+
+
+def _is_ready(container: Container) -> bool:
+    return container.state == "running" and container.passed and container.ready
+
+
+def _state(container: Container, identity: str, life: PodLifecycle) -> JsonObject:
+    if container.state == "running" and container.started_at is not None:
+        return {"running": {"startedAt": timestamp(container.started_at)}}
+    if container.state == "terminated" and container.ended is not None:
+        return {"terminated": container.ended.to_json(identity)}
+    fallback = "ContainerCreating" if container.role != "main" or life.initialized else "PodInitializing"
+    waiting = {"reason": container.reason or fallback}
+    if container.message:
+        waiting["message"] = container.message
+    return {"waiting": waiting}
+
+
+def _conditions(pod: JsonObject, life: PodLifecycle, *, now: datetime) -> list[JsonObject]:
+    before = {entry["type"]: entry for entry in (pod.get("status") or {}).get("conditions") or ()}
+    wanted = {"PodScheduled": _condition("PodScheduled", missing="")} if "PodScheduled" not in before else {}
+    wanted |= {
+        "PodReadyToStartContainers": _condition("PodReadyToStartContainers", missing=""),
+        "Initialized": _initialized(life),
+    }
+    containers_ready = _containers_ready(life)
+    wanted["ContainersReady"] = containers_ready
+    wanted["Ready"] = _ready(pod, containers_ready, before)
+    return [
+        *(entry for kind, entry in before.items() if kind not in wanted),
+        *(_dated(entry, before.get(kind), now) for kind, entry in wanted.items()),
+    ]
+
+
+def _condition(kind: str, *, missing: str, message: str = "") -> JsonObject:
+    """Build a condition: true unless something is missing, whose name is the reason."""
+    condition: JsonObject = {"type": kind, "status": "False" if missing else "True"}
+    if missing:
+        condition["reason"] = missing
+    if message:
+        condition["message"] = message
+    return condition
+
+
+def _dated(condition: JsonObject, before: JsonObject | None, now: datetime) -> JsonObject:
+    same = before is not None and before.get("status") == condition["status"]
+    changed_at = before.get("lastTransitionTime") if before is not None and same else None
+    return condition | {"lastTransitionTime": changed_at or timestamp(now)}
+
+
+def _initialized(life: PodLifecycle) -> JsonObject:
+    if life.initialized:
+        return _condition("Initialized", missing="") | ({"reason": "PodCompleted"} if life.phase == "Succeeded" else {})
+    incomplete = [c.name for c in life.containers.values() if c.role == "init" and not c.succeeded]
+    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and not c.was_up]
+    return _condition(
+        "Initialized",
+        missing="ContainersNotInitialized",
+        message=f"containers with incomplete status: [{' '.join(incomplete)}]",
+    )
+
+
+def _containers_ready(life: PodLifecycle) -> JsonObject:
+    if life.phase in {"Succeeded", "Failed"}:
+        return _condition("ContainersReady", missing="PodCompleted" if life.phase == "Succeeded" else "PodFailed")
+    unready = [c.name for c in life.containers.values() if c.role != "init" and not _is_ready(c)]
+    if not unready:
+        return _condition("ContainersReady", missing="")
+    return _condition(
+        "ContainersReady",
+        missing="ContainersNotReady",
+        message=f"containers with unready status: [{' '.join(unready)}]",
+    )
+
+
+def _ready(pod: JsonObject, containers_ready: JsonObject, conditions: dict[str, JsonObject]) -> JsonObject:
+    if containers_ready["status"] == "True":
+        for gate in pod["spec"].get("readinessGates") or ():
+            kind = gate["conditionType"]
+            if conditions.get(kind, {}).get("status") != "True":
+                message = f'corresponding condition of pod readiness gate "{kind}" is not True'
+                return _condition("Ready", missing="ReadinessGatesNotReady", message=message)
+    return containers_ready | {"type": "Ready"}

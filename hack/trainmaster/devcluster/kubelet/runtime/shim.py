@@ -1,0 +1,188 @@
+"""The warden of one container, or of one program that is run in a container; standard library only.
+
+It starts the first process, copies the output to the log, and cleans up behind it. See `supervisor` for the picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import time
+from typing import Any, NoReturn
+
+from trainmaster.devcluster.kubelet.runtime import sandbox
+from trainmaster.devcluster.kubelet.runtime.log_writer import Excerpt, LogFile
+from trainmaster.devcluster.kubelet.runtime.processes import (
+    HANDLED,
+    KILL,
+    LINUX,
+    SignalPipe,
+    children,
+    die_with_parent,
+    report,
+)
+
+ERROR_LIMIT = 300
+"""A report must stay below PIPE_BUF, which is 512 bytes on macOS, to be written atomically."""
+
+
+class Warden:
+    """Runs one container or, with a `target`, a program beside the processes of one."""
+
+    def __init__(self, command: dict[str, Any], *, life: int, signals: SignalPipe) -> None:
+        self.identity: str = command["id"]
+        self._excerpt = Excerpt(ERROR_LIMIT) if "target" in command else None
+        self._command = command
+        self._life = life
+        self._signals = signals
+        self._main = 0
+        self._status: int | None = None
+        self._stopping = False
+        self._output = -1
+
+    def run(self) -> None:
+        """Run the container to its end and report it."""
+        log = self._excerpt or LogFile(self._command["log"], limit=self._command.get("log_limit", 0))
+        error = self._start()
+        if error:
+            report(self.identity, "unstartable", error=_shortened(error))
+            return
+        if self._excerpt is None:
+            report(self.identity, "started", pid=self._main)
+        self._attend(log)
+        self._drain(log)
+        log.finish()
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        output = {} if self._excerpt is None else {"output": _shortened(self._excerpt.text)}
+        report(self.identity, "exited", code=128 - code if code < 0 else code, signal=max(-code, 0), **output)
+
+    def _start(self) -> str:
+        """Fork and exec; the text says why that failed. The error pipe closes by itself when exec succeeds."""
+        self._output, output = os.pipe()
+        failure, failed = os.pipe()
+        self._main = os.fork()
+        if self._main == 0:
+            self._become_container(output=output, failed=failed)
+        os.close(output)
+        os.close(failed)
+        error = b""
+        while part := os.read(failure, 4096):
+            error += part
+        os.close(failure)
+        if error:
+            os.waitpid(self._main, 0)
+        return error.decode(errors="replace")
+
+    def _become_container(self, *, output: int, failed: int) -> NoReturn:
+        command = self._command
+        try:
+            os.setsid()
+            die_with_parent(signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            for number in (*HANDLED, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.umask(0o022)
+            self._enter_sandbox()
+            os.chdir(command["cwd"])
+            os.execvpe(command["argv"][0], command["argv"], command["env"])  # noqa: S606 - what all this is for
+        except BaseException as error:
+            os.write(failed, _explain(error, command).encode(errors="replace"))
+        finally:
+            os._exit(127)
+
+    def _enter_sandbox(self) -> None:
+        """Make the sandbox of a container, or enter that of a running one, if there is one."""
+        settings = self._command.get("sandbox")
+        if settings is None:
+            return
+        if self._excerpt is None:
+            sandbox.enter(settings)
+        else:
+            target, warden = self._command["pid"], self._command["warden"]
+            sandbox.join(target, parent=warden, user_namespace=settings["user_namespace"])
+        die_with_parent(signal.SIGKILL)  # a change of credentials may have taken that back
+
+    def _attend(self, log: LogFile | Excerpt) -> None:
+        """Copy output and obey signals until the container is gone."""
+        sources = [self._output, self._signals.read_end, self._life]
+        while self._status is None or (self._stopping and self._reap()):
+            ready, _, _ = select.select(sources, (), ())
+            if self._output in ready:
+                data = os.read(self._output, 65536)
+                if data:
+                    log.feed(data)
+                else:  # closed by the container; its end is still to come
+                    sources.remove(self._output)
+            received = self._signals.drain() if self._signals.read_end in ready else set()
+            if KILL in received or self._life in ready:
+                break
+            if signal.SIGTERM in received:
+                # From now on, the rest of the tree may finish its work after the first process has ended.
+                self._stopping = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._main, signal.SIGTERM)
+            if signal.SIGCHLD in received:
+                self._reap()
+        self._kill_tree()
+
+    def _reap(self) -> bool:
+        """Collect ended processes; say whether any are left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._main:
+                self._status = status
+
+    def _kill_tree(self) -> None:
+        """Kill until nothing is left: the children of a killed process become ours and die in the next round."""
+        if self._status is None:  # while it is not reaped, its number cannot mean another process
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._main, signal.SIGKILL)
+        while self._reap():
+            for pid in children() if LINUX else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
+    def _drain(self, log: LogFile | Excerpt) -> None:
+        """Read what is still in the pipe; whoever holds its other end by now has escaped and is not waited for."""
+        os.set_blocking(self._output, False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._output, 65536):
+                log.feed(data)
+
+
+def _explain(error: BaseException, command: dict[str, Any]) -> str:
+    program = command["argv"][0]
+    if isinstance(error, FileNotFoundError) and error.filename == command["cwd"]:
+        return f"working directory {command['cwd']!r} does not exist"
+    if isinstance(error, FileNotFoundError):
+        where = "" if "/" in program else f" in PATH={command['env'].get('PATH', '')}"
+        return f"executable {program!r} not found{where}"
+    if isinstance(error, PermissionError):
+        return f"executable {program!r} or working directory {command['cwd']!r} is not accessible: permission denied"
+    if isinstance(error, sandbox.SandboxError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return f"arguments and environment of {program!r} are too large for this system"
+    return f"cannot start {program!r}: {error}"
+
+
+def _shortened(text: str) -> str:
+    """Cut a text to what a report has room for."""
+    text = text[:ERROR_LIMIT]
+    while len(json.dumps(text)) > ERROR_LIMIT + 2:
+        text = text[: len(text) * 9 // 10]
+    return text

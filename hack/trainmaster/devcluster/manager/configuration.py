@@ -1,0 +1,77 @@
+"""The configuration of the manager: that of a user, laid over what the cluster needs.
+
+- Several clusters on one machine would fight for the usual ports: metrics are off unless the user asks for them, and
+  probes are on a free port of the loopback interface. They cannot be switched off, only moved: by them the cluster
+  knows whether its manager is ready.
+- Webhooks that the user has served elsewhere, or with other certificates, are not the cluster's to register.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
+from trainmaster.devcluster.ports import HOST, free_port
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml
+
+_OFF: Final = "0"
+_ADDRESS: Final = "healthProbeBindAddress"
+_ANY_HOST: Final = frozenset({"", "0.0.0.0", "[::]", "::"})  # noqa: S104 - where the user has it listen
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerConfiguration:
+    """What the manager is told, and what follows from it for those who look at it."""
+
+    content: JsonObject
+
+    readiness: str | None
+    """The URL of its readiness; None if the configuration names none that could be asked."""
+
+    registers_webhooks: bool
+    """Whether its webhooks are those that the cluster registers."""
+
+
+def configure(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfiguration | None:
+    """Complete the user's configuration; None if it cannot be read, which the manager will tell."""
+    base: JsonObject = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "metrics": {"bindAddress": _OFF},
+    }
+    webhook = {"host": HOST, "port": webhooks.port, "certDir": str(webhooks.certificates)}
+    health = {_ADDRESS: f"{HOST}:{free_port()}"}
+    try:
+        asked = {} if path is None else load_yaml(path.read_bytes())
+    except (OSError, YamlError):
+        return None
+    if not isinstance(asked, dict) or not all(
+        isinstance(asked.get(section) or {}, dict) for section in ("webhook", "health")
+    ):
+        return None
+    wanted_health = asked.get("health") or {}
+    if wanted_health.get(_ADDRESS) == _OFF:
+        wanted_health = {key: value for key, value in wanted_health.items() if key != _ADDRESS}
+    content = {
+        **base,
+        **asked,
+        "webhook": {**webhook, **(asked.get("webhook") or {})},
+        "health": {**health, **wanted_health},
+    }
+    return ManagerConfiguration(
+        content,
+        readiness=_readiness(content["health"]),
+        registers_webhooks=content["webhook"].get("enabled") is not False
+        and all(content["webhook"][key] == webhook[key] for key in ("port", "certDir")),
+    )
+
+
+def _readiness(health: dict[str, Any]) -> str | None:
+    address, endpoint = health[_ADDRESS], health.get("readinessEndpointName", "readyz")
+    if not isinstance(address, str) or not isinstance(endpoint, str):
+        return None  # the manager will object
+    host, _, port = address.rpartition(":")
+    return f"http://{HOST if host in _ANY_HOST else host}:{port}/{endpoint}"

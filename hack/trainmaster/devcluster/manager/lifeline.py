@@ -1,0 +1,33 @@
+"""A lifeline: runs a module as the main program, and not a moment longer than the process that started it.
+
+Standard input is a pipe of which the starter holds the only other end. When that end closes, because the starter let go
+or because it died of whatever cause, this process ends at once. A pipe needs no cooperation of anyone and works on
+every operating system, unlike a parent death signal.
+
+Usage: `python -P -m trainmaster.devcluster.manager.lifeline MODULE [ARGUMENT...]`
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+
+
+def _watch() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run the module that the command line names."""
+    threading.Thread(target=_watch, name="lifeline", daemon=True).start()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The health of the manager over HTTP, for administrators: an extra beside the paths of Kubernetes.
+
+    GET /trainmaster.dev/manager    {"phase": "starting" | "ready" | "crashing", "message": ..., "log": ..., ...}
+
+Only a cluster that was started with a manager has it.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from trainmaster.devcluster.apiserver.auth.authenticator import require_administrator
+from trainmaster.devcluster.apiserver.http.responses import json_response
+from trainmaster.devcluster.manager.health import PATH, ManagerHealth
+
+
+def manager_routes(health: ManagerHealth) -> list[web.RouteDef]:
+    """Return the routes."""
+
+    async def tell(request: web.Request) -> web.Response:
+        # Errors and paths out of a log on this machine are not for everybody who may list pods.
+        require_administrator(request, "ask for the health of the manager")
+        return json_response(health.state.to_json())
+
+    return [web.get(PATH, tell)]

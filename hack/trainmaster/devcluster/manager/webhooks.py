@@ -1,0 +1,96 @@
+"""The admission webhooks of the manager that the cluster runs.
+
+- They are registered when the manager is ready, and forgotten when the cluster starts again: a manager that is not
+  there yet keeps nobody from creating TrainJobs. A cluster that calls itself ready has them registered.
+- The authority that signs for the manager is made for that, and its key is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from trainmaster.devcluster.apiserver.admission.webhook import LocalServices
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
+from trainmaster.devcluster.certificates import ensure_certificates, write_private
+from trainmaster.devcluster.ports import HOST, free_port
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml_documents
+
+_SERVICE: Final = "kubeflow-trainer-controller-manager"
+_NAMESPACE: Final = "kubeflow-system"
+
+_FILE: Final = "webhooks.yaml"
+_PACKAGED: Final = Path(__file__).parent / "manifests"
+_CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "webhooks"
+
+_RESOURCES: Final = {
+    "MutatingWebhookConfiguration": MUTATING_WEBHOOKS,
+    "ValidatingWebhookConfiguration": VALIDATING_WEBHOOKS,
+}
+_OPTIONS: Final = WriteOptions(field_manager="trainmaster-cluster", force=True)
+
+_log = structlog.get_logger(__name__)
+
+
+class ManagerWebhooks:
+    """Where a manager serves its webhooks, and their registration.
+
+    Args:
+        directory: Where certificates are kept.
+        services: Where the address of the manager's service is registered.
+    """
+
+    def __init__(self, directory: Path, services: LocalServices) -> None:
+        self.port = free_port()
+        self.certificates = directory
+        made = ensure_certificates(directory, now=datetime.now(UTC), hosts=(f"{_SERVICE}.{_NAMESPACE}.svc", HOST))
+        self._authority = made.authority_pem
+        write_private(directory / "tls.crt", made.certificate.read_bytes())
+        write_private(directory / "tls.key", made.key.read_bytes())
+        services.register(namespace=_NAMESPACE, name=_SERVICE, address=HOST, local_port=self.port)
+
+    async def register(self, api: Api) -> None:
+        """Have the API server ask the manager from now on."""
+        bundle = base64.b64encode(self._authority).decode("ascii")
+        for resource, configuration in _configurations():
+            for webhook in configuration["webhooks"]:
+                webhook["clientConfig"]["caBundle"] = bundle
+            name = configuration["metadata"]["name"]
+            await api.patch(resource, None, name, configuration, patch_type=PatchType.APPLY, options=_OPTIONS)
+        _log.info("admission webhooks are registered", port=self.port)
+
+    async def listen(self) -> bool:
+        """Tell whether the manager serves them, with the certificate that only it has."""
+        context = ssl.create_default_context(cadata=self._authority.decode("ascii"))
+        try:
+            _, writer = await asyncio.open_connection(HOST, self.port, ssl=context)
+        except OSError:
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+
+async def forget_webhooks(api: Api) -> None:
+    """Remove the registration of an earlier run, whose manager is gone."""
+    for resource, configuration in _configurations():
+        with contextlib.suppress(StatusError):  # there was none
+            await api.delete(resource, None, configuration["metadata"]["name"])
+
+
+def _configurations() -> list[tuple[GroupResource, JsonObject]]:
+    path = next((path for path in (_PACKAGED / _FILE, _CHECKOUT / _FILE) if path.is_file()), None)
+    if path is None:
+        raise FileNotFoundError(f"{_FILE} is neither in {_PACKAGED} nor in {_CHECKOUT}; install trainmaster again")
+    return [(_RESOURCES[document["kind"]], document) for _, document in load_yaml_documents(path.read_bytes())]

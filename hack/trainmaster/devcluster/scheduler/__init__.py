@@ -1,0 +1,1 @@
+"""hack/trainmaster/devcluster/scheduler: TODO."""

@@ -1,0 +1,93 @@
+"""Binding: how the scheduler's decisions are written into pods and claims.
+
+Claims get their devices before the pod gets its node, so a crash in between leaves devices that are reserved for a pod
+that will be bound next. Every step can be repeated.
+"""
+
+from __future__ import annotations
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIMS
+from trainmaster.devcluster.controllers.client import find
+from trainmaster.devcluster.controllers.loop import key_of
+from trainmaster.devcluster.controllers.objects import find_condition, has_finalizer
+from trainmaster.devcluster.controllers.resourceclaim.claims import FINALIZER
+from trainmaster.devcluster.events import EventRecorder, Note
+from trainmaster.devcluster.scheduler.devices import Allocation
+from trainmaster.devcluster.scheduler.reservations import Placement
+from trainmaster.runtime.jsontree import JsonObject
+
+_COMPONENT = "default-scheduler"
+_OPTIONS = WriteOptions(field_manager="kube-scheduler")
+
+
+class Binder:
+    """Writes nodes, conditions and events of pods."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.events = EventRecorder(api, _COMPONENT)
+
+    async def bind(self, placement: Placement) -> None:
+        """Give the pod its node, and its claims their devices."""
+        pod, node = placement.pod, placement.node
+        metadata = pod["metadata"]
+        for allocation in placement.allocations:
+            await self._reserve(allocation)
+        # A patch, so that a change of the pod since it was read, say of its labels, does not stand in the way.
+        change = {"metadata": {"uid": metadata["uid"]}, "spec": {"nodeName": node}}
+        bound, _ = await self._api.patch(
+            PODS, metadata["namespace"], metadata["name"], change, patch_type=PatchType.MERGE, options=_OPTIONS
+        )
+        await self.confirm(bound)
+        text = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {node}"
+        await self.events.record(pod, Note("Normal", "Scheduled", text), action="Binding")
+
+    async def confirm(self, pod: JsonObject) -> None:
+        """Say that the pod is scheduled; also after a crash between the binding and this."""
+        if (find_condition(pod, "PodScheduled") or {}).get("status") != "True":
+            await self._set_condition(pod, {"status": "True"})
+
+    async def postpone(self, pod: JsonObject, message: str, *, stable: str | None = None) -> None:
+        """Say why the pod has to wait; a message that begins with `stable` is near enough to the known one."""
+        known = find_condition(pod, "PodScheduled") or {}
+        text = known.get("message", "")
+        if known.get("status") == "False" and (text == message or (stable is not None and text.startswith(stable))):
+            return
+        await self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        await self.events.record(pod, Note("Warning", "FailedScheduling", message), action="Scheduling")
+
+    async def _reserve(self, allocation: Allocation) -> None:
+        # Another pod of the same group may have been entered since the decision.
+        claim = find(self._api, key_of(RESOURCE_CLAIMS, allocation.claim))
+        metadata = allocation.claim["metadata"]
+        where = {"namespace": metadata["namespace"], "name": metadata["name"]}
+        if claim is None or claim["metadata"]["uid"] != metadata["uid"]:
+            raise errors.not_found(RESOURCE_CLAIMS, metadata["name"])
+        if claim.get("status", {}) == allocation.status:
+            return
+        if not has_finalizer(claim, FINALIZER):
+            finalizers = [*(claim["metadata"].get("finalizers") or ()), FINALIZER]
+            protected = {**claim["metadata"], "finalizers": finalizers}
+            claim = await self._api.update(RESOURCE_CLAIMS, {**claim, "metadata": protected}, **where, options=_OPTIONS)
+        await self._api.update(
+            RESOURCE_CLAIMS, {**claim, "status": allocation.status}, **where, subresource="status", options=_OPTIONS
+        )
+
+    async def _set_condition(self, pod: JsonObject, facts: JsonObject) -> None:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        known = find_condition(pod, "PodScheduled") or {}
+        now = timestamp(self._api.clock())
+        since = known.get("lastTransitionTime", now) if known.get("status") == facts["status"] else now
+        condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": since, **facts}
+        others = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
+        await self._api.update(
+            PODS,
+            {**pod, "status": {**status, "conditions": [*others, condition]}},
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            subresource="status",
+            options=_OPTIONS,
+        )

@@ -1,0 +1,1 @@
+"""hack/trainmaster/devcluster/testing: TODO."""

@@ -1,0 +1,103 @@
+"""An API server for tests: everything but controllers and kubelet, in memory, on a free port, gone with its context."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
+from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
+from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
+from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.apiserver.http.server import HttpServer, ServerTiming
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
+from trainmaster.devcluster.apiserver.storage import Store
+from trainmaster.devcluster.apiserver.storage.store import HISTORY
+from trainmaster.devcluster.certificates import ensure_certificates
+from trainmaster.devcluster.kubeconfig import write_kubeconfig
+from trainmaster.devcluster.manager.health import ManagerHealth
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """A running API server and what a client needs to reach it."""
+
+    api: Api
+    server: HttpServer
+    url: str
+    token: str
+    authority: Path
+    kubeconfig: Path
+    tokens: AccountTokens
+    services: LocalServices
+    """Where the services of admission webhooks are registered."""
+
+    def session(self, **options: Any) -> aiohttp.ClientSession:
+        """Open an authenticated session whose paths are relative to the server."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        options.setdefault("headers", {"Authorization": f"Bearer {self.token}"})
+        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(ssl=context), **options)
+
+
+@asynccontextmanager
+async def serve_api(
+    directory: Path,
+    *,
+    log_source: LogSource | None = None,
+    timing: ServerTiming | None = None,
+    history: int = HISTORY,
+    rbac: bool = False,
+    fault_control: bool = False,
+    audit: AuditLog | None = None,
+    manager: ManagerHealth | None = None,
+) -> AsyncIterator[ServedApi]:
+    """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
+    registry = builtin_registry()
+    store = Store(history=history)
+    api = Api(store, registry)
+    install_plugins(api)
+    await seed(api)
+    await seed_roles(api)
+    await seed_priority_classes(api)
+    tokens = AccountTokens(api, SigningKey())
+    certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))
+    token = secrets.token_urlsafe(16)
+    server = HttpServer(
+        api,
+        registry,
+        token=token,
+        ssl_context=certificates.server_context(),
+        log_source=log_source,
+        tokens=tokens,
+        authorizer=RbacAuthorizer(api) if rbac else None,
+        timing=timing,
+        fault_control=fault_control,
+        audit=audit,
+        manager=manager,
+    )
+    services = LocalServices()
+    webhooks = Webhooks(api, services)
+    api.admit_by(webhooks)
+    url = f"https://127.0.0.1:{await server.start()}"
+    kubeconfig = directory / "kubeconfig"
+    write_kubeconfig(kubeconfig, server=url, authority_pem=certificates.authority_pem, token=token)
+    try:
+        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig, tokens, services)
+    finally:
+        await server.stop()
+        await webhooks.close()
+        store.close()

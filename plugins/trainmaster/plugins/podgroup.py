@@ -1,0 +1,159 @@
+"""Gangs: which pods of a TrainJob start together or not at all. Shared by the plugins of gang schedulers.
+
+A gang scheduler binds no pod of a group before all of its quorum exist, so a quorum must not count pods that come into
+being only after others have started or ended (B10). The gang of a TrainJob is made so that it can always become
+complete:
+
+- No member waits for another one, by `dependsOn` (be it for Ready or for Complete) or by a start-up in order. So an
+  initializer that others wait for is no member, and one that nobody waits for, which runs beside them, is.
+- A ReplicatedJob that works through a list is no member: its pods do not all exist at once.
+- Those that train come first, then the largest, initializers last; everything joins that can start together with all
+  of those before.
+
+A member that has ended still counts for both schedulers, so that a pod of another one can be replaced.
+
+The pods of all other ReplicatedJobs bear no mark of the group and are scheduled one by one, before, beside or after the
+gang. Thus an MPI launcher that waits for its nodes follows a gang of nodes, and one that does not wait is a member.
+A gang of nobody has no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.plugins import pod_resources
+from trainmaster.plugins.owned_objects import workload_runs
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, POD_GROUP_KIND
+from trainmaster.runtime.extension import ApplyWhen, Desired, FieldError, Rejected
+from trainmaster.runtime.info import Info, PodSet
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.resources import Resources
+
+_INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
+
+TWO_SCHEDULERS = (
+    "the runtime sets both podGroupPolicy.coscheduling and podGroupPolicy.volcano, but pods have one scheduler: "
+    "remove one of them, or use another runtime"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The ReplicatedJobs of a TrainJob, in the order of the template."""
+
+    members: list[PodSet]
+    """Those whose pods start together."""
+
+    others: list[PodSet]
+
+    @property
+    def quorum(self) -> int:
+        """How many pods have to start together: all of the members, in all of their Jobs."""
+        return sum(pods.size for pods in self.members)
+
+    def resources(self, namespace: str, listers: Listers) -> Resources:
+        """What the quorum takes up."""
+        total: Resources = {}
+        for pods in self.members:
+            for name, amount in pod_resources.pod_size(pods.pod_spec, namespace, listers).items():
+                share = amount * pods.size
+                total[name] = total[name] + share if name in total else share
+        return total
+
+
+def gang_of(info: Info) -> Gang:
+    """Tell which pods start together."""
+    awaited = _awaited(info)
+    chosen: list[PodSet] = []
+    # What works through a list does not all exist at once, and what has no pods starts nothing.
+    whole = [pods for pods in info.pod_sets if pods.size > 0 and not info.works_through(pods)]
+    for pods in sorted(whole, key=lambda pods: _rank(info, pods)):
+        if not any(each.name in awaited[pods.name] or pods.name in awaited[each.name] for each in chosen):
+            chosen.append(pods)
+    names = {pods.name for pods in chosen}
+    members = [pods for pods in info.pod_sets if pods.name in names]
+    return Gang(members, [pods for pods in info.pod_sets if pods.name not in names])
+
+
+def watches(api_version: str) -> list[Watch]:
+    """The PodGroups of a scheduler, which may be installed later, and what their sizes depend on."""
+    return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *pod_resources.WATCHES]
+
+
+def pod_group(gang: Gang, job: TrainJob, listers: Listers, *, api_version: str, **spec: Any) -> Iterator[Desired]:
+    """Build the PodGroup of a gang: like the JobSet, it is brought up to date until the workload runs."""
+    if not gang.members:
+        return
+    resources = gang.resources(job.metadata.namespace, listers)
+    group: JsonObject = {
+        "apiVersion": api_version,
+        "kind": POD_GROUP_KIND,
+        "metadata": {"name": job.metadata.name},
+        "spec": {
+            "minMember": gang.quorum,
+            "minResources": {name: str(amount) for name, amount in resources.items()},
+            **spec,
+        },
+    }
+    yield Desired(group, ApplyWhen.MISSING if workload_runs(job, listers) else ApplyWhen.ALWAYS)
+
+
+def mark(pods: PodSet, field: str, key: str, value: str) -> None:
+    """Set a label or an annotation of the pods of one ReplicatedJob."""
+    metadata = pods.pod_template["metadata"]
+    metadata[field] = {**(metadata.get(field) or {}), key: value}
+
+
+def has_two_schedulers(info: Info) -> bool:
+    """Whether the runtime asks for both gang schedulers (U18)."""
+    policy = info.pod_group_policy
+    return policy is not None and policy.coscheduling is not None and policy.volcano is not None
+
+
+def refuse_two_schedulers(info: Info) -> None:
+    """Refuse to build for both gang schedulers at once.
+
+    Raises:
+        Rejected: The runtime asks for both.
+    """
+    if has_two_schedulers(info):
+        raise Rejected(TWO_SCHEDULERS)
+
+
+def left_out(info: Info) -> Iterator[FieldError]:
+    """Warn about pods that train and cannot be scheduled together with the others."""
+    awaited = _awaited(info)
+    training = [pods.name for pods in info.pod_sets if info.takes_part(pods)]
+    for name in training:
+        before = [other for other in training if other in awaited[name]]
+        if before:
+            yield FieldError(
+                "spec.runtimeRef",
+                f"replicated job {name} waits for {', '.join(before)}, so that the gang scheduler cannot start both "
+                "at once: it may find no room later; use a runtime in which it does not wait",
+                severity="warning",
+            )
+
+
+def _awaited(info: Info) -> dict[str, set[str]]:
+    """Map each ReplicatedJob to all those that have to be ready or complete before it starts.
+
+    JobSet allows dependencies on earlier ReplicatedJobs only.
+    """
+    in_order = (info.template.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    awaited: dict[str, set[str]] = {}
+    for replicated_job in info.template.get("replicatedJobs") or []:
+        direct = {dependency["name"] for dependency in replicated_job.get("dependsOn") or []}
+        if in_order:
+            direct |= awaited.keys()
+        awaited[replicated_job["name"]] = direct.union(*(awaited.get(name, set()) for name in direct))
+    return awaited
+
+
+def _rank(info: Info, pods: PodSet) -> tuple[bool, bool, int]:
+    """Order ReplicatedJobs by how much they matter to the gang."""
+    return not info.takes_part(pods), pods.ancestor in _INITIALIZERS, -pods.size

@@ -1,0 +1,155 @@
+"""The resolver: what a TrainJob becomes. A pure, synchronous function; nothing else in Trainmaster decides this.
+
+Given a TrainJob, its runtime (live or from the snapshot), the plugins and cached facts, `resolve` returns the objects
+that should exist. The reconciler, the webhooks, the command line and the tests all call it. Inputs are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainmaster.runtime.api import ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.canonical import (
+    TemplateInvalid,
+    canonicalize_jobset_spec,
+    canonicalize_resources,
+    without_blanks,
+)
+from trainmaster.runtime.claims import add_claims, with_whole_claims
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.info import Info, PodSet, ancestor_of
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.resources import merge_resources
+from trainmaster.runtime.slices import effective_replicas
+from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge
+
+
+class JobInvalid(ValueError):
+    """The TrainJob asks for something that nobody can read; the message names the field."""
+
+
+class PolicyUnserved(Exception):
+    """The runtime asks for a framework or a gang scheduler that no plugin serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The result of a resolution."""
+
+    objects: list[Desired]
+    """Complete objects in the order in which they should be written."""
+
+    info: Info
+    """The working state at the end, for display and tests."""
+
+
+def resolve(
+    job: TrainJob,
+    runtime: TrainingRuntime | ClusterTrainingRuntime,
+    framework: Framework,
+    *,
+    listers: Listers = NO_LISTERS,
+) -> Resolution:
+    """Decide what a TrainJob becomes.
+
+    Raises:
+        PolicyUnserved: The runtime asks for a framework or a gang scheduler that no plugin serves.
+        PluginFailed: A plugin cannot build this job.
+        MergeError: A runtime patch cannot be merged.
+        TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
+        JobInvalid: The TrainJob's own settings cannot be read.
+    """
+    info = new_info(job, runtime, listers=listers)
+    unserved = framework.unserved_policy(info)
+    if unserved:
+        raise PolicyUnserved(f"no installed plugin serves {unserved}; install one, or use another runtime")
+    framework.enforce(info, job)
+    return Resolution(framework.build(info, job, listers), info)
+
+
+def new_info(
+    job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime, *, listers: Listers = NO_LISTERS
+) -> Info:
+    """Merge a runtime with the patches, resources and claims of a TrainJob into a fresh Info, before any plugin ran.
+
+    Raises:
+        MergeError: A runtime patch cannot be merged.
+        TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
+        JobInvalid: The TrainJob's own settings cannot be read.
+    """
+    spec = runtime.spec
+    # A copy, like the template: the runtime may be shared with a cache, and a plugin may not keep to the rules.
+    runtime_template: JsonObject = without_blanks(spec.template.spec) if spec.template else {}
+    labels = dict(spec.template.metadata.labels) if spec.template else {}
+    annotations = dict(spec.template.metadata.annotations) if spec.template else {}
+    patches = _templates(job.spec.runtime_patches)
+    for patch in patches:
+        labels.update((patch.get("metadata") or {}).get("labels") or {})
+        annotations.update((patch.get("metadata") or {}).get("annotations") or {})
+    template = _merge_patches(runtime_template, patches)
+    canonicalize_jobset_spec(template)
+    info = Info(
+        labels=labels,
+        annotations=annotations,
+        ml_policy=spec.ml_policy,
+        pod_group_policy=spec.pod_group_policy,
+        template=template,
+        runtime_template=runtime_template,
+        pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
+        listers=listers,
+    )
+    _merge_trainer_resources(info, job)
+    add_claims(info, job)
+    return info
+
+
+def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
+    # What is blank in a patch is not there, for the original too: a patch takes nothing away.
+    return [without_blanks((patch.training_runtime_spec or {}).get("template") or {}) for patch in patches or ()]
+
+
+def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
+    template: JsonObject = copy_tree(runtime_template)
+    for spec in [patch["spec"] for patch in patches if patch.get("spec")]:
+        template = strategic_merge(template, with_whole_claims(spec), jobset_spec())
+    # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
+    # rest on.
+    order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}
+    if template.get("replicatedJobs"):
+        template["replicatedJobs"].sort(key=lambda entry: order.get(entry["name"], len(order)))
+    return template
+
+
+def _pod_set(replicated_job: JsonObject, ml_policy: MLPolicy | None) -> PodSet:
+    ancestor = ancestor_of(replicated_job)
+    count = replicated_job["template"]["spec"].get("parallelism", 1)
+    if not isinstance(count, int):
+        raise TemplateInvalid(f"parallelism of {replicated_job['name']!r} must be a whole number, not {count!r}")
+    name = replicated_job["name"]
+    mpi = ml_policy is not None and ml_policy.mpi is not None
+    replicas = effective_replicas(name, ancestor, replicated_job.get("replicas", 1), mpi=mpi)
+    if ancestor == TRAINER_ANCESTOR and ml_policy is not None:
+        # Whether the nodes come out even is checked where it is known how many there are to be: a TrainJob may say.
+        count = 1 if ml_policy.num_nodes is None else ml_policy.num_nodes // max(replicas, 1)
+    return PodSet(
+        name=name, ancestor=ancestor, count=max(count, 1), replicas=replicas, job_template=replicated_job["template"]
+    )
+
+
+def _merge_trainer_resources(info: Info, job: TrainJob) -> None:
+    """Lay `trainer.resourcesPerNode` over what the runtime gives each node."""
+    override = job.spec.trainer.resources_per_node if job.spec.trainer else None
+    if not override:
+        return
+    for pods in info.pod_sets:
+        container = pods.container(NODE)
+        if container is not None and info.is_node(pods):
+            try:
+                container["resources"] = merge_resources(container["resources"], override)
+                canonicalize_resources(container["resources"])
+            except (TemplateInvalid, AttributeError, KeyError, TypeError) as error:
+                raise JobInvalid(f"spec.trainer.resourcesPerNode: {error}") from error

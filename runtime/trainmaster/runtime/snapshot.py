@@ -1,0 +1,145 @@
+"""The runtime snapshot: a TrainJob's frozen copy of its runtime (KEP-2599).
+
+The first reconcile of a TrainJob writes the runtime into a ConfigMap that the TrainJob owns; from then on only that
+copy counts, so that editing or deleting a runtime never changes a job that exists. The text is indented JSON, which is
+YAML: any reader of the original's snapshots reads it, and it is decoded a hundred times faster than block YAML.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import orjson
+
+from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
+from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
+from trainmaster.runtime.api.decoding import ApiTypeError
+from trainmaster.runtime.canonical import canonicalize_template, without_blanks
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by, owner_reference
+from trainmaster.runtime.yamltext import YamlError, load_yaml
+
+_NOISE = frozenset(
+    {
+        "managedFields",
+        "resourceVersion",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "ownerReferences",
+        "finalizers",
+        "selfLink",
+    }
+)
+_LONGEST_KEPT: Final = 64 * 1024
+"""Characters; runtimes have a few thousand, and what is kept of 64 of these takes some tens of megabytes at most."""
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class SnapshotInvalid(Exception):
+    """The snapshot ConfigMap exists but cannot be used for this TrainJob."""
+
+
+def encode_runtime(runtime: JsonObject) -> str:
+    """Render a runtime as snapshot text: with its kind, without what only the API server cares about.
+
+    Raises:
+        ApiTypeError: It cannot be read.
+        TemplateInvalid: Its template holds what no JobSet can hold.
+    """
+    metadata = {key: value for key, value in runtime["metadata"].items() if key not in _NOISE}
+    annotations = {
+        key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != _LAST_APPLIED
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    frozen = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "metadata": metadata}
+    if runtime.get("spec") is not None:
+        frozen["spec"] = without_blanks(runtime["spec"])
+    # What cannot be read is better not frozen: its author may still correct it.
+    parse_runtime(frozen)
+    if "template" in frozen.get("spec", {}):
+        canonicalize_template(frozen["spec"]["template"])
+    return orjson.dumps(frozen, option=orjson.OPT_INDENT_2).decode()
+
+
+def build_snapshot(job: TrainJob, text: str) -> JsonObject:
+    """Build the ConfigMap for a snapshot text."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": snapshot_name(job.metadata.name),
+            "namespace": job.metadata.namespace,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "data": {SNAPSHOT_KEY: text},
+    }
+
+
+def decode_snapshot(config_map: JsonObject, job: TrainJob) -> TrainingRuntime | ClusterTrainingRuntime:
+    """Read the runtime out of a snapshot ConfigMap.
+
+    Raises:
+        SnapshotInvalid: It belongs to another object, is damaged, or holds another runtime than the TrainJob names.
+    """
+    return parse_snapshot_text(_text(config_map, job), job)
+
+
+def _text(config_map: JsonObject, job: TrainJob) -> str:
+    """Return the text of a snapshot after checking that it is this TrainJob's.
+
+    Raises:
+        SnapshotInvalid: It belongs to another object, or has no text.
+    """
+    if not is_controlled_by(config_map, job):
+        metadata = config_map["metadata"]
+        raise SnapshotInvalid(
+            "invalid runtime snapshot: a snapshot configmap exists but is owned by another object; if an earlier "
+            f"TrainJob left it behind, delete it (kubectl delete configmap -n {metadata['namespace']} "
+            f"{metadata['name']}), otherwise give this TrainJob another name"
+        )
+    text = (config_map.get("data") or {}).get(SNAPSHOT_KEY)
+    if text is None:
+        raise SnapshotInvalid('invalid runtime snapshot: snapshot ConfigMap missing "runtime" data key')
+    return str(text)
+
+
+def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTrainingRuntime:
+    """Parse a snapshot text and check that it is the runtime that the TrainJob names.
+
+    Raises:
+        SnapshotInvalid: It is damaged or another runtime.
+    """
+    try:
+        runtime = _parse_known(text) if len(text) <= _LONGEST_KEPT else _parse(text)
+    except (YamlError, ApiTypeError) as error:
+        raise SnapshotInvalid(f"invalid runtime snapshot: unable to unmarshal the snapshot: {error}") from error
+    wanted = job.spec.runtime_ref
+    group = runtime.api_version.partition("/")[0]
+    if (runtime.metadata.name, runtime.kind, group) != (wanted.name, wanted.kind, wanted.api_group):
+        raise SnapshotInvalid(
+            "invalid runtime snapshot: the snapshot refers to the wrong runtime: expecting a runtime with name, "
+            f'api group and kind of "{wanted.name}", "{wanted.api_group}", "{wanted.kind}" but found '
+            f'runtime with name, api group and kind of "{runtime.metadata.name}", "{group}", "{runtime.kind}"'
+        )
+    return runtime
+
+
+@functools.lru_cache(maxsize=64)
+def _parse_known(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
+    """Parse a text that many TrainJobs have, and each of them several times; models are frozen and may be shared."""
+    return _parse(text)
+
+
+def _parse(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
+    try:
+        loaded = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # Snapshots of the Go controller, or edited by hand.
+        loaded = load_yaml(text)
+    if not isinstance(loaded, dict):
+        raise ApiTypeError([f"must be an object, got {type(loaded).__name__}"])
+    return parse_runtime(loaded)

@@ -1,0 +1,93 @@
+"""FieldError the runtime that a TrainJob is judged by: the one that it will be, or has been, built from.
+
+- A new TrainJob is judged by the live runtime, read in the way in which the controller freezes it.
+- A stored one is judged by its snapshot, so that editing or deleting a runtime never gets in the way of the jobs that
+  were made from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, RuntimeRef, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.constants import (
+    API_VERSION,
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    GROUP,
+    TRAINING_RUNTIME_KIND,
+    snapshot_name,
+)
+from trainmaster.runtime.canonical import TemplateInvalid
+from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.snapshot import SnapshotInvalid, decode_snapshot, encode_runtime, parse_snapshot_text
+
+Runtime = TrainingRuntime | ClusterTrainingRuntime
+
+SUPPORTED: Final = (TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND)
+
+
+class Unusable(Exception):
+    """There is no runtime to judge by; the finding says why."""
+
+    def __init__(self, finding: FieldError) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+def unsupported_runtime(reference: RuntimeRef) -> str | None:
+    """Name what a reference leads to if that is no kind of runtime."""
+    if reference.kind in SUPPORTED and reference.api_group == GROUP:
+        return None
+    return f"{reference.kind}.{reference.api_group}" if reference.api_group else reference.kind
+
+
+def live_runtime(job: TrainJob, listers: Listers) -> JsonObject | None:
+    """Look up the runtime that a TrainJob names."""
+    reference = job.spec.runtime_ref
+    namespace = job.metadata.namespace if reference.kind == TRAINING_RUNTIME_KIND else None
+    return listers.get(API_VERSION, reference.kind, namespace, reference.name)
+
+
+def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stored: bool) -> Runtime:
+    """Return the runtime that decides about a TrainJob.
+
+    Args:
+        job: The TrainJob.
+        live: The runtime that it names, as it is now.
+        facts: Where its snapshot is.
+        stored: Whether the TrainJob exists; a new one has no snapshot, whatever is left of an earlier one.
+
+    Raises:
+        Unusable: There is none.
+    """
+    try:
+        if stored:
+            snapshot = listers.get("v1", "ConfigMap", job.metadata.namespace, snapshot_name(job.metadata.name))
+            if snapshot is not None and is_controlled_by(snapshot, job):
+                return decode_snapshot(snapshot, job)
+        if live is None:
+            raise Unusable(_missing(job.spec.runtime_ref))
+        return parse_snapshot_text(encode_runtime(live), job)
+    except (ApiTypeError, TemplateInvalid, SnapshotInvalid) as error:
+        fault = FieldError("spec.runtimeRef", f"the runtime cannot be used: {error}", value=shown(job.spec.runtime_ref))
+        raise Unusable(fault) from error
+
+
+def shown(reference: RuntimeRef) -> JsonObject:
+    """Return a reference as messages show it."""
+    return {"name": reference.name, "apiGroup": reference.api_group, "kind": reference.kind}
+
+
+def _missing(reference: RuntimeRef) -> FieldError:
+    namespaced = reference.kind == TRAINING_RUNTIME_KIND
+    what = "trainingRuntime" if namespaced else "clusterTrainingRuntime"
+    return FieldError(
+        # The original spells the path in two ways.
+        "spec.runtimeRef" if namespaced else "spec.RuntimeRef",
+        f'{reference.kind}.{GROUP} "{reference.name}" not found: specified {what} must be created before the TrainJob '
+        "is created",
+        value=shown(reference),
+    )

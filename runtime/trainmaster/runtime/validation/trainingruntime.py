@@ -1,0 +1,81 @@
+"""Validation of TrainingRuntimes and ClusterTrainingRuntimes.
+
+B33: both kinds are judged alike, on creation and on update, and both are warned about when they are deprecated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, parse_runtime
+from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
+from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
+from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.info import ancestor_of
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.slices import check_replicas
+from trainmaster.runtime.validation.result import Verdict
+from trainmaster.runtime.validation.trainjob import deprecation
+
+_REPLICATED_JOBS = "spec.template.spec.replicatedJobs"
+
+
+def validate_runtime(obj: JsonObject, old: JsonObject | None) -> Verdict:
+    """Judge a runtime that has passed the rules of its schema.
+
+    Args:
+        obj: The runtime as it would be stored.
+        old: The one that is stored, when it is an update.
+    """
+    if old is not None and obj.get("spec") == old.get("spec"):
+        # One that was stored before the rules can still be labelled, released and deleted.
+        return Verdict()
+    try:
+        runtime = parse_runtime(obj)
+        if runtime.spec.template:
+            canonicalize_template(without_blanks(obj["spec"]["template"]))
+    except ApiTypeError as error:
+        return Verdict(refusal=f"the runtime cannot be read: {'; '.join(error.problems)}")
+    except TemplateInvalid as error:
+        return Verdict([FieldError("spec.template.spec", str(error), reason="Forbidden")])
+    warnings = list(_warnings(runtime)) if old is None else []
+    return Verdict(list(_check(runtime)), warnings)
+
+
+def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldError]:
+    nodes = runtime.spec.ml_policy.num_nodes if runtime.spec.ml_policy else None
+    if nodes is not None and nodes < 1:
+        yield FieldError("spec.mlPolicy.numNodes", "must be greater than or equal to 1", value=nodes)
+    template = runtime.spec.template.spec if runtime.spec.template else {}
+    mpi = runtime.spec.ml_policy is not None and runtime.spec.ml_policy.mpi is not None
+    for position, replicated_job in enumerate(template.get("replicatedJobs") or []):
+        ancestor, replicas = ancestor_of(replicated_job), replicated_job.get("replicas", 1)
+        path = f"{_REPLICATED_JOBS}[{position}]"
+        problem = check_replicas(replicated_job["name"], ancestor, replicas, mpi=mpi)
+        if problem is not None:
+            yield FieldError(f"{path}.replicas", problem, value=replicas)
+        if ancestor in ANCESTORS:
+            yield from _check_containers(replicated_job, ancestor, path)
+
+
+def _check_containers(replicated_job: JsonObject, ancestor: str, path: str) -> Iterator[FieldError]:
+    """Check that a step of TrainJobs has the container that their settings go to."""
+    pod_template = ((replicated_job.get("template") or {}).get("spec") or {}).get("template") or {}
+    containers = (pod_template.get("spec") or {}).get("containers") or []
+    if MAIN_CONTAINER_OF_ANCESTOR[ancestor] not in [container["name"] for container in containers]:
+        yield FieldError(
+            f"{path}.template.spec.template.spec.containers",
+            f"must contain the required container for the ancestor: {ancestor}",
+            value=[{**container, "resources": container.get("resources") or {}} for container in containers],
+        )
+
+
+def _warnings(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[str]:
+    if runtime.metadata.labels.get(SUPPORT_LABEL) == SUPPORT_DEPRECATED:
+        yield deprecation(runtime.kind, runtime.metadata.name)
+    gang = runtime.spec.pod_group_policy
+    if gang and gang.coscheduling and gang.volcano:
+        yield (
+            "spec.podGroupPolicy: coscheduling and volcano are both set, but a pod has one scheduler; "
+            "keep the policy of the scheduler that the pods name"
+        )
