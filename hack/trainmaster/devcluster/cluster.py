@@ -28,7 +28,6 @@ import structlog
 from trainmaster.devcluster.announcement import announce
 from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
 from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
-from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import QuotaController
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
 from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
@@ -364,7 +363,6 @@ class Cluster:
                 "job": JobController(api, settings=settings),
                 "scheduler": Scheduler(api, settings=settings),
                 "queues": QueueController(api, settings=settings),
-                "quotas": QuotaController(api, settings=settings),
                 "resource-claims": ResourceClaimController(api, settings=settings),
                 "serviceaccounts": ServiceAccountController(api, settings=settings, root_ca=root_ca),
             }

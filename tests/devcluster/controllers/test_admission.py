@@ -1,4 +1,4 @@
-"""What becomes of pods on their way in: priority, runtime classes, limits, quotas."""
+"""What becomes of pods on their way in: priority, runtime classes, limits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import pytest
 
 from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
 from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
-from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import QuotaController
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import (
     LIMIT_RANGES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
 )
 from trainmaster.devcluster.testing.stepper import Stepper
@@ -43,11 +41,6 @@ async def priority_class(cluster: Stepper, name: str, value: int, **fields: Any)
 async def limits(cluster: Stepper, **item: Any) -> JsonObject:
     body = {"metadata": {"name": "limits"}, "spec": {"limits": [{"type": "Container", **item}]}}
     return await cluster.api.create(LIMIT_RANGES, body, namespace="default")
-
-
-async def quota(cluster: Stepper, **hard: str) -> None:
-    body = {"metadata": {"name": "compute"}, "spec": {"hard": {key.replace("_", "."): hard[key] for key in hard}}}
-    await cluster.api.create(RESOURCE_QUOTAS, body, namespace="default")
 
 
 def refusal(caught: pytest.ExceptionInfo[StatusError]) -> tuple[int, str]:
@@ -213,40 +206,3 @@ async def test_senseless_limits_are_refused(cluster: Stepper, item: JsonObject, 
         await limits(cluster, **item)
     assert caught.value.code == 422
     assert complaint in caught.value.message
-
-
-async def test_a_quota_bounds_the_number_of_pods(cluster: Stepper) -> None:
-    cluster.start(QuotaController(cluster.api, settings=cluster.settings))
-    await quota(cluster, pods="1")
-    first = await pod(cluster, "a")
-    with pytest.raises(StatusError) as caught:
-        await pod(cluster, "b")
-    assert refusal(caught) == (
-        403,
-        'pods "b" is forbidden: exceeded quota: compute, requested: pods=1, used: pods=1, limited: pods=1',
-    )
-    await cluster.settle()
-    assert cluster.objects(RESOURCE_QUOTAS)[0]["status"] == {"hard": {"pods": "1"}, "used": {"pods": "1"}}
-    await cluster.set_pod(first, "Succeeded")
-    assert cluster.objects(RESOURCE_QUOTAS)[0]["status"]["used"] == {"pods": "0"}
-    await pod(cluster, "b")
-
-
-async def test_a_quota_bounds_what_pods_request(cluster: Stepper) -> None:
-    await quota(cluster, requests_cpu="3", **{"requests_nvidia_com/gpu": "1"})
-    await pod(cluster, "a", resources={"requests": {"cpu": "2"}})
-    with pytest.raises(
-        StatusError, match=r"requested: requests\.cpu=2, used: requests\.cpu=2, limited: requests\.cpu=3"
-    ):
-        await pod(cluster, "b", resources={"requests": {"cpu": "2"}})
-    with pytest.raises(StatusError, match=r"failed quota: compute: must specify requests\.cpu for: main"):
-        await pod(cluster, "b")
-    with pytest.raises(StatusError, match=r"exceeded quota: compute, requested: requests\.nvidia\.com/gpu=2"):
-        await pod(cluster, "b", resources={"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "2"}})
-
-
-async def test_quotas_that_would_not_be_enforced_are_not_accepted(cluster: Stepper) -> None:
-    for hard in ({"services": "1"}, {"requests_storage": "1Gi"}):
-        with pytest.raises(StatusError) as caught:
-            await quota(cluster, **hard)
-        assert caught.value.code == 501

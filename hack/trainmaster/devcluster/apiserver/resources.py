@@ -28,7 +28,6 @@ EVENTS = GroupResource("", "events")
 NODES = GroupResource("", "nodes")
 PERSISTENT_VOLUME_CLAIMS = GroupResource("", "persistentvolumeclaims")
 LIMIT_RANGES = GroupResource("", "limitranges")
-RESOURCE_QUOTAS = GroupResource("", "resourcequotas")
 
 JOBS = GroupResource("batch", "jobs")
 LEASES = GroupResource("coordination.k8s.io", "leases")

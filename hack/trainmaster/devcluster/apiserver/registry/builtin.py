@@ -19,7 +19,6 @@ from trainmaster.devcluster.apiserver.registry.strategies.pods import PodStrateg
 from trainmaster.devcluster.apiserver.registry.strategies.policies import (
     LimitRangeStrategy,
     PriorityClassStrategy,
-    ResourceQuotaStrategy,
     RuntimeClassStrategy,
 )
 from trainmaster.devcluster.apiserver.registry.strategies.webhooks import WebhookConfigurationStrategy
@@ -207,14 +206,6 @@ def _core_kinds() -> list[Kind]:
             shown=printers.CLAIMS,
         ),
         _kind("", "LimitRange", "limitranges", strategy=LimitRangeStrategy(), short=("limits",)),
-        _kind(
-            "",
-            "ResourceQuota",
-            "resourcequotas",
-            strategy=ResourceQuotaStrategy(),
-            short=("quota",),
-            subresources=_STATUS,
-        ),
     ]
 
 

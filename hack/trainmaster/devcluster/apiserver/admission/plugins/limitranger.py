@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.plugins.amounts import pod_limits
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -90,13 +89,27 @@ def _pod_problems(spec: JsonObject, item: JsonObject) -> Iterator[str]:
                     yield from _bounds(item, _parsed(resources.get("requests")), _parsed(resources.get("limits")))
         case "Pod":
             # Overhead belongs to the node, not to what the author asks for.
-            yield from _bounds(item, pod_requests({**spec, "overhead": {}}), pod_limits(spec))
+            yield from _bounds(item, pod_requests({**spec, "overhead": {}}), _pod_limits(spec))
         case _:
             pass
 
 
 def _parsed(amounts: Mapping[str, Any] | None) -> Resources:
     return {name: Quantity.parse(value) for name, value in (amounts or {}).items()}
+
+
+def _pod_limits(spec: JsonObject) -> Resources:
+    """Add up the limits of a pod, by the rules by which its requests are added up."""
+    lists = {
+        field: [_with_limits_as_requests(each) for each in spec.get(field) or ()]
+        for field in ("containers", "initContainers")
+    }
+    return pod_requests({**_with_limits_as_requests(spec), **lists, "overhead": {}})
+
+
+def _with_limits_as_requests(holder: JsonObject) -> JsonObject:
+    """Return a pod spec or container that requests its limits."""
+    return {**holder, "resources": {"requests": (holder.get("resources") or {}).get("limits") or {}}}
 
 
 def _bounds(item: JsonObject, requests: Resources, limits: Resources) -> Iterator[str]:

@@ -1,7 +1,6 @@
-"""Strategies of the kinds that shape and limit pods: priority and runtime classes, limit ranges and quotas.
+"""Strategies of the kinds that shape and limit pods: priority classes, runtime classes and limit ranges.
 
-What they do to a pod is a matter of admission, see `controllers.admission`. Answered with 501: quotas on anything but
-pods and what pods request, and quotas with scopes, because nothing would hold anybody to them.
+What they do to a pod is a matter of admission, see `apiserver.admission.plugins`.
 """
 
 # ruff: noqa: ARG002 - the arguments are those of every strategy
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry.names import dns_label
 from trainmaster.devcluster.apiserver.registry.strategies.base import Strategy, immutable
@@ -22,7 +20,6 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 
 _SYSTEM_PREFIX = "system-"
 _HIGHEST_PRIORITY = 1_000_000_000
-_NEVER_QUOTED = ("storage",)  # the part of requests.* that counts volume claims, not pods
 
 
 class PriorityClassStrategy(Strategy):
@@ -107,43 +104,6 @@ class LimitRangeStrategy(Strategy):
             seen.add(kind)
             problems += _limit_problems(item, path)
         return problems
-
-
-class ResourceQuotaStrategy(Strategy):
-    """ResourceQuotas of pods; what is used is counted by a controller."""
-
-    def default(self, obj: JsonObject) -> None:
-        """Give every quota a spec."""
-        obj.setdefault("spec", {})
-
-    def check_create(self, obj: JsonObject) -> None:
-        """Refuse quotas that would not be enforced."""
-        spec = obj.get("spec") or {}
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            raise errors.not_implemented("scopes of resource quotas")
-        for name in spec.get("hard") or ():
-            if not _is_enforced(name):
-                raise errors.not_implemented(f"quotas on {name}: only pods and what they request are counted")
-
-    def prepare_create(self, obj: JsonObject) -> None:
-        """Start without a status."""
-        obj["status"] = {}
-
-    def prepare_update(self, obj: JsonObject, old: JsonObject) -> None:
-        """Refuse quotas that would not be enforced."""
-        self.check_create(obj)
-
-    def validate(self, obj: JsonObject) -> list[FieldError]:
-        """Check the amounts."""
-        hard = obj["spec"].get("hard") or {}
-        return [problem for name, value in hard.items() for problem in _amount_problems(value, f"spec.hard[{name}]")]
-
-
-def _is_enforced(name: str) -> bool:
-    if name in ("pods", "count/pods", "cpu", "memory", "ephemeral-storage"):
-        return True
-    prefix, _, resource = name.partition(".")
-    return prefix in ("requests", "limits") and bool(resource) and resource not in _NEVER_QUOTED
 
 
 def _amount_problems(value: str | float, path: str) -> Iterator[FieldError]:
