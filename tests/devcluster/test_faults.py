@@ -172,7 +172,7 @@ def test_a_fault_that_makes_no_sense_is_refused(described: dict[str, Any]) -> No
 
 async def test_a_delayed_request_is_carried_out_later(devcluster_server: ServedApi) -> None:
     begin = time.monotonic()
-    with devcluster_server.server.faults.add(Delay(0.1), verb="create") as fault:
+    with devcluster_server.faults.add(Delay(0.1), verb="create") as fault:
         assert await _post(devcluster_server) == 201
     assert time.monotonic() - begin >= 0.1
     assert fault.count == 1
@@ -189,7 +189,7 @@ async def test_a_delayed_request_is_carried_out_later(devcluster_server: ServedA
     ],
 )
 async def test_a_refused_request_is_not_carried_out(devcluster_server: ServedApi, code: int, reason: str) -> None:
-    devcluster_server.server.faults.add(Refuse(code, retry_after=3), kind="ConfigMap", times=1)
+    devcluster_server.faults.add(Refuse(code, retry_after=3), kind="ConfigMap", times=1)
     async with (
         devcluster_server.session() as session,
         session.post(_LIST, json={"metadata": {"name": "a"}}) as response,
@@ -202,7 +202,7 @@ async def test_a_refused_request_is_not_carried_out(devcluster_server: ServedApi
 
 
 async def test_a_connection_can_be_reset_before_the_request_is_carried_out(devcluster_server: ServedApi) -> None:
-    devcluster_server.server.faults.add(Reset("before"), times=1)
+    devcluster_server.faults.add(Reset("before"), times=1)
     with pytest.raises(aiohttp.ClientConnectionError):
         await _post(devcluster_server)
     assert _names(devcluster_server) == []
@@ -211,7 +211,7 @@ async def test_a_connection_can_be_reset_before_the_request_is_carried_out(devcl
 
 async def test_an_answer_can_be_lost(devcluster_server: ServedApi) -> None:
     """The hardest case for a client: the write was done, but nobody told it."""
-    devcluster_server.server.faults.add(Reset("after"), verb="create", times=1)
+    devcluster_server.faults.add(Reset("after"), verb="create", times=1)
     with pytest.raises(aiohttp.ClientConnectionError):
         await _post(devcluster_server)
     assert _names(devcluster_server) == ["a"]
@@ -219,20 +219,20 @@ async def test_an_answer_can_be_lost(devcluster_server: ServedApi) -> None:
 
 
 async def test_only_one_client_can_be_struck(devcluster_server: ServedApi) -> None:
-    devcluster_server.server.faults.add(Refuse(500), user_agent="unlucky")
+    devcluster_server.faults.add(Refuse(500), user_agent="unlucky")
     assert await _post(devcluster_server, "a", **{"User-Agent": "lucky/1"}) == 201
     assert await _post(devcluster_server, "b", **{"User-Agent": "unlucky/1"}) == 500
 
 
 async def test_faults_add_up_until_one_ends_the_request(devcluster_server: ServedApi) -> None:
-    delay = devcluster_server.server.faults.add(Delay(0))
-    refusal = devcluster_server.server.faults.add(Refuse(503))
+    delay = devcluster_server.faults.add(Delay(0))
+    refusal = devcluster_server.faults.add(Refuse(503))
     assert await _post(devcluster_server) == 503
     assert (delay.count, refusal.count) == (1, 1)
 
 
 async def test_requests_that_are_not_let_in_meet_no_fault(devcluster_server: ServedApi) -> None:
-    fault = devcluster_server.server.faults.add(Refuse(500))
+    fault = devcluster_server.faults.add(Refuse(500))
     async with devcluster_server.session(headers={}) as session, session.get(_LIST) as response:
         assert response.status == 401
     assert fault.seen == 0
@@ -242,7 +242,7 @@ async def test_requests_that_are_not_let_in_meet_no_fault(devcluster_server: Ser
 async def test_a_watch_can_end_before_its_time(devcluster_server: ServedApi, after: int) -> None:
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
-    devcluster_server.server.faults.add(CloseWatch(after=after), resource="configmaps")
+    devcluster_server.faults.add(CloseWatch(after=after), resource="configmaps")
     async with _watch(devcluster_server) as stream:
         for name in ["a", "b"][:after]:
             assert (await _next(stream))[1]["metadata"]["name"] == name
@@ -251,7 +251,7 @@ async def test_a_watch_can_end_before_its_time(devcluster_server: ServedApi, aft
 
 async def test_a_watch_can_expire_in_the_stream(devcluster_server: ServedApi) -> None:
     await _create(devcluster_server, "a")
-    devcluster_server.server.faults.add(ExpireWatch(after=1))
+    devcluster_server.faults.add(ExpireWatch(after=1))
     async with _watch(devcluster_server) as stream:
         assert (await _next(stream))[0] == "ADDED"
         kind, status = await _next(stream)
@@ -260,7 +260,7 @@ async def test_a_watch_can_expire_in_the_stream(devcluster_server: ServedApi) ->
 
 
 async def test_a_frame_can_be_cut_in_two(devcluster_server: ServedApi) -> None:
-    devcluster_server.server.faults.add(TruncateFrame(after=1))
+    devcluster_server.faults.add(TruncateFrame(after=1))
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
     async with _watch(devcluster_server) as stream:
@@ -275,7 +275,7 @@ async def test_a_stalled_watch_says_nothing_until_the_fault_is_removed(tmp_path:
     timing = ServerTiming(watch=WatchTiming(bookmark_interval=0.01))
     async with serve_api(tmp_path, timing=timing) as server:
         await _create(server, "a")
-        fault = server.server.faults.add(StallWatch(after=1))
+        fault = server.faults.add(StallWatch(after=1))
         async with _watch(server, allowWatchBookmarks="true", timeoutSeconds="1") as stream:
             assert (await _next(stream))[0] == "ADDED"
             await _create(server, "b")
@@ -289,7 +289,7 @@ async def test_a_stalled_watch_says_nothing_until_the_fault_is_removed(tmp_path:
 
 async def test_a_server_stops_although_a_watch_is_stalled(tmp_path: Path) -> None:
     async with serve_api(tmp_path) as server:
-        server.server.faults.add(StallWatch())
+        server.faults.add(StallWatch())
         async with _watch(server) as stream:
             async with asyncio.timeout(1):
                 await server.server.stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.devcluster.manager.health import CRASHING, PATH, READY, STARTING, ManagerHealth, ManagerState, ending
+from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.testing.server import serve_api
 
 
@@ -64,7 +65,7 @@ async def test_it_is_told_to_administrators_only_and_where_there_is_a_manager(tm
     health = ManagerHealth("manager.log")
     health.ended(3, "oh", worked=False)
     (tmp_path / "with").mkdir()
-    async with serve_api(tmp_path / "with", manager=health) as served:
+    async with serve_api(tmp_path / "with", routes=manager_routes(health)) as served:
         async with served.session() as session, session.get(PATH) as answer:
             assert ManagerState.from_json(await answer.json()) == health.state
         somebody = {"Authorization": f"Bearer {served.token}", "Impersonate-User": "somebody"}

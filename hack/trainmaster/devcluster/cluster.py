@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import structlog
+from aiohttp import web
 
 from trainmaster.devcluster.announcement import announce
 from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
@@ -61,11 +62,13 @@ from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUna
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.manager.health import READY, STARTING, ManagerHealth, ManagerState
 from trainmaster.devcluster.manager.process import Manager
+from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, forget_webhooks
 from trainmaster.devcluster.ports import HOST, candidate_ports
 from trainmaster.devcluster.scheduler.gangs.queues import QueueController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
+from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
 
@@ -111,7 +114,7 @@ class ClusterSettings:
 
     manager_config: Path | None = None
     fault_control: bool = False
-    """Whether clients may make the server fail, see `http.faulting`."""
+    """Whether clients may make the server fail, see `testing.fault_injection`."""
 
     audit_log: Path | None = None
     """Where to write a line for each request, see `http.auditing`; None: nowhere."""
@@ -138,6 +141,9 @@ class Cluster:
         self.services = LocalServices()
         """Where services that answer for admission webhooks are registered."""
 
+        self.faults = Faults()
+        """What the server does wrong on purpose."""
+
         self.health = ManagerHealth(str(settings.state.manager_log))
         """Of the manager, if there is one."""
 
@@ -161,11 +167,6 @@ class Cluster:
     def api(self) -> Api:
         """The API in this process."""
         return _started(self._api)
-
-    @property
-    def faults(self) -> Faults:
-        """What the server does wrong on purpose."""
-        return _started(self._http).faults
 
     async def start(self) -> None:
         """Start the server, then the parts.
@@ -333,15 +334,15 @@ class Cluster:
             )
             self._http = HttpServer(
                 api,
-                api.registry,
                 token=token,
                 ssl_context=certificates.server_context(),
                 log_source=kubelet.logs if KUBELET in self._settings.parts else None,
                 tokens=tokens,
                 authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
-                fault_control=self._settings.fault_control,
                 audit=audit,
-                manager=self.health if MANAGER in self._settings.parts else None,
+                middlewares=[FaultInjector(self.faults, api.registry).inject],
+                routes=self._routes(),
+                pre_shutdown_hooks=[self.faults.clear],
             )
             try:
                 return kubelet, await self._http.start(HOST, port)
@@ -352,6 +353,11 @@ class Cluster:
         raise PortInUse(
             f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for a free one"
         )
+
+    def _routes(self) -> list[web.RouteDef]:
+        """Return what is served besides the API of Kubernetes."""
+        faults = FaultControl(self.faults).routes() if self._settings.fault_control else []
+        return faults + (manager_routes(self.health) if MANAGER in self._settings.parts else [])
 
     def _controllers(self, api: Api, certificates: ServerCertificates) -> dict[str, Controller]:
         parts, settings = self._settings.parts, self._settings.controllers

@@ -124,7 +124,7 @@ async def test_a_watch_has_its_line_when_it_ends_whoever_ends_it(server: ServedA
 
 
 async def test_a_request_without_an_answer_has_a_line_without_a_status(server: ServedApi, path: Path) -> None:
-    server.server.faults.add(Reset(when="after"), verb="create")
+    server.faults.add(Reset(when="after"), verb="create")
     with pytest.raises(aiohttp.ClientConnectionError):
         await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
     await eventually(lambda: len(_lines(path)) == 1)

@@ -3,7 +3,7 @@
 - Requests for resources meet faults after they were let in, and before anything else; the control API never does.
 - Without rules a request costs one test of a flag, and a watch nothing.
 
-The control API is there only if the server was started with it, and for administrators only:
+The control API is there only if its routes were given to the server, and for administrators only:
 
     GET    /trainmaster.dev/faults         all rules, with their counters
     POST   /trainmaster.dev/faults         add one: {"rule": {"verb": "get"}, "action": {"type": "delay", "seconds": 1}}
@@ -17,7 +17,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
 
 import orjson
 from aiohttp import web
@@ -25,6 +25,7 @@ from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.authenticator import require_administrator
+from trainmaster.devcluster.apiserver.handlers.watch import FRAME_WRAPPER, FrameWrapper, FrameWriter
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.query import read_boolean
 from trainmaster.devcluster.apiserver.http.request_info import parse_target, verb_of
@@ -47,17 +48,9 @@ PATH = "/trainmaster.dev/faults"
 
 _WHAT = "inject faults"
 
-_WATCH_FAULT = web.RequestKey("watch_fault", Fault)
 _STALLED_BY = web.RequestKey("stalled_by", Fault)
 # Linger for no time: closing the socket sends a reset in place of an orderly end.
 _NO_LINGER = struct.pack("ii", 1, 0)
-
-
-class FrameSink(Protocol):
-    """Where the frames of a watch go."""
-
-    async def write(self, data: bytes) -> None:
-        """Send frames, each a line."""
 
 
 class FaultInjector:
@@ -84,7 +77,8 @@ class FaultInjector:
                 case Reset():
                     answer_is_lost = True
                 case _:
-                    request[_WATCH_FAULT] = fault
+                    wrapper: FrameWrapper = partial(_faulty, request, fault)
+                    request[FRAME_WRAPPER] = wrapper
         response = await handler(request)
         if answer_is_lost:
             raise _reset(request)
@@ -111,17 +105,16 @@ class FaultInjector:
         )
 
 
-async def frames_to(request: web.Request, response: web.StreamResponse, *, end: Callable[[], None]) -> FrameSink:
-    """Return where the frames of a watch go: the response itself, unless a fault awaits it. `end` ends the watch."""
-    fault = request.get(_WATCH_FAULT)
-    if fault is None:
-        return response
-    sink = _FaultySink(request, response, fault, end)
-    await sink.begin()
-    return sink
+async def _faulty(
+    request: web.Request, fault: Fault, response: web.StreamResponse, end: Callable[[], None]
+) -> FrameWriter:
+    """Return where the frames of a watch go on which a fault lies; `end` ends the watch."""
+    writer = _FaultyWriter(request, response, fault, end)
+    await writer.begin()
+    return writer
 
 
-class _FaultySink:
+class _FaultyWriter:
     """The frames of a watch on which a fault lies."""
 
     def __init__(

@@ -1,10 +1,10 @@
 """Fault injection: making the API server fail on purpose, for tests of its clients.
 
-    with server.faults.add(Refuse(429, retry_after=1), verb="create", resource="trainjobs", nth=2) as fault:
+    with cluster.faults.add(Refuse(429, retry_after=1), verb="create", resource="trainjobs", nth=2) as fault:
         ...
         assert fault.count == 1
 
-A rule says which requests it means and what happens to them. It is pure bookkeeping here; `http.faulting` carries the
+A rule says which requests it means and what happens to them. It is pure bookkeeping here; `fault_injection` carries the
 actions out, and offers the same over HTTP to tests in other processes.
 
 Guarantees:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 
 from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
 from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
@@ -29,7 +30,8 @@ from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
-from trainmaster.devcluster.manager.health import ManagerHealth
+from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
+from trainmaster.devcluster.testing.faults import Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class ServedApi:
     tokens: AccountTokens
     services: LocalServices
     """Where the services of admission webhooks are registered."""
+
+    faults: Faults
+    """What the server does wrong on purpose."""
 
     def session(self, **options: Any) -> aiohttp.ClientSession:
         """Open an authenticated session whose paths are relative to the server."""
@@ -63,12 +68,15 @@ async def serve_api(
     rbac: bool = False,
     fault_control: bool = False,
     audit: AuditLog | None = None,
-    manager: ManagerHealth | None = None,
+    routes: Iterable[web.AbstractRouteDef] = (),
 ) -> AsyncIterator[ServedApi]:
-    """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`."""
-    registry = builtin_registry()
+    """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`.
+
+    With `fault_control` clients can program its faults, too; `routes` are served besides the paths of Kubernetes.
+    """
     store = Store(history=history)
-    api = Api(store, registry)
+    api = Api(store, builtin_registry())
+    faults = Faults()
     install_plugins(api)
     await seed(api)
     await seed_roles(api)
@@ -78,16 +86,16 @@ async def serve_api(
     token = secrets.token_urlsafe(16)
     server = HttpServer(
         api,
-        registry,
         token=token,
         ssl_context=certificates.server_context(),
         log_source=log_source,
         tokens=tokens,
         authorizer=RbacAuthorizer(api) if rbac else None,
         timing=timing,
-        fault_control=fault_control,
         audit=audit,
-        manager=manager,
+        middlewares=[FaultInjector(faults, api.registry).inject],
+        routes=[*routes, *(FaultControl(faults).routes() if fault_control else ())],
+        pre_shutdown_hooks=[faults.clear],
     )
     services = LocalServices()
     webhooks = Webhooks(api, services)
@@ -96,7 +104,7 @@ async def serve_api(
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server=url, authority_pem=certificates.authority_pem, token=token)
     try:
-        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig, tokens, services)
+        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig, tokens, services, faults)
     finally:
         await server.stop()
         await webhooks.close()

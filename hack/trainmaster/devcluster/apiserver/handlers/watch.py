@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import orjson
 from aiohttp import web
@@ -23,7 +25,6 @@ from trainmaster.devcluster.apiserver.handlers.presentation import Presenter
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
 from trainmaster.devcluster.apiserver.http.responses import start_stream
 from trainmaster.devcluster.apiserver.registry.generic import Api, Watch, WatchEvent
-from trainmaster.devcluster.testing.fault_injection import FrameSink, frames_to
 from trainmaster.runtime.jsontree import JsonObject
 
 # Events that may be written in a row before other requests get their turn.
@@ -33,6 +34,20 @@ _BATCH = 100
 _REST = 0.0002
 # The API server's own number of seconds (KEP-956).
 _BEFORE_THE_END = 2.0
+
+
+class FrameWriter(Protocol):
+    """Where the frames of a watch go."""
+
+    async def write(self, data: bytes) -> None:
+        """Send frames, each a line."""
+
+
+FrameWrapper: TypeAlias = Callable[[web.StreamResponse, Callable[[], None]], Awaitable[FrameWriter]]
+"""From the response of a watch, and what ends the watch, to where its frames go in place of the response."""
+
+FRAME_WRAPPER: web.RequestKey[FrameWrapper] = web.RequestKey("frame_wrapper")
+"""Where a middleware leaves what shall come between a watch and its response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +115,8 @@ class Watcher:
         self, request: web.Request, watch: Watch, presenter: Presenter, options: ListOptions
     ) -> web.StreamResponse:
         response = await start_stream(request, content_type="application/json")
-        frames = await frames_to(request, response, end=watch.close)
+        wrap = request.get(FRAME_WRAPPER)
+        frames: FrameWriter = response if wrap is None else await wrap(response, watch.close)
         seconds = options.timeout_seconds or random.uniform(self._timing.shortest, self._timing.longest)  # noqa: S311 - no secret
         # Closing the watch ends the loop below in an orderly way, after the event that is being written.
         timer = asyncio.get_running_loop().call_later(seconds, watch.close)
@@ -118,7 +134,7 @@ class Watcher:
                 bookmarks.cancel()
         return response
 
-    async def _write_events(self, frames: FrameSink, watch: Watch, presenter: Presenter) -> None:
+    async def _write_events(self, frames: FrameWriter, watch: Watch, presenter: Presenter) -> None:
         first = True
         async for event in watch:
             # No await from taking an event to handing it to the transport: bookmarks count what was taken.
@@ -134,7 +150,7 @@ class Watcher:
             await frames.write(b"".join(lines))
             await asyncio.sleep(_REST * len(self._open))
 
-    async def _bookmark(self, frames: FrameSink, watch: Watch, presenter: Presenter, *, seconds: float) -> None:
+    async def _bookmark(self, frames: FrameWriter, watch: Watch, presenter: Presenter, *, seconds: float) -> None:
         """Write a bookmark now and then, and one shortly before the end: the next watch starts from it.
 
         No event can be in flight while this writes: an event is taken from the watch and handed to the transport in one

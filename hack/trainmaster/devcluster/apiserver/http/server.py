@@ -9,9 +9,11 @@ Guarantees:
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
 from trainmaster.devcluster.apiserver.auth.authorizer import AllowEverything, Authorizer
@@ -30,13 +32,8 @@ from trainmaster.devcluster.apiserver.handlers.write import Writer
 from trainmaster.devcluster.apiserver.http.audit import AuditLog
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.apiserver.http.responses import answer_errors, page_not_found
-from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
-from trainmaster.devcluster.manager.health import ManagerHealth
-from trainmaster.devcluster.manager.routes import manager_routes
-from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
-from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
 
 # Selectors travel in the URL; client libraries write long ones.
@@ -59,13 +56,14 @@ class HttpServer:
 
     Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
     everyone who is known may do everything. Every request goes to the `audit` log, which stays the caller's to close.
-    The health of the `manager` is told to administrators.
+
+    `middlewares` handle requests that were authenticated and authorized, before the server's own handlers do; `routes`
+    are served besides the paths of Kubernetes; `pre_shutdown_hooks` are called first when the server stops.
     """
 
     def __init__(
         self,
         api: Api,
-        registry: Registry,
         *,
         token: str,
         ssl_context: ssl.SSLContext | None = None,
@@ -73,22 +71,22 @@ class HttpServer:
         tokens: AccountTokens | None = None,
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
-        fault_control: bool = False,
         audit: AuditLog | None = None,
-        manager: ManagerHealth | None = None,
+        middlewares: Iterable[Middleware] = (),
+        routes: Iterable[web.AbstractRouteDef] = (),
+        pre_shutdown_hooks: Iterable[Callable[[], None]] = (),
     ) -> None:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
         self._watcher = Watcher(api, timing.watch)
-        self.faults = Faults()
-        """What the server does wrong on purpose; with `fault_control` clients can program it, too."""
+        self._pre_shutdown_hooks = tuple(pre_shutdown_hooks)
         tokens = tokens or AccountTokens(api, SigningKey())
         authorizer = authorizer or AllowEverything()
         authenticator, identity = Authenticator(token, tokens), Identity(tokens)
         information = Information(
-            Discovery(registry, virtual=REVIEWS),
-            OpenApi(registry, version=__version__),
+            Discovery(api.registry, virtual=REVIEWS),
+            OpenApi(api.registry, version=__version__),
             ready=lambda: not self._watcher.stopped,
         )
         dispatcher = Dispatcher(
@@ -105,7 +103,7 @@ class HttpServer:
                 *(() if audit is None else (audit.record,)),
                 answer_errors,
                 Guard(api, authenticator, authorizer).admit,
-                FaultInjector(self.faults, registry).inject,
+                *middlewares,
             ],
             client_max_size=MAX_BODY_BYTES,
         )
@@ -113,8 +111,7 @@ class HttpServer:
             [
                 *information.routes(),
                 *identity.routes(),
-                *(FaultControl(self.faults).routes() if fault_control else ()),
-                *(() if manager is None else manager_routes(manager)),
+                *routes,
                 web.route("*", "/api/{path:.+}", dispatcher.handle),
                 web.route("*", "/apis/{path:.+}", dispatcher.handle),
                 web.route("*", "/{path:.*}", _unknown_path),
@@ -145,7 +142,8 @@ class HttpServer:
         """Stop listening, end the streams and wait for the handlers; stopping twice is harmless."""
         if self._runner is None:
             return
-        self.faults.clear()
+        for hook in self._pre_shutdown_hooks:
+            hook()
         self._watcher.stop()
         await self._runner.cleanup()
 
