@@ -28,14 +28,9 @@ from bench import samples
 from bench.api import MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
 from bench.processes import Manager, Process, Server, api_server, manager
-from trainmaster.controller.kube.rest.config import load_config
-from trainmaster.controller.kube.rest.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
-    JOBSETS,
-    NAMESPACES,
-    TRAINJOBS,
-    Resource,
-)
+from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
 from trainmaster.devcluster.crds.files import definition_file
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainmaster.runtime.jsontree import JsonObject

@@ -21,8 +21,8 @@ import orjson
 from bench import samples
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.rest.resources import TRAINJOBS
 from trainmaster.controller.kube.rest.watch import WatchStream
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject

@@ -17,7 +17,7 @@ from bench.counting import AuditReader, Requests, requests_in_metrics
 from bench.figures import FIGURES, regressed, verdict
 from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 
 _REFERENCE = Path(__file__).resolve().parents[2] / "hack" / "bench" / "reference.json"
 _TIMEOUT = 100.0

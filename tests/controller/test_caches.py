@@ -14,9 +14,10 @@ from support.objects import trainjob_object
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 

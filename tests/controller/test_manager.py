@@ -25,7 +25,7 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import LEASES, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager import manager as managing
 from trainmaster.controller.manager.caches import Caches
@@ -34,6 +34,7 @@ from trainmaster.controller.manager.runnables import CONTROLLERS_GRACE, EVENTS_G
 from trainmaster.controller.manager.tasks import PartFailed
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server import server as serving_module
 from trainmaster.metrics.queue import DEPTH
 from trainmaster.runtime.framework import Framework, load_plugins

@@ -15,14 +15,8 @@ from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import (
-    CONFIGMAPS,
-    EVENTS,
-    JOBSETS,
-    NAMESPACES,
-    TRAINING_RUNTIMES,
-    TRAINJOBS,
-)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.apiserver.errors import bad_request, unprocessable
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.framework import Framework, load_plugins

@@ -17,7 +17,8 @@ from support.commands import client_of, eventually, processes_of, started, train
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 BARE = ("--without", "manager,controllers,gc,kubelet")

@@ -15,7 +15,7 @@ import yaml
 from support.commands import client_of, eventually, processes_of, started, trainmaster
 
 from trainmaster.controller.kube.rest.errors import ApiError
-from trainmaster.controller.kube.rest.resources import TRAINJOBS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 WITHOUT_PODS = ("--without", "kubelet")

@@ -10,7 +10,8 @@ from support.commands import client_of
 from support.training import apply_runtime, ended, pods, python, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 GROUP, VERSION = "resource.k8s.io", "v1"

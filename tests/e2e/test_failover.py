@@ -22,7 +22,7 @@ from support.proxy import Direction, FaultProxy
 from support.training import apply_runtime, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
 LEASE, RENEWAL, RETRY = 4.0, 2.5, 0.5
 ELECTION = {

@@ -15,7 +15,8 @@ from support.training import RENDEZVOUS, apply_runtime, conditions, ended, pods,
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,

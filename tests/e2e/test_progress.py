@@ -16,7 +16,8 @@ from support.commands import client_of, trainmaster
 from support.training import apply_runtime, ended, pods, python, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.resources import TRAINJOBS
 
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "progress.md").read_text(), re.DOTALL

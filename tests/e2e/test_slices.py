@@ -10,7 +10,7 @@ from support.commands import client_of
 from support.training import RENDEZVOUS, apply_runtime, ended, pods, python, runtime, trainjob
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 SLICES, HOSTS = 3, 2

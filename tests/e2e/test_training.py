@@ -27,7 +27,7 @@ from support.training import (
 )
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 MANY = 200

@@ -10,15 +10,8 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import (
-    CONFIGMAPS,
-    JOBSETS,
-    NAMESPACES,
-    SECRETS,
-    TRAINING_RUNTIMES,
-    TRAINJOBS,
-    Resource,
-)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 

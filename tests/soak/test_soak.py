@@ -27,7 +27,8 @@ from support.proxy import FaultProxy
 from support.training import apply_runtime, runtime
 from support.vitals import Vitals, measure, typical
 
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.components import GARBAGE_COLLECTION
 
 MINUTES = float(os.environ.get("TRAINMASTER_SOAK_MINUTES") or 0)

@@ -10,10 +10,11 @@ from support.audit import AuditLogReader
 from support.stack import manager
 from support.training import apply_runtime, runtime, trainjob, until
 
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import load_config
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.components import GARBAGE_COLLECTION
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import load_config
 
 TIMEOUT = 60.0
 """Generous, since it only ends tests that hang anyway."""

@@ -21,7 +21,8 @@ import aiohttp
 import orjson
 from support.stack import KUBECONFIG_VARIABLE
 
-from trainmaster.controller.kube.rest.config import RestConfig, load_config
+from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.components import GARBAGE_COLLECTION
 from trainmaster.devcluster.state import StateDirectory

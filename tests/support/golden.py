@@ -22,17 +22,8 @@ import yaml
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError
-from trainmaster.controller.kube.rest.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
-    CONFIGMAPS,
-    EVENTS,
-    JOBSETS,
-    NAMESPACES,
-    SECRETS,
-    TRAINING_RUNTIMES,
-    TRAINJOBS,
-    Resource,
-)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", namespaced=True)

@@ -20,7 +20,8 @@ from support.training import trainjob
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, NotFound, TransportError
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import RestConfig, load_config
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.crds.install import (

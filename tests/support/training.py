@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 TIMEOUT = 90.0

@@ -11,19 +11,12 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
-from trainmaster.controller.kube.rest.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
-    CONFIGMAPS,
-    JOBSETS,
-    NAMESPACES,
-    TRAINING_RUNTIMES,
-    TRAINJOBS,
-    Resource,
-)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
 from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

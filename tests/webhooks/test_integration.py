@@ -24,8 +24,8 @@ from support.objects import replicated_job, runtime_object
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.configuration import LeaderElection
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import load_config
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.devcluster.cluster import Cluster, ClusterSettings
 from trainmaster.devcluster.components import CONTROLLERS, MANAGER

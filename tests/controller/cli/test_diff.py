@@ -15,7 +15,8 @@ from support.stack import Stack, api_server
 from trainmaster.controller.cli.diff.dry_run import Refused, Trial
 from trainmaster.controller.cli.diff.unified import difference
 from trainmaster.controller.cli.manifests import load_manifests
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, NAMESPACES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.framework import Framework, load_plugins

@@ -18,7 +18,8 @@ from support.commands import client_of, eventually, started, trainmaster
 from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.testing.server import ServedApi, serve_api
 from trainmaster.runtime.jsontree import JsonObject

@@ -37,8 +37,9 @@ from trainmaster.controller.kube.rest.errors import (
     Unauthorized,
 )
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.kube.rest.transport import IDLE_AT_MOST
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
 

@@ -17,10 +17,10 @@ from support.authorities import Authority
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT
-from trainmaster.controller.kube.auth.loader import load
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.auth.proxy import proxy_for
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, Token, load_config
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, Token
 
 
 @pytest.fixture(autouse=True)
@@ -399,7 +399,7 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def in_pod(directory: Path, clock: Clock | None = None) -> RestConfig:
-    return await load(kubeconfig=None, context=None, clock=clock or VirtualClock(), service_account=directory)
+    return await load_config(kubeconfig=None, context=None, clock=clock or VirtualClock(), service_account=directory)
 
 
 async def test_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ from support.authorities import Authority
 from support.series import value_of
 
 from trainmaster.controller.kube.auth import refresh
-from trainmaster.controller.kube.auth.loader import load
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, load_config
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
 from trainmaster.controller.kube.rest.resources import PODS
 
@@ -61,7 +61,7 @@ async def test_rotated_authority_of_a_service_account(
     (tmp_path / "ca.crt").write_bytes(old.pem)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-    access = await load(kubeconfig=None, context=None, clock=clock, service_account=tmp_path)
+    access = await load_config(kubeconfig=None, context=None, clock=clock, service_account=tmp_path)
     async with client_for(access, clock) as client:
         last(server, times=4)
         assert await client.get(PODS, "ns", "a") == POD

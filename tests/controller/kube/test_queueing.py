@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.cache.backoff import KeyedBackoff
+from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, ShutDown, WorkQueue
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY

@@ -14,7 +14,8 @@ from support.virtualtime import VirtualClock, settle
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.resources import JOBSETS, PODS
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import JOBSETS
 from trainmaster.metrics.cache import RESTARTS
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject

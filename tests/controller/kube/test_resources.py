@@ -1,28 +1,10 @@
-"""What to do about a kind that a cluster does not serve."""
+"""What to do about a kind of Kubernetes that a cluster does not serve."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainmaster.controller.kube.rest.resources import EVENTS, JOBSETS, LEASES, PODS, TRAINJOBS, Resource
-
-
-def gang(group: str) -> Resource:
-    return Resource(group, "v1", "PodGroup", "podgroups", namespaced=True)
-
-
-@pytest.mark.parametrize(
-    ("resource", "origin"),
-    [
-        (TRAINJOBS, ": kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster"),
-        (JOBSETS, ": it comes with JobSet, https://jobset.sigs.k8s.io"),
-        (gang("scheduling.x-k8s.io"), ": it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io"),
-        (gang("scheduling.volcano.sh"), ": it comes with Volcano, https://volcano.sh"),
-        (gang("team.example.com"), ", which comes with what that kind belongs to"),
-    ],
-)
-def test_a_kind_of_a_definition_is_told_with_where_that_is(resource: Resource, origin: str) -> None:
-    assert resource.remedy == f"install the CustomResourceDefinition {resource.name}{origin}"
+from trainmaster.controller.kube.rest.resources import EVENTS, LEASES, PODS, Resource
 
 
 @pytest.mark.parametrize(

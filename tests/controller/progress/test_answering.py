@@ -14,7 +14,8 @@ from support.progress import NAMESPACE, REPORT, Desk, Trainers
 from support.series import value_of
 from support.stack import Stack
 
-from trainmaster.controller.kube.rest.resources import PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import server
 from trainmaster.controller.statusserver.authorizer import REFUSALS_BURST
 from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, Reports

@@ -13,7 +13,7 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.reflector import ListWatcher
 from trainmaster.controller.kube.cache.store import Change, object_key
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
@@ -22,6 +22,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     runtime_index_values,
     trim_to_owned,
 )
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -9,10 +9,10 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, refused
 
-from trainmaster.controller.kube.rest.resources import JOBSETS
 from trainmaster.controller.reconciling.outcomes import DONE, NotYet, RequeueAfter, Retry
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
+from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.jsontree import JsonObject

@@ -10,9 +10,9 @@ from support.objects import runtime_object
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, NotFound
-from trainmaster.controller.kube.rest.resources import TRAINING_RUNTIMES
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
+from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -17,9 +17,10 @@ import structlog
 
 from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
-from trainmaster.controller.kube.rest.config import ConfigurationError, load_config
+from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.manager import heap
 from trainmaster.controller.manager.loop_monitor import monitored

@@ -1,4 +1,7 @@
-"""Time as an argument: whatever in this package waits, measures or expires does so through a `Clock`."""
+"""Time and randomness as arguments: whatever in this package waits, measures, expires or draws lots gets them passed.
+
+Also how the API writes times (`metav1.Time` and `metav1.MicroTime`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 # Linux has a clock that counts suspended time; on macOS the monotonic one of Python is the best there is.
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+Random: TypeAlias = Callable[[], float]
+"""A source of numbers in [0, 1), as `random.random`."""
 
 
 class Timer(Protocol):
@@ -68,3 +74,18 @@ class SystemClock:
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[Any]:
         """Cancel the block after `seconds` and raise `TimeoutError` in its place."""
         return asyncio.timeout(seconds)
+
+
+def parse_time(text: str) -> datetime:
+    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC.
+
+    Raises:
+        ValueError: It is no time.
+    """
+    moment = datetime.fromisoformat(text.upper())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def micro_time(moment: datetime) -> str:
+    """Write a time as the API's MicroTime."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

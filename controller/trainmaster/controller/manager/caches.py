@@ -18,7 +18,7 @@ from trainmaster.controller.kube.cache.informer import Informer, Transform
 from trainmaster.controller.kube.cache.reflector import ListWatcher
 from trainmaster.controller.kube.cache.store import Change, Store, split_key
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
@@ -31,6 +31,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     trim_to_owned,
 )
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, KindKey
+from trainmaster.controller.resources import RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -144,13 +145,11 @@ def _kind_of(resource: Resource) -> KindKey:
 
 def _informer_for(client: ListWatcher, demands: list[Watch], *, clock: Clock | None) -> Informer:
     """Make the informer that serves everyone who declared a kind: the widest of what they ask for."""
-    first = demands[0]
-    group, _, version = first.api_version.rpartition("/")
     # Two different selectors have no union that the API could express, but for everything.
     selectors = {watch.label_selector for watch in demands}
     return Informer(
         client,
-        Resource(group, version, first.kind, first.plural, first.namespaced),
+        watched_resource(demands[0]),
         label_selector=selectors.pop() if len(selectors) == 1 else None,
         metadata_only=all(watch.metadata_only for watch in demands),
         optional=all(watch.optional for watch in demands),

@@ -6,12 +6,13 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import RUNTIMES, TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.framework import Framework
 

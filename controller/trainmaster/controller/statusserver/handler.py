@@ -23,7 +23,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError, NotFound, TooManyRequests
-from trainmaster.controller.kube.rest.resources import TRAINJOBS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver.authorizer import Authorizer, Denied, Finished, Target, TooMany
 from trainmaster.controller.statusserver.payload import InvalidPayload, Report, read_report
 from trainmaster.controller.statusserver.throttle import Throttle

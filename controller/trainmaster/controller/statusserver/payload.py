@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from trainmaster.controller.kube.times import parse_time
+from trainmaster.controller.kube.clock import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)

@@ -15,7 +15,8 @@ from typing import Final
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import JOBSETS, PODS, Resource
+from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.resources import JOBSETS
 from trainmaster.controller.statusserver.memory import Memory
 from trainmaster.controller.statusserver.token_review import PodIdentity
 from trainmaster.runtime.api.constants import GROUP, JOBSET_GROUP, TRAINJOB_KIND

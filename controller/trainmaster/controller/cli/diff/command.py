@@ -18,8 +18,8 @@ from trainmaster.controller.cli.diff.unified import difference
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.options import Unusable, add_files, load_framework, told
 from trainmaster.controller.cli.run.cluster import running_cluster
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import load_config
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.logs import configure_logs
 from trainmaster.runtime.framework import Framework, PluginInvalid

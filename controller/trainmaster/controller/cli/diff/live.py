@@ -10,15 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import (
-    CLUSTER_TRAINING_RUNTIMES,
-    CONFIGMAPS,
-    TRAINING_RUNTIMES,
-    TRAINJOBS,
-    Resource,
-)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
 from trainmaster.controller.reconciling.trainjobs.observe import KindKey, StoreListers
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import Watch
 
@@ -43,9 +38,7 @@ class FetchedFacts(StoreListers):
             for each in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS)
         }
         for watch in watches:
-            group, _, version = watch.api_version.rpartition("/")
-            resource = Resource(group, version, watch.kind, watch.plural, watch.namespaced)
-            self._resources.setdefault((watch.api_version, watch.kind), resource)
+            self._resources.setdefault((watch.api_version, watch.kind), watched_resource(watch))
         self._changed = changed
         self._objects: dict[ObjectKey, JsonObject | None] = {}
         self._lists: dict[tuple[str, str, str | None], list[JsonObject]] = {}

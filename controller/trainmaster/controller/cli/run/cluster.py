@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig, load_config
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
 
 _PROBE_TIMEOUT = 3.0

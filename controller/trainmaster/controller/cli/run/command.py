@@ -22,8 +22,8 @@ from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
 from trainmaster.controller.cli.run.submit import Refused, SubmittedJob, ensure_trainjobs, submit
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.kube.rest.resources import TRAINJOBS
 from trainmaster.controller.logs import configure_logs
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
 
 FAILURE, BAD_INPUT, TIMED_OUT, INTERRUPTED = 1, 2, 3, 130

@@ -31,7 +31,8 @@ from trainmaster.controller.cli.run.submit import SubmittedJob
 from trainmaster.controller.kube.cache.informer import Informer, Tombstone, final_state
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.resources import EVENTS, PODS, TRAINJOBS
+from trainmaster.controller.kube.rest.resources import EVENTS, PODS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE
 from trainmaster.runtime.jsontree import JsonObject
 

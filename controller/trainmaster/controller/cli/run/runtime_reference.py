@@ -10,7 +10,8 @@ from typing import Final
 from trainmaster.controller.cli.builtin_runtimes import built_in_directory, built_in_file, built_in_names
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound
-from trainmaster.controller.kube.rest.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINING_RUNTIMES, Resource
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINING_RUNTIMES
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND
 from trainmaster.runtime.jsontree import JsonObject
 

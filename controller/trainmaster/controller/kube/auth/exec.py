@@ -21,10 +21,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, parse_time
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import shorten
-from trainmaster.controller.kube.times import parse_time
 
 PLUGIN_TIMEOUT: Final = 60.0
 """Seconds; enough to log in through a browser, short enough for a controller to notice."""

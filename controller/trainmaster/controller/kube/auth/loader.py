@@ -1,4 +1,17 @@
-"""FieldError the configuration of the cluster; `configuration` states the guarantees."""
+"""Which cluster to talk to, and with which credentials.
+
+Guarantees:
+- The order is: an explicit kubeconfig, `$KUBECONFIG`, the service account of the pod, `~/.kube/config`.
+- Credentials stay fresh: token files are read again, and exec plugins and identity providers asked again before their
+  token expires, and once more when the server answers 401.
+- Certificates stay fresh: changed files, of the authorities that we trust or of our own certificate, make a new TLS
+  context for the connections from then on. Files that do not parse change nothing.
+- Whatever is wrong at the start becomes a `ConfigurationError` that names the file and says what to do. Whatever goes
+  wrong later is logged, and what was good before stays in use until the server refuses it.
+- Everything that runs or answers on our behalf, exec plugins and identity providers, has a limit of time.
+
+Reading and merging kubeconfig files is the work of kubernetes_asyncio; nothing else of it is used.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +22,34 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT, ServiceAccountCredentials
-from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials
 from trainmaster.controller.kube.auth.proxy import proxy_for
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 
 _HINT: Final = "pass --kubeconfig or set KUBECONFIG to the path of a kubeconfig file"
 
 
-async def load(
+async def load_config(
     *,
-    kubeconfig: str | None,
-    context: str | None,
-    clock: Clock,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    clock: Clock | None = None,
     environment: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> RestConfig:
-    """Find the configuration of the cluster and load it."""
+    """Find the configuration of the cluster and load it.
+
+    Args:
+        kubeconfig: The kubeconfig file, or several separated as in `$KUBECONFIG`; None to look for one.
+        context: The context of the kubeconfig; None for its current one.
+        clock: The time.
+        environment: Where `$KUBECONFIG` and the address of a pod's cluster are looked up.
+        service_account: Where the service account of a pod is mounted.
+
+    Raises:
+        ConfigurationError: There is none, or it cannot be used.
+    """
+    clock = clock or SystemClock()
     if kubeconfig is not None:
         return await _from_kubeconfig(kubeconfig, context=context, source="--kubeconfig", clock=clock)
     if paths := environment.get("KUBECONFIG"):
@@ -41,6 +65,9 @@ async def load(
 async def _from_kubeconfig(paths: str, *, context: str | None, source: str, clock: Clock) -> RestConfig:
     if not _any_exists(paths):
         raise ConfigurationError(f"kubeconfig {paths} (from {source}) does not exist; {_HINT}")
+    # Importing kubernetes_asyncio takes a third of a second, which those who need no kubeconfig should not pay.
+    from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials  # noqa: PLC0415 - see above
+
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
     await credentials.load()
     found = credentials.configuration

@@ -37,12 +37,12 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from trainmaster.controller.kube.cache.backoff import Random, Turns
+from trainmaster.controller.kube.cache.backoff import YieldBudget
 from trainmaster.controller.kube.cache.failures import Trouble
 from trainmaster.controller.kube.cache.listwatch import Collection
 from trainmaster.controller.kube.cache.reflector import ListWatcher, Reflector
 from trainmaster.controller.kube.cache.store import Change, Entry, Store, object_key
-from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.metrics.cache import InformerMetrics
@@ -237,7 +237,7 @@ class Informer:
         """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
         changes = self.store.replace(entries, resource_version=resource_version)
         entries.clear()
-        subscriptions, initial, turns = self._subscriptions, not self.has_synced, Turns()
+        subscriptions, initial, budget = self._subscriptions, not self.has_synced, YieldBudget()
         # From the end, so that each change is let go once it is told, with the trees that handlers had decoded.
         changes.reverse()
         while changes:
@@ -247,7 +247,7 @@ class Informer:
             change.unseen = change.is_deletion
             for subscription in subscriptions:
                 self._tell(subscription, change)
-            if turns.spent(change.size):
+            if budget.spent(change.size):
                 self._metrics.undelivered(len(changes))
                 # Nothing can overtake the rest: the reader, which alone brings changes, waits for us.
                 await self._clock.sleep(0)
@@ -304,7 +304,7 @@ class Informer:
 
     async def _remind(self) -> None:
         """Tell those who asked for it of everything in the store (S-14)."""
-        subscriptions, turns = [each for each in self._subscriptions if each.resync], Turns()
+        subscriptions, budget = [each for each in self._subscriptions if each.resync], YieldBudget()
         keys = self.store.keys()
         for key in keys:
             # While a snapshot is being told, the store is ahead of what the handlers know.
@@ -315,7 +315,7 @@ class Informer:
                 continue
             for subscription in subscriptions:
                 self._tell(subscription, change)
-            if turns.spent(change.size):
+            if budget.spent(change.size):
                 await self._clock.sleep(0)
 
     def _tell(self, subscription: _Subscription, change: Change) -> None:

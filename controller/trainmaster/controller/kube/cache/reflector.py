@@ -33,11 +33,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.kube.cache.backoff import Backoff, Random, Turns
+from trainmaster.controller.kube.cache.backoff import Backoff, YieldBudget
 from trainmaster.controller.kube.cache.failures import Patience, Trouble, Verb, cause_of, trouble_of
 from trainmaster.controller.kube.cache.listwatch import Collection, ListClient, Lister, Snapshot, version_of
 from trainmaster.controller.kube.cache.store import Entry, object_key
-from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Gone,
@@ -189,7 +189,7 @@ class Reflector:
     async def _collect(self, events: AsyncIterator[WatchEvent]) -> Snapshot:
         """Gather the initial events up to the bookmark that ends them; their versions mean no progress (R-7)."""
         entries: dict[str, Entry] = {}
-        turns = Turns()
+        budget = YieldBudget()
         with Patience(self._clock, self._warn_of_silence) as patience:
             async for event in events:
                 patience.count += 1
@@ -205,7 +205,7 @@ class Reflector:
                 else:
                     entry = self._sink.prepare(event.object)
                     entries[entry[0]] = entry
-                if turns.spent(event.size):
+                if budget.spent(event.size):
                     await self._clock.sleep(0)
         raise StreamBroken(f"the streaming list of {self._resource.name} ended before its snapshot was complete")
 
@@ -280,7 +280,7 @@ class Reflector:
 
     async def _follow(self, events: AsyncIterator[WatchEvent]) -> None:
         """Hand events to the sink until the stream ends."""
-        turns = Turns()
+        budget = YieldBudget()
         async for event in events:
             self._metrics.event()
             version = self._version_of(event)
@@ -294,7 +294,7 @@ class Reflector:
                 self._version = version
             if self._trouble is not None:
                 self._recovered()
-            if turns.spent(event.size):
+            if budget.spent(event.size):
                 await self._clock.sleep(0)
 
     def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:

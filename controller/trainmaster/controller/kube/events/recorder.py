@@ -22,7 +22,7 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.clock import Clock, SystemClock, micro_time
 from trainmaster.controller.kube.events.correlator import QUIET, About, Correlator, Series
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
@@ -34,7 +34,6 @@ from trainmaster.controller.kube.rest.errors import (
     TransportError,
 )
 from trainmaster.controller.kube.rest.resources import EVENTS, Resource
-from trainmaster.controller.kube.times import micro_time
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

@@ -35,8 +35,7 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.kube.cache.backoff import Random
-from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.leaderelection.lease import Lease, LeaseClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotLeading
 from trainmaster.metrics.leader import LeaderMetrics

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, micro_time
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
@@ -34,7 +34,6 @@ from trainmaster.controller.kube.rest.errors import (
     RequestTimeout,
 )
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
-from trainmaster.controller.kube.times import micro_time
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

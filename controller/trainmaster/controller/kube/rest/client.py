@@ -21,8 +21,7 @@ from typing import Any, Final, Self
 
 import orjson
 
-from trainmaster.controller.kube.cache.backoff import Random
-from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.requests import JSON, Request, Requester

@@ -1,33 +1,30 @@
-"""Which resources exist and under which paths the API serves them."""
+"""Resources: the types of objects that an API serves, under which paths, and those of Kubernetes itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 from urllib.parse import quote
-
-_TRAINER: Final = "trainer.kubeflow.org"
-_JOBSET: Final = "jobset.x-k8s.io"
-
-_ORIGINS: Final[Mapping[str, str]] = {
-    _TRAINER: "kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
-    _JOBSET: "it comes with JobSet, https://jobset.sigs.k8s.io",
-    "scheduling.x-k8s.io": "it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io",
-    "scheduling.volcano.sh": "it comes with Volcano, https://volcano.sh",
-}
-"""Where the definitions of an API group are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource type of the API."""
+    """One resource type of the API.
+
+    Attributes:
+        group: The API group; empty for the core group.
+        version: The version of the group.
+        kind: What its objects call themselves.
+        plural: What paths call it.
+        namespaced: Whether its objects live in namespaces.
+        origin: Where its definition comes from, for those who lack it; no part of what it is.
+    """
 
     group: str
     version: str
     kind: str
     plural: str
     namespaced: bool
+    origin: str = field(default="", compare=False)
 
     @property
     def api_version(self) -> str:
@@ -46,8 +43,8 @@ class Resource:
         if not domain or domain == "k8s.io":  # a part of Kubernetes
             return "use a cluster that does"
         definition = f"install the CustomResourceDefinition {self.name}"
-        if origin := _ORIGINS.get(self.group):
-            return f"{definition}: {origin}"
+        if self.origin:
+            return f"{definition}: {self.origin}"
         return f"{definition}, which comes with what that kind belongs to"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
@@ -67,15 +64,6 @@ class Resource:
         return "/".join(parts)
 
 
-TRAINJOBS = Resource(_TRAINER, "v1alpha1", "TrainJob", "trainjobs", namespaced=True)
-TRAINING_RUNTIMES = Resource(_TRAINER, "v1alpha1", "TrainingRuntime", "trainingruntimes", namespaced=True)
-CLUSTER_TRAINING_RUNTIMES = Resource(
-    _TRAINER, "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
-)
-RUNTIMES: Final[Mapping[str, Resource]] = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
-"""Both kinds of runtime, by kind."""
-
-JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True)
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)
 PODS = Resource("", "v1", "Pod", "pods", namespaced=True)

@@ -21,7 +21,7 @@ from typing import Final
 
 import tenacity
 
-from trainmaster.controller.kube.cache.backoff import Random
+from trainmaster.controller.kube.clock import Random
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     CertificateRejected,

@@ -31,8 +31,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from trainmaster.controller.kube.cache.backoff import KeyedBackoff
 from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.delays import Delays
 
 LOW_PRIORITY: Final = -100

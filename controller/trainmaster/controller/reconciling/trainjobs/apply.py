@@ -31,13 +31,14 @@ from trainmaster.controller.kube.rest.errors import (
     NotFound,
     TransportError,
 )
-from trainmaster.controller.kube.rest.resources import TRAINJOBS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import WriteGate
 from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of, surplus
 from trainmaster.controller.reconciling.trainjobs.observe import KindKey
 from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan
 from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
 from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainmaster.controller.kube.times import parse_time
+from trainmaster.controller.kube.clock import parse_time
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import SUSPENDED
 

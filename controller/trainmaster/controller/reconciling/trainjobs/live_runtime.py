@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import RUNTIMES, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.trainjobs.observe import StoreListers
+from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_subdomain

@@ -19,11 +19,11 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.kube.rest.resources import TRAINJOBS
 from trainmaster.controller.reconciling.expectations import WriteGate
 from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
 from trainmaster.controller.reconciling.trainjobs.status import only_counters, status_patch, without_times
 from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,0 +1,39 @@
+"""The resources of Trainer and JobSet, and where the definitions of these and of what plugins watch come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.listers import Watch
+
+_TRAINER: Final = "trainer.kubeflow.org"
+_JOBSET: Final = "jobset.x-k8s.io"
+
+_ORIGINS: Final[Mapping[str, str]] = {
+    _TRAINER: "kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
+    _JOBSET: "it comes with JobSet, https://jobset.sigs.k8s.io",
+    "scheduling.x-k8s.io": "it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io",
+    "scheduling.volcano.sh": "it comes with Volcano, https://volcano.sh",
+}
+"""Where the definitions of an API group are found."""
+
+
+def _trainer(kind: str, plural: str, *, namespaced: bool) -> Resource:
+    return Resource(_TRAINER, "v1alpha1", kind, plural, namespaced, _ORIGINS[_TRAINER])
+
+
+TRAINJOBS = _trainer("TrainJob", "trainjobs", namespaced=True)
+TRAINING_RUNTIMES = _trainer("TrainingRuntime", "trainingruntimes", namespaced=True)
+CLUSTER_TRAINING_RUNTIMES = _trainer("ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False)
+RUNTIMES: Final[Mapping[str, Resource]] = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
+"""Both kinds of runtime, by kind."""
+
+JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True, origin=_ORIGINS[_JOBSET])
+
+
+def watched_resource(watch: Watch) -> Resource:
+    """Return the resource that a plugin declared to watch."""
+    group, _, version = watch.api_version.rpartition("/")
+    return Resource(group, version, watch.kind, watch.plural, watch.namespaced, _ORIGINS.get(group, ""))
