@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import trainmaster.controller.manager.manager as somewhere
+import trainmaster.controller
 
-SOURCES = Path(somewhere.__file__).parent
+SOURCES = Path(trainmaster.controller.__path__[0])
 
 
 def names() -> Iterator[tuple[str, str]]:
@@ -26,4 +26,4 @@ def test_p31_nothing_is_waited_for_in_a_way_that_can_lose_it() -> None:
 def test_p32_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
     """Reconciles of one key are kept apart by the queue. Only credentials are renewed by one for all who wait."""
     locks = {"Condition", "BoundedSemaphore", "Semaphore", "Lock"}
-    assert {place.partition(":")[0] for name, place in names() if name in locks} <= {"kube/refreshing.py"}
+    assert {place.partition(":")[0] for name, place in names() if name in locks} <= {"kube/auth/refresh.py"}

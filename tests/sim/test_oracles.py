@@ -11,7 +11,7 @@ from support.sim.judging import plans, reference, run
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling.trainjobs import reconciler
-from trainmaster.controller.reconciling.trainjobs.apply import Actor
+from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
 
 
@@ -30,10 +30,10 @@ def violations(scenario: str, fault: str) -> str:
 def test_a_child_that_is_built_again_after_its_owner_went_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stale state: the watch of TrainJobs is behind that of JobSets."""
 
-    async def trust(_self: Actor, _raw: Any) -> None:
+    async def trust(_self: Applier, _raw: Any) -> None:
         """Take the cache for the truth."""
 
-    monkeypatch.setattr(Actor, "_check_owner", trust)
+    monkeypatch.setattr(Applier, "_check_owner", trust)
     assert "other counts: more {'ADDED" in violations("delete", "late")
 
 

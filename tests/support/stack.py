@@ -89,7 +89,7 @@ async def manager(
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()
-    running = Manager(access, configuration, framework or Framework(load_plugins()), on_filled=filled.set)
+    running = Manager(access, configuration, framework or Framework(load_plugins()), on_caches_synced=filled.set)
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.store import Store, object_key
@@ -13,8 +14,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
 from trainmaster.controller.reconciling.outcomes import Outcome
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
-from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.event_handlers import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -53,7 +54,7 @@ class World:
         """What somebody else does when something was written."""
 
         self._version = 100
-        self.departures = Departures(self.trainjobs)
+        self.deleted_workloads = DeletedWorkloads(self.trainjobs)
         self.reconciler = TrainJobReconciler(
             client=cast("KubeClient", self),
             trainjobs=self.trainjobs,
@@ -61,7 +62,7 @@ class World:
             framework=Framework([*load_plugins(), *plugins]),
             recorder=cast("EventRecorder", self),
             clock=self.clock,
-            departures=self.departures,
+            deleted_workloads=self.deleted_workloads,
         )
 
     async def reconcile(self) -> Outcome:
@@ -87,7 +88,7 @@ class World:
         change = store.remove(object_key(obj), last=None if unseen else obj)
         change.unseen = unseen
         if kind == "JobSet":
-            self.departures.hear_of_jobset(change)
+            self.deleted_workloads.on_jobset_event(change)
         store.advance(str(self._version))
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:
@@ -97,7 +98,7 @@ class World:
     def show(self, obj: JsonObject) -> None:
         """Have the cache of its kind see an object."""
         store = self.stores[obj["apiVersion"], obj["kind"]]
-        store.put(trim_child(copy_tree(obj)))
+        store.put(strip_managed_fields(copy_tree(obj)))
         store.advance(obj["metadata"].get("resourceVersion") or "1")
 
     def store(self, obj: JsonObject) -> JsonObject:
@@ -190,3 +191,26 @@ class World:
 def refused(message: str) -> ApiError:
     """What a server says that fails."""
     return ServerError(status=500, reason="InternalError", message=message)
+
+
+def world_with(*objects: JsonObject, **spec: Any) -> World:
+    """A world with a TrainJob, its runtime, and these objects."""
+    world = World()
+    world.put(trainjob_object(**spec), runtime_object(), *objects)
+    return world
+
+
+def jobset_of(owner: str) -> JsonObject:
+    """The JobSet of the TrainJob `demo` with the UID `owner`."""
+    reference = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "name": "demo", "uid": owner}
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": "JobSet",
+        "metadata": {
+            "name": "demo",
+            "namespace": "team",
+            "uid": f"JobSet-of-{owner}",
+            "resourceVersion": "90",
+            "ownerReferences": [{**reference, "controller": True}],
+        },
+    }

@@ -15,15 +15,15 @@ from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class FeatureSpec:
     """One gate."""
 
     stage: Literal["ALPHA", "BETA"]
     default: bool
 
 
-FEATURES: Final[Mapping[str, Feature]] = MappingProxyType(
-    {TRAIN_JOB_STATUS_GATE: Feature("ALPHA", default=False)},
+FEATURES: Final[Mapping[str, FeatureSpec]] = MappingProxyType(
+    {TRAIN_JOB_STATUS_GATE: FeatureSpec("ALPHA", default=False)},
 )
 """All gates, by name: `TrainJobStatus` lets trainers report their progress."""
 
@@ -55,13 +55,13 @@ def enabled_features(*sources: Mapping[str, bool]) -> dict[str, bool]:
     Raises:
         UnknownFeature: A source names a gate that does not exist.
     """
-    asked = {name: value for source in sources for name, value in source.items()}
-    unknown = sorted(asked.keys() - FEATURES.keys() - _STAGES.keys())
+    requested = {name: value for source in sources for name, value in source.items()}
+    unknown = sorted(requested.keys() - FEATURES.keys() - _STAGES.keys())
     if unknown:
         known = ", ".join([*FEATURES, *_STAGES])
         raise UnknownFeature(f"unknown feature gate {', '.join(map(repr, unknown))}; known are: {known}")
     enabled = {name: feature.default for name, feature in FEATURES.items()}
     for stage_gate, stage in _STAGES.items():
-        if stage_gate in asked:
-            enabled |= {name: asked[stage_gate] for name, feature in FEATURES.items() if feature.stage == stage}
-    return enabled | {name: value for name, value in asked.items() if name in FEATURES}
+        if stage_gate in requested:
+            enabled |= {name: requested[stage_gate] for name, feature in FEATURES.items() if feature.stage == stage}
+    return enabled | {name: value for name, value in requested.items() if name in FEATURES}

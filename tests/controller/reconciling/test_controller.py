@@ -20,7 +20,14 @@ from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
-from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry, TerminalError
+from trainmaster.controller.reconciling.outcomes import (
+    DONE,
+    ExpectationsPending,
+    Outcome,
+    Requeue,
+    RequeueAfter,
+    TerminalError,
+)
 from trainmaster.metrics.registry import REGISTRY
 
 KEY = "team/demo"
@@ -137,8 +144,8 @@ async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconc
         (TransportError("connection refused"), "error", 2, 0.01),
         (TerminalError("nobody can read this"), "error", 1, None),
         (RequeueAfter(30), "requeue_after", 0, 30),
-        (NotYet(30), "requeue_after", 1, 30),
-        (Retry("in the way"), "requeue", 2, 0.01),
+        (ExpectationsPending(30), "requeue_after", 1, 30),
+        (Requeue("in the way"), "requeue", 2, 0.01),
         (DONE, "success", 0, None),
     ],
 )
@@ -146,7 +153,7 @@ async def test_k3_what_follows_from_an_outcome(
     step: Step, result: str, requeues: int, again_after: float | None
 ) -> None:
     """After one failure, so that it shows whether the backoff goes on, stands still or starts over."""
-    script = Script(Retry("the first time"), step)
+    script = Script(Requeue("the first time"), step)
     what = type(step).__name__
     async with running(script, f"k3-{what}") as bench:
         bench.queue.add(KEY)
@@ -179,7 +186,7 @@ async def test_k3_what_was_given_up_is_looked_at_again_after_a_change() -> None:
 
 
 async def test_w25_a_retry_comes_at_the_latest_when_it_must() -> None:
-    script = Script(*[Retry("no", at_latest=100)] * 12, Retry("no", at_latest=1))
+    script = Script(*[Requeue("no", at_latest=100)] * 12, Requeue("no", at_latest=1))
     async with running(script, "w25-at-latest") as bench:
         bench.queue.add(KEY)
         while len(script.seen) < 13:
@@ -190,7 +197,7 @@ async def test_w25_a_retry_comes_at_the_latest_when_it_must() -> None:
         assert bench.clock.monotonic() - seen_at <= 1.25
 
 
-@pytest.mark.parametrize("step", [RuntimeError("no"), Retry("no"), RequeueAfter(0.001), NotYet(0.001)])
+@pytest.mark.parametrize("step", [RuntimeError("no"), Requeue("no"), RequeueAfter(0.001), ExpectationsPending(0.001)])
 async def test_w26_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
     release = asyncio.Event()
 

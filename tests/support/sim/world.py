@@ -133,7 +133,7 @@ class World:
                 _configuration(elects=self._elects),
                 _framework(),
                 clock=clock,
-                connect=connect,
+                new_client=connect,
                 elect_in_thread=False,
             )
             await manager.run(stop)

@@ -23,10 +23,10 @@ from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.logs import configure_logs
 from trainmaster.controller.manager import heap
-from trainmaster.controller.manager.loop_monitor import monitored
+from trainmaster.controller.manager.loop_monitor import monitored_loop
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.manager.tasks import PartFailed, beside
-from trainmaster.controller.plugin_metrics import PluginCalls
+from trainmaster.controller.manager.tasks import RunnableFailed, background_task
+from trainmaster.controller.plugin_metrics import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import Progress
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         log.error("the manager cannot run", error=str(error))
     except LeaseLost:
         pass  # the elector has told of it
-    except PartFailed as error:
+    except RunnableFailed as error:
         log.error("the manager failed and ends", error=str(error), exc_info=error.__cause__)
     return 1
 
@@ -101,14 +101,14 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
         options=progress.plugin_options(options) if progress is not None else options,
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
-    framework = Framework(plugins, observer=PluginCalls())
+    framework = Framework(plugins, observer=PluginCallObserver())
     access = await load_config(kubeconfig=kubeconfig)
-    heap.give_back_freed()
-    heap.settle()  # nothing is late yet
+    heap.unmap_freed_blocks()
+    heap.freeze()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
-        async with monitored(), beside(heap.tidy(), name="heap"):
-            await Manager(access, configuration, framework, progress=progress, on_filled=heap.settle).run(stop)
+        async with monitored_loop(), background_task(heap.collect_periodically(), name="heap"):
+            await Manager(access, configuration, framework, progress=progress, on_caches_synced=heap.freeze).run(stop)
     return 0
 
 

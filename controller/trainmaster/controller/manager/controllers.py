@@ -1,4 +1,4 @@
-"""Which controllers the manager runs, each with its queue, and which changes wake them."""
+"""The controllers that the manager runs, each with its work queue and its reconciler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_controllers(
     configuration: Configuration,
     clock: Clock,
 ) -> list[Controller]:
-    """Make all controllers and connect their queues to the caches, which from then on fill them (M-4)."""
+    """Make all controllers; from now on the caches fill their queues (M-4)."""
 
     def workers(resource: Resource, default: int) -> int:
         configured = configuration.controller.group_kind_concurrency
@@ -41,7 +41,7 @@ def make_controllers(
         return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
 
     queue = queue_of("trainjob_controller")
-    caches.connect(queue)
+    caches.add_trainjob_handlers(queue)
     trainjobs = TrainJobReconciler(
         client=client,
         trainjobs=caches.trainjobs.store,
@@ -49,7 +49,7 @@ def make_controllers(
         framework=framework,
         recorder=recorder,
         clock=clock,
-        departures=caches.departures,
+        deleted_workloads=caches.deleted_workloads,
     )
     controllers = [
         Controller(
@@ -63,7 +63,7 @@ def make_controllers(
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"
         queue = queue_of(name)
-        caches.connect_runtimes(resource, queue)
+        caches.add_runtime_handlers(resource, queue)
         reconciler = RuntimeReconciler(client, resource, caches.runtimes[resource].store)
         controllers.append(
             Controller(name, reconciler.reconcile, queue, workers=workers(resource, RUNTIME_WORKERS), clock=clock)

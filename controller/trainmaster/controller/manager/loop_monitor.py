@@ -32,9 +32,9 @@ STALL: Final = 0.5
 STUCK_AFTER: Final = 60.0
 """Seconds; nothing that ends takes so long, and a liveness probe, if there is one, gives up before."""
 
-_BEAT: Final = 0.1
-_LOOK: Final = 0.25
-"""Seconds between two looks of the watching thread; a stall is seen at least once before it is one."""
+_BEAT_EVERY: Final = 0.1
+_CHECK_EVERY: Final = 0.25
+"""Seconds between two checks by the watching thread; a stall is seen at least once before it is one."""
 
 
 class LoopMonitor:
@@ -53,11 +53,11 @@ class LoopMonitor:
         self._timer: Timer | None = None
         self._worst = 0.0
         self._running_then = ""
-        self._silent_looks = 0
+        self._silent_checks = 0
 
     def start(self) -> None:
         """Begin to measure the running loop."""
-        self._due = self._clock.monotonic() + _BEAT
+        self._due = self._clock.monotonic() + _BEAT_EVERY
         self._timer = self._clock.call_at(self._due, self._beat)
 
     def stop(self) -> None:
@@ -75,36 +75,36 @@ class LoopMonitor:
             series.LOOP_LAG_WORST.set(lag)
         if lag >= STALL:
             log.warning("the event loop stood still", seconds=round(lag, 2), running=self._running_then or "unknown")
-        self._due = now + _BEAT
+        self._due = now + _BEAT_EVERY
         self._timer = self._clock.call_at(self._due, self._beat)
 
-    def look(self, last_beats: int) -> int:
-        """Look at the loop from another thread, every `_LOOK` seconds; returns the number of beats so far."""
+    def check(self, last_beats: int) -> int:
+        """Check the loop from another thread, every `_CHECK_EVERY` seconds; returns the number of beats so far."""
         beats = self._beats
         if beats != last_beats:
-            self._silent_looks = 0
+            self._silent_checks = 0
             return beats
-        # Looks are counted instead of seconds, so that a pause of the whole process is one look and no stall.
-        self._silent_looks += 1
-        if self._silent_looks == 1:
+        # Checks are counted instead of seconds, so that a pause of the whole process is one check and no stall.
+        self._silent_checks += 1
+        if self._silent_checks == 1:
             self._running_then = whereabouts()
-        elif self._silent_looks * _LOOK >= STUCK_AFTER:
+        elif self._silent_checks * _CHECK_EVERY >= STUCK_AFTER:
             self._end(f"the event loop has not turned for {STUCK_AFTER:g} s: the process ends so that it starts again")
         return beats
 
 
 @asynccontextmanager
-async def monitored() -> AsyncIterator[None]:
+async def monitored_loop() -> AsyncIterator[None]:
     """Monitor the running loop and the garbage collector while the block runs."""
     monitor = LoopMonitor()
     ended = threading.Event()
 
     def watch() -> None:
         beats = -1
-        while not ended.wait(_LOOK):
-            beats = monitor.look(beats)
+        while not ended.wait(_CHECK_EVERY):
+            beats = monitor.check(beats)
 
-    pauses = _Pauses()
+    pauses = _GcPauses()
     thread = threading.Thread(target=watch, name="loop-monitor", daemon=True)
     gc.callbacks.append(pauses)
     series.count_tasks_of(asyncio.get_running_loop())
@@ -120,7 +120,7 @@ async def monitored() -> AsyncIterator[None]:
         gc.callbacks.remove(pauses)
 
 
-class _Pauses:
+class _GcPauses:
     """Times the passes of the garbage collector, which calls it before and after each."""
 
     def __init__(self) -> None:

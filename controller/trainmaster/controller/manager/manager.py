@@ -8,13 +8,13 @@ Guarantees:
   scrape.
 - M-4: a replica that waits for the lease keeps its caches and queues filled, so that a failover lists nothing. A queue
   holds each key once, so it grows no further than the number of objects.
-- M-5: a part that ends, with or without an error, ends the process (`PartFailed`). A manager runs once.
-- L-12: whatever ends the manager, whether it ever led or not, ends every part, closes every connection and empties
+- M-5: a runnable that ends, with or without an error, ends the process (`RunnableFailed`). A manager runs once.
+- L-12: whatever ends the manager, whether it ever led or not, ends every task, closes every connection and empties
   every queue.
 - P-30: every task has an owner that waits for its end; P-31: nothing is waited for by `asyncio.wait_for`; P-32: nothing
   holds a lock.
 
-What happens between the start of all parts and their end is in `working`.
+What waits for the caches and for the election, and stops before everything else, is in `runnables`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retries import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
-from trainmaster.controller.manager.runnables import Work
-from trainmaster.controller.manager.tasks import cancel, check, first_of
+from trainmaster.controller.manager.runnables import LeaderElectionRunnables
+from trainmaster.controller.manager.tasks import cancel_and_wait, raise_if_ended, wait_for_first
 from trainmaster.controller.server.server import metrics, probes, serving
 from trainmaster.controller.statusserver import Progress
 from trainmaster.controller.webhooks import Admission, WebhookServer
@@ -57,47 +57,47 @@ log = structlog.get_logger(__name__)
 USER_AGENT: Final = f"trainmaster/{__version__}"
 
 
-class Connect(Protocol):
+class NewClient(Protocol):
     """Makes clients of the cluster."""
 
     def __call__(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
-        """Make a client that asks `guard` before each write and sends a request up to `tries` times."""
+        """Make a client that calls `guard` before each write and sends a request up to `tries` times."""
 
 
 class Manager:
     """Runs everything, once.
 
     Args:
-        access: The cluster.
+        rest_config: The cluster.
         configuration: The configuration file.
         framework: The plugins.
         clock: The time.
-        connect: Makes clients; by default over HTTP, limited as the configuration says.
+        new_client: Makes clients; by default over HTTP, limited as the configuration says.
         elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
         progress: The server to which trainers report, where the feature is on.
-        on_filled: Called once, when the caches have been filled for the first time.
+        on_caches_synced: Called once, when the caches have synced for the first time.
     """
 
     def __init__(
         self,
-        access: RestConfig,
+        rest_config: RestConfig,
         configuration: Configuration,
         framework: Framework,
         *,
         clock: Clock | None = None,
-        connect: Connect | None = None,
+        new_client: NewClient | None = None,
         elect_in_thread: bool = True,
         progress: Progress | None = None,
-        on_filled: Callable[[], object] = lambda: None,
+        on_caches_synced: Callable[[], object] = lambda: None,
     ) -> None:
-        self._access = access
+        self._rest_config = rest_config
         self._configuration = configuration
         self._framework = framework
         self._clock = clock or SystemClock()
-        self._connect = connect or self._connect_http
+        self._new_client = new_client or self._new_http_client
         self._elect_in_thread = elect_in_thread
         self._progress = progress
-        self._on_filled = on_filled
+        self._on_caches_synced = on_caches_synced
         self._identity = new_identity()
         self._ran = False
 
@@ -107,16 +107,16 @@ class Manager:
         Raises:
             AddressInUse: A server cannot bind its address.
             LeaseLost: Another replica may lead now.
-            PartFailed: Something else ended.
+            RunnableFailed: Something else ended.
         """
         if self._ran:
             raise RuntimeError("a manager runs once; make another one")
         self._ran = True
-        log.info("starting", version=__version__, server=self._access.server, plugins=self._framework.names())
+        log.info("starting", version=__version__, server=self._rest_config.server, plugins=self._framework.names())
         election = self._election()
         async with AsyncExitStack() as stack:
             guard = election.guard if election is not None else None
-            client = await stack.enter_async_context(self._connect(user_agent=USER_AGENT, guard=guard, tries=TRIES))
+            client = await stack.enter_async_context(self._new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
             caches = Caches(client, self._framework.watches(), clock=self._clock)
             recorder = EventRecorder(
                 client,
@@ -142,31 +142,31 @@ class Manager:
                 asyncio.create_task(recorder.run(), name="events"),
             ]
             if webhooks is not None:
-                background.append(asyncio.create_task(webhooks.run(caches.wait_synced), name="webhooks"))
+                background.append(asyncio.create_task(webhooks.run(caches.wait_for_sync), name="webhooks"))
             if self._progress is not None:
                 serving_progress = self._progress.run(
-                    self._access,
+                    self._rest_config,
                     caches.trainjobs.store,
                     user_agent=USER_AGENT,
-                    wait_filled=caches.wait_synced,
-                    wake_all=caches.wake_all,
+                    wait_filled=caches.wait_for_sync,
+                    wake_all=caches.enqueue_all,
                 )
                 background.append(asyncio.create_task(serving_progress, name="progress"))
-            stack.push_async_callback(cancel, background)
-            work = Work(
+            stack.push_async_callback(cancel_and_wait, background)
+            runnables = LeaderElectionRunnables(
                 caches=caches,
                 controllers=controllers,
                 recorder=recorder,
                 election=election,
                 clock=self._clock,
-                on_filled=self._on_filled,
+                on_caches_synced=self._on_caches_synced,
             )
-            working = asyncio.create_task(work.run(stop), name="manager")
-            stack.push_async_callback(cancel, [working])
-            await first_of(working, *background)
-            for part in background:
-                check(part)
-            working.result()
+            running = asyncio.create_task(runnables.run(stop), name="manager")
+            stack.push_async_callback(cancel_and_wait, [running])
+            await wait_for_first(running, *background)
+            for task in background:
+                raise_if_ended(task)
+            running.result()
         log.info("stopped")
 
     async def _serve(
@@ -187,9 +187,9 @@ class Manager:
         def is_ready() -> str | None:
             if stop.is_set():
                 return "stopping"
-            missing = caches.missing()
-            if missing:
-                return f"waiting for {', '.join(missing)}"
+            not_synced = caches.not_synced()
+            if not_synced:
+                return f"waiting for {', '.join(not_synced)}"
             objection = webhooks.objection() if webhooks is not None else None
             return objection or (progress.readiness() if progress is not None else None)
 
@@ -208,13 +208,13 @@ class Manager:
                 serving(metrics(), self._configuration.metrics.bind_address, purpose="metrics")
             )
 
-    def _connect_http(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
+    def _new_http_client(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
         limits = self._configuration.client_connection
         limiter = None
         if limits.qps and limits.burst:
             limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
         return KubeClient(
-            self._access, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
+            self._rest_config, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
         )
 
     def _webhooks(self, caches: Caches, client: KubeClient) -> WebhookServer | None:
@@ -228,7 +228,7 @@ class Manager:
         election = self._configuration.leader_election
         if election is None or not election.leader_elect:
             return None
-        namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._access.namespace
+        namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._rest_config.namespace
 
         def make_elector(client: LeaseClient, on_overrun: Callable[[], None]) -> LeaderElector:
             return LeaderElector(
@@ -244,5 +244,5 @@ class Manager:
             )
 
         # The elector has its own idea of when to try again.
-        client = self._connect(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
+        client = self._new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
         return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)

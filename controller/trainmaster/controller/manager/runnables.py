@@ -1,10 +1,10 @@
-"""The work of the manager, from the first list to the end of the last reconcile.
+"""The runnables that need leader election, from the wait for the caches to the end of the last reconcile.
 
 Guarantees:
 - M-1: the election and the controllers begin once the caches are filled.
 - M-2, K-6: told to stop, the controllers finish what they are at, for a while, and events are flushed before the lease
   is released: it goes back as soon as nobody acts any more.
-- K-2: a cache that cannot be filled keeps the manager waiting and not ready, and is complained about until it is. It
+- K-2: a cache that cannot be filled keeps the manager waiting and not ready, and is warned of until it is. It
   does not end the process: that would read everything else again and again, and cure nothing.
 - A stop takes less than the 30 s after which Kubernetes kills a pod.
 """
@@ -22,7 +22,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.election import Election
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.manager.tasks import PartFailed, beside, check, first_of
+from trainmaster.controller.manager.tasks import RunnableFailed, background_task, raise_if_ended, wait_for_first
 from trainmaster.controller.reconciling.controller import Controller
 
 log = structlog.get_logger(__name__)
@@ -37,27 +37,27 @@ EVENTS_GRACE: Final = 2.0
 """Seconds of these for events that nobody wrote yet."""
 
 CACHE_SYNC_TIMEOUT: Final = 120.0
-"""Seconds after which caches that are not filled are an error and not just slow."""
+"""Seconds after which caches that have not synced are an error and not just slow."""
 
-_COMPLAINT_PERIODS: Final = (10.0, 20.0, 30.0)
-"""Seconds between two complaints about caches; the last one repeats."""
+_WARNING_PERIODS: Final = (10.0, 20.0, 30.0)
+"""Seconds between two warnings of caches that have not synced; the last one repeats."""
 
-_MISSING_HINT: Final = (
+_NOT_SYNCED_HINT: Final = (
     "check that the CustomResourceDefinitions of Trainer and of JobSet are installed, and that the service account "
     "may list and watch these resources; it goes on by itself as soon as they can be read"
 )
 
 
-class Work:
-    """What a manager does as long as nobody stops it; `run` may be called once.
+class LeaderElectionRunnables:
+    """The controllers, which run while this process leads; `run` may be called once.
 
     Args:
-        caches: What is filled before.
+        caches: What has to be synced before.
         controllers: What runs while this process leads.
         recorder: Where the controllers leave events.
         election: Decides when this process leads; None: always.
         clock: The time.
-        on_filled: Called once, when the caches have been filled.
+        on_caches_synced: Called once, when the caches have synced.
     """
 
     def __init__(
@@ -68,67 +68,67 @@ class Work:
         recorder: EventRecorder,
         election: Election | None,
         clock: Clock,
-        on_filled: Callable[[], object],
+        on_caches_synced: Callable[[], object],
     ) -> None:
         self._caches = caches
         self._controllers = controllers
         self._recorder = recorder
         self._election = election
         self._clock = clock
-        self._on_filled = on_filled
-        self._working = False
+        self._on_caches_synced = on_caches_synced
+        self._is_leader = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fill the caches, become the leader if there is an election, and run the controllers until told to stop.
+        """Wait for the caches, become the leader if there is an election, and run the controllers until told to stop.
 
         Raises:
             LeaseLost: Another replica may lead now.
-            PartFailed: Something else ended, or did not end in time.
+            RunnableFailed: Something else ended, or did not end in time.
         """
-        async with beside(stop.wait()) as stopped:
-            if not await self._fill(stopped):
+        async with background_task(stop.wait()) as stopped:
+            if not await self._wait_for_cache_sync(stopped):
                 return
 
-            async def work() -> None:
-                self._working = True
+            async def lead() -> None:
+                self._is_leader = True
                 await self._run_controllers(stopped)
 
-            async with beside(self._election.run(work) if self._election is not None else work()) as leading:
-                await first_of(leading, stopped)
+            async with background_task(self._election.run(lead) if self._election is not None else lead()) as leading:
+                await wait_for_first(leading, stopped)
                 if leading.done():
                     leading.result()
-                elif self._working:
+                elif self._is_leader:
                     try:
                         async with self._clock.timeout(STOP_TIMEOUT):
                             await leading
                     except TimeoutError as error:
-                        raise PartFailed(f"the leader did not stop within {STOP_TIMEOUT:g} s") from error
+                        raise RunnableFailed(f"the leader did not stop within {STOP_TIMEOUT:g} s") from error
                 # else still a candidate: there is nothing to finish
 
-    async def _fill(self, stopped: asyncio.Task[Any]) -> bool:
-        """Wait until the caches are filled; False if we were told to stop first."""
+    async def _wait_for_cache_sync(self, stopped: asyncio.Task[Any]) -> bool:
+        """Wait until the caches have synced; False if we were told to stop first."""
         started = self._clock.monotonic()
-        async with beside(self._caches.wait_synced()) as filled:
-            for period in _repeating_last(_COMPLAINT_PERIODS):
+        async with background_task(self._caches.wait_for_sync()) as synced:
+            for period in _repeating_last(_WARNING_PERIODS):
                 try:
                     async with self._clock.timeout(period):
-                        await first_of(filled, stopped)
+                        await wait_for_first(synced, stopped)
                     break
                 except TimeoutError:
                     waited = self._clock.monotonic() - started
-                    complain = log.warning if waited < CACHE_SYNC_TIMEOUT else log.error
-                    complain(
+                    warn = log.warning if waited < CACHE_SYNC_TIMEOUT else log.error
+                    warn(
                         "caches are not filled yet",
-                        missing=self._caches.missing(),
-                        hint=_MISSING_HINT,
+                        missing=self._caches.not_synced(),
+                        hint=_NOT_SYNCED_HINT,
                         seconds=round(waited),
                     )
-            if not filled.done():
+            if not synced.done():
                 return False
-            filled.result()
+            synced.result()
         seconds_taken = round(self._clock.monotonic() - started, 3)
         log.info("caches are filled", trainjobs=len(self._caches.trainjobs.store), seconds=seconds_taken)
-        self._on_filled()
+        self._on_caches_synced()
         return True
 
     async def _run_controllers(self, stopped: asyncio.Task[Any]) -> None:
@@ -139,9 +139,9 @@ class Work:
                 for controller in self._controllers:
                     tasks.create_task(controller.run())
 
-        async with beside(run_all(), name="controllers") as running:
-            await first_of(running, stopped)
-            check(running)
+        async with background_task(run_all(), name="controllers") as running:
+            await wait_for_first(running, stopped)
+            raise_if_ended(running)
             log.info("stopping: reconciles that run finish, no others start")
             for controller in self._controllers:
                 controller.queue.shut_down()
@@ -152,7 +152,7 @@ class Work:
                 log.warning("some reconciles did not finish in time and are cancelled", seconds=CONTROLLERS_GRACE)
             else:
                 if running.exception() is not None:
-                    check(running)
+                    raise_if_ended(running)
         await self._recorder.flush(EVENTS_GRACE)
 
 

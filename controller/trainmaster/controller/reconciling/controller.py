@@ -6,12 +6,12 @@ Guarantees:
   on the injected clock is cancelled and retried.
 - K-3: what follows from how a reconcile ended, with the label of its result:
 
-      an exception              again with backoff                  error
-      TerminalError                    nothing; backoff is not forgotten   error, and the terminal counter
-      RequeueAfter              backoff forgotten, again then       requeue_after
-      NotYet                    again then                          requeue_after
-      Retry                     again with backoff                  requeue
-      Done                      backoff forgotten                   success
+      an exception         again with backoff                  error
+      TerminalError        nothing; backoff is not forgotten   error, and the terminal counter
+      RequeueAfter         backoff forgotten, again then       requeue_after
+      ExpectationsPending  again then                          requeue_after
+      Requeue              again with backoff                  requeue
+      Done                 backoff forgotten                   success
 
 - W-26: whatever brings a key back keeps its priority.
 - K-4: an exception in one reconcile is logged and retried, every member of an exception group is looked at, and none
@@ -20,7 +20,7 @@ Guarantees:
 - K-5: every log line of a reconcile, those of the code below it included, carries its own id.
 - K-6: on stop, workers finish what they are at.
 - K-7, K-8: the metrics of controller-runtime, every series from the start.
-- C-9: after a conflict the work is dropped and the key looked at again, with backoff.
+- C-9: after a conflict the work is dropped and the key reconciled again, with backoff.
 - P-33: cancellation passes through.
 - P-35: other tasks get a turn after every reconcile, also when a thousand in a row wait for nothing.
 """
@@ -43,7 +43,14 @@ from trainmaster.controller.kube.rest.errors import (
     TransportError,
 )
 from trainmaster.controller.kube.workqueue.queue import ShutDown, WorkQueue
-from trainmaster.controller.reconciling.outcomes import NotYet, Outcome, Reconcile, RequeueAfter, Retry, TerminalError
+from trainmaster.controller.reconciling.outcomes import (
+    ExpectationsPending,
+    Outcome,
+    Reconcile,
+    Requeue,
+    RequeueAfter,
+    TerminalError,
+)
 from trainmaster.metrics.controller import ControllerSeries, controller_series
 from trainmaster.metrics.controller import Result as ResultLabel
 
@@ -88,9 +95,9 @@ class Controller:
         """Work until the queue is shut down."""
         async with asyncio.TaskGroup() as workers:
             for number in range(self._workers):
-                workers.create_task(self._work(), name=f"{self.name}-{number}")
+                workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             try:
                 key = await self.queue.get()
@@ -112,13 +119,13 @@ class Controller:
             self._series.active_workers.inc()
             started = self._clock.monotonic()
             try:
-                result = self._requeue(key, await self._outcome(key))
+                result = self._requeue(key, await self._run_reconcile(key))
             finally:
                 self._series.active_workers.dec()
                 self._series.duration.observe(self._clock.monotonic() - started)
             self._series.reconciles[result].inc()
 
-    async def _outcome(self, key: str) -> Outcome | None:
+    async def _run_reconcile(self, key: str) -> Outcome | None:
         """Run the reconcile; None means that it failed."""
         started = self._clock.monotonic()
         try:
@@ -130,26 +137,26 @@ class Controller:
                 raise
             # Nobody cancelled this worker: something that the reconcile waited for was cancelled. Raised further it
             # would end the worker without a word, because a task group takes a cancelled child for a finished one.
-            self._failed([error])
+            self._log_errors([error])
         except TimeoutError as error:
             if self._clock.monotonic() - started < self._timeout:
-                self._failed([error])
+                self._log_errors([error])
             else:
                 self._series.timeouts.inc()
                 log.error("reconcile took too long and was cancelled, trying again", seconds=self._timeout)
         except BaseExceptionGroup as group:
             ours, others = group.split((Exception, asyncio.CancelledError))
             if ours is not None:
-                self._failed(list(_leaves(ours)))
+                self._log_errors(list(_leaves(ours)))
             if others is not None:
                 raise others from None
         except Exception as error:
-            self._failed([error])
+            self._log_errors([error])
         self._series.errors.inc()
         return None
 
-    def _failed(self, errors: list[BaseException]) -> None:
-        """Say what went wrong, each at the level that it deserves."""
+    def _log_errors(self, errors: list[BaseException]) -> None:
+        """Log what went wrong, each error at the level that it deserves."""
         for error in errors:
             if isinstance(error, NotLeading):
                 # The election ends this process, and tells why; a line for each reconcile would bury that.
@@ -174,11 +181,11 @@ class Controller:
             self._series.errors.inc()
             self._series.terminal_errors.inc()
             return "error"
-        if isinstance(outcome, Retry):
+        if isinstance(outcome, Requeue):
             log.debug("trying again later", reason=outcome.reason)
             self.queue.add_rate_limited(key, at_latest=outcome.at_latest)
             return "requeue"
-        if isinstance(outcome, NotYet):
+        if isinstance(outcome, ExpectationsPending):
             self.queue.add_after(key, outcome.seconds)
             return "requeue_after"
         self.queue.forget(key)

@@ -1,17 +1,17 @@
-"""The read-your-writes gate (KEP-5647).
+"""Expectations: what the caches must show before a key is reconciled again (KEP-5647, and ControllerExpectations).
 
 A cache lags behind the server, so a reconcile right after a write may see the world as it was before, and act twice
-(C-1). The gate remembers what each key wrote last; until the caches have seen that, the key waits. Other keys do not.
+(C-1). What each key wrote last is expected from the caches; until they have shown it, the key waits. Other keys do not.
 
 Guarantees:
 - C-4, C-6: after a write the key waits until the store has reached the resource version that the write returned, or a
   later one; that exact version need not be seen, it may have been skipped.
 - C-3: after a delete it waits until the cache shows the object gone, on its way out, or replaced by one of another UID.
-  No wait lasts longer than `PATIENCE`: a missed event delays a key, it does not block it.
+  No wait lasts longer than `EXPECTATIONS_TIMEOUT`: a missed event delays a key, it does not block it.
 - C-5: a version that is no number holds nothing up. Writes of the object itself are forgotten when its UID changes; of
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
 
-Nothing is lost when the gate forgets: it only ever delays. Used from one event loop.
+Nothing is lost when an expectation is forgotten: it only ever delays. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -28,62 +28,62 @@ from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-PATIENCE: Final = 300.0
+EXPECTATIONS_TIMEOUT: Final = 300.0
 """Seconds after which a write that no cache shows no longer holds its key up, as in the expectations of ReplicaSets."""
 
-_Seen: TypeAlias = Callable[[], bool]
+_IsFulfilled: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _Expectation:
     """A write that the caches have to show."""
 
-    seen: _Seen
+    is_fulfilled: _IsFulfilled
     at: float
     owner: str | None
     """The UID of the object that was reconciled, if it is the object that was written."""
 
 
-class WriteGate:
+class Expectations:
     """What must be observed before a key is reconciled again."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._pending: dict[str, dict[str, _Write]] = {}
+        self._pending: dict[str, dict[str, _Expectation]] = {}
 
     def __len__(self) -> int:
         """Count the keys that wait."""
         return len(self._pending)
 
-    def wrote(self, key: str, answer: JsonObject, store: Store, *, own: bool = False) -> None:
-        """Note that the reconcile of `key` wrote an object.
+    def expect_write(self, key: str, written: JsonObject, store: Store, *, own: bool = False) -> None:
+        """Expect a cache to show an object that the reconcile of `key` wrote.
 
         Args:
             key: The key whose reconcile wrote.
-            answer: The object as the server returned it.
+            written: The object as the server returned it.
             store: The cache of its kind.
             own: Whether it is the object of the key itself, not one that belongs to it.
         """
-        metadata = answer["metadata"]
+        metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
         if version:
             owner = metadata["uid"] if own else None
-            self._note(key, answer, lambda: store.resource_version >= version, owner=owner)
+            self._expect(key, written, lambda: store.resource_version >= version, owner=owner)
 
-    def deleted(self, key: str, obj: JsonObject, store: Store) -> None:
-        """Note that the reconcile of `key` deleted `obj`, an object as it was observed."""
+    def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
+        """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
         name, uid = object_key(obj), obj["metadata"]["uid"]
 
-        def gone() -> bool:
+        def is_gone() -> bool:
             if store.uid(name) != uid:
                 return True
             found = store.get(name)
             return found is None or bool(found["metadata"].get("deletionTimestamp"))
 
-        self._note(key, obj, gone, owner=None)
+        self._expect(key, obj, is_gone, owner=None)
 
-    def is_open(self, key: str, uid: str | None = None) -> bool:
-        """Tell whether the caches have seen all writes of this key; forgets those that were seen.
+    def satisfied(self, key: str, uid: str | None = None) -> bool:
+        """Tell whether the caches show all writes of this key; forgets those that they show.
 
         Args:
             key: The key that is to be reconciled.
@@ -93,18 +93,21 @@ class WriteGate:
         if not pending:
             return True
         now = self._clock.monotonic()
-        for what, write in list(pending.items()):
-            late = now - write.at > PATIENCE
-            if late:
-                log.warning("the cache does not show our own write, going on without", object=what, seconds=PATIENCE)
-            if late or (write.owner is not None and write.owner != uid) or write.seen():
+        for what, expectation in list(pending.items()):
+            expired = now - expectation.at > EXPECTATIONS_TIMEOUT
+            if expired:
+                log.warning(
+                    "the cache does not show our own write, going on without", object=what, seconds=EXPECTATIONS_TIMEOUT
+                )
+            replaced = expectation.owner is not None and expectation.owner != uid
+            if expired or replaced or expectation.is_fulfilled():
                 del pending[what]
         if pending:
             return False
         del self._pending[key]
         return True
 
-    def _note(self, key: str, obj: JsonObject, seen: _Seen, *, owner: str | None) -> None:
+    def _expect(self, key: str, obj: JsonObject, is_fulfilled: _IsFulfilled, *, owner: str | None) -> None:
         # A later write of the same object has a later version, so it replaces the earlier one.
         what = f"{obj['kind']} {object_key(obj)}"
-        self._pending.setdefault(key, {})[what] = _Write(seen, self._clock.monotonic(), owner)
+        self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner)

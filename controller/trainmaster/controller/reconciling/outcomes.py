@@ -1,4 +1,4 @@
-"""What a reconcile can end in (K-3); `controller` says what follows from each."""
+"""What a reconcile can end in (K-3), in the words of controller-runtime; `controller` says what follows from each."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Look again after some time, even if nothing changes."""
+    """Reconcile again after some time, even if nothing changes."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
-    """The caches do not show our own last writes yet: look again after some time. Says nothing about earlier tries."""
+class ExpectationsPending:
+    """The caches do not show our own last writes yet: reconcile again after some time. Says nothing about earlier
+    tries."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    """Something stands in the way that may go away: try again with backoff. Not a failure of the controller."""
+class Requeue:
+    """Something stands in the way that may go away: reconcile again with backoff. Not a failure of the controller."""
 
     reason: str
 
     at_latest: float | None = None
-    """Seconds after which to look again however long the backoff is."""
+    """Seconds after which to reconcile again however long the backoff is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class TerminalError:
     reason: str
 
 
-Outcome: TypeAlias = Done | RequeueAfter | NotYet | Retry | TerminalError
+Outcome: TypeAlias = Done | RequeueAfter | ExpectationsPending | Requeue | TerminalError
 Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
 """Brings one object, named by its key `namespace/name`, to its desired state."""
 

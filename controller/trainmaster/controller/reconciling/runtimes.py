@@ -1,4 +1,4 @@
-"""The reconcilers of both kinds of runtime: clean-up after Trainer versions before 2.3.
+"""The reconciler of runtimes, of both kinds: clean-up after Trainer versions before 2.3.
 
 Guarantee, F-2: the removal is bound to the resource version that was read, and doing it twice is harmless.
 

@@ -16,8 +16,12 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.trainjobs.live_runtime import Reader, with_runtime
-from trainmaster.controller.reconciling.trainjobs.observe import KindKey, StoreListers
+from trainmaster.controller.reconciling.trainjobs.observe import (
+    APIReader,
+    GroupVersionKind,
+    StoreListers,
+    with_live_runtime,
+)
 from trainmaster.controller.webhooks.review import ALLOWED, Answer, Question, difference, failed
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.framework import Framework
@@ -51,8 +55,8 @@ class Admission:
     def __init__(
         self,
         framework: Framework,
-        stores: Mapping[KindKey, tuple[Resource, Store]],
-        reader: Reader,
+        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        reader: APIReader,
         *,
         clock: Clock,
     ) -> None:
@@ -89,14 +93,14 @@ class Admission:
         old = _stored(question)
         listers = StoreListers(self._stores)
         if old is None:
-            listers = await self._with_runtime(obj, listers)
+            listers = await self._with_live_runtime(obj, listers)
         return _answer(validate_trainjob(obj, old, framework=self._framework, listers=listers))
 
-    async def _with_runtime(self, obj: JsonObject, listers: StoreListers) -> StoreListers:
+    async def _with_live_runtime(self, obj: JsonObject, listers: StoreListers) -> StoreListers:
         """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch."""
         try:
             async with self._clock.timeout(ASKING_TIMEOUT):
-                return await with_runtime(parse_trainjob(obj), listers, self._reader)
+                return await with_live_runtime(parse_trainjob(obj), listers, self._reader)
         except ApiTypeError:
             return listers
         except (KubeError, TimeoutError) as error:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
-from trainmaster.controller.reconciling.trainjobs.event_handlers import trim_child
-from trainmaster.controller.reconciling.trainjobs.observe import KindKey, StoreListers
+from trainmaster.controller.reconciling.trainjobs.event_handlers import strip_managed_fields
+from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import Watch
@@ -33,7 +33,7 @@ class FetchedFacts(StoreListers):
     def __init__(self, client: KubeClient, watches: Iterable[Watch], changed: Mapping[ObjectKey, JsonObject]) -> None:
         super().__init__({})
         self._client = client
-        self._resources: dict[KindKey, Resource] = {
+        self._resources: dict[GroupVersionKind, Resource] = {
             (each.api_version, each.kind): each
             for each in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS)
         }
@@ -49,7 +49,7 @@ class FetchedFacts(StoreListers):
         """Return one object as it would be, if it is known yet."""
         key = (api_version, kind, namespace, name)
         if key in self._changed:
-            return trim_child(copy_tree(self._changed[key]))
+            return strip_managed_fields(copy_tree(self._changed[key]))
         return self.live(key)
 
     def live(self, key: ObjectKey) -> JsonObject | None:
@@ -60,7 +60,7 @@ class FetchedFacts(StoreListers):
             self._wanted.append(key)
             return None
         found = self._objects[key]
-        return trim_child(copy_tree(found)) if found is not None else None
+        return strip_managed_fields(copy_tree(found)) if found is not None else None
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all objects of a kind as they would be, as far as they are known."""

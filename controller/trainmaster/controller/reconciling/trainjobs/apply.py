@@ -1,4 +1,4 @@
-"""Acting: the writes of a plan, in order.
+"""Apply: performs the writes of a plan, in order.
 
 Guarantees:
 - A-2, A-3, A-5: objects are applied in full, with force, under one field manager.
@@ -6,7 +6,7 @@ Guarantees:
 - C-10, L-14: a write about an object that was seen carries its UID: if another one has taken its name meanwhile, the
   server refuses, and the key is looked at again.
 - C-2: an apply that meets what an earlier try made is as good as one that makes it.
-- C-4: what was written or deleted is noted in the gate.
+- C-4: what was written or deleted is expected from the caches before the key is reconciled again.
 - C-1: what was built before and is missing now is built again only for a TrainJob that the server still has as the
   cache shows it. Otherwise its children, which were collected after it, would come back until the cache catches up.
 - B29: if the whole of an object is refused, the part of it that cannot wait is changed alone.
@@ -32,12 +32,12 @@ from trainmaster.controller.kube.rest.errors import (
     TransportError,
 )
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.expectations import WriteGate
+from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of, surplus
-from trainmaster.controller.reconciling.trainjobs.observe import KindKey
+from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind
 from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan
-from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
-from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
+from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
@@ -45,16 +45,16 @@ from trainmaster.runtime.jsontree import JsonObject
 log = structlog.get_logger(__name__)
 
 
-class Actor:
+class Applier:
     """Performs plans.
 
     Args:
         client: Performs the requests.
         trainjobs: The cache of TrainJobs.
         stores: All caches of what is written, by API version and kind, each with its resource.
-        gate: Where writes are noted.
-        contests: Counts the writes of each object.
-        teller: Hears of contests.
+        expectations: Hold the key up until the caches show its writes.
+        write_backoff: Counts the writes of each object.
+        problem_reporter: Reports that somebody keeps undoing them.
     """
 
     def __init__(
@@ -62,38 +62,38 @@ class Actor:
         *,
         client: KubeClient,
         trainjobs: Store,
-        stores: Mapping[KindKey, tuple[Resource, Store]],
-        gate: WriteGate,
-        contests: Contests,
-        teller: Teller,
+        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        expectations: Expectations,
+        write_backoff: WriteBackoff,
+        problem_reporter: ProblemReporter,
     ) -> None:
         self._client = client
         self._trainjobs = trainjobs
         self._stores = stores
-        self._gate = gate
-        self._contests = contests
-        self._teller = teller
-        self._unsure: set[str] = set()
+        self._expectations = expectations
+        self._write_backoff = write_backoff
+        self._problem_reporter = problem_reporter
+        self._uncertain: set[str] = set()
         """Keys for which an apply may have been performed although its answer was lost."""
 
     def forget(self, key: str) -> None:
         """Forget a TrainJob that is gone."""
-        self._unsure.discard(key)
+        self._uncertain.discard(key)
 
-    async def act(self, key: str, raw: JsonObject, planned: Plan) -> float | None:
+    async def apply(self, key: str, raw: JsonObject, planned: Plan) -> float | None:
         """Perform a plan for the TrainJob `raw`; returns the seconds after which a contested object is due again."""
         for obj in planned.deletes:
             await self._delete(key, obj)
         waits: list[float] = []
         for apply in planned.applies:
-            wait = await self._apply(key, raw, apply)
+            wait = await self._apply_object(key, raw, apply)
             if wait is not None:
                 waits.append(wait)
                 if apply.uid is None:
                     break
         return min(waits, default=None)
 
-    async def expire(self, key: str, raw: JsonObject) -> None:
+    async def delete_expired(self, key: str, raw: JsonObject) -> None:
         """Delete the TrainJob `raw`, which has outlived its time to live, unless it is another one or has changed."""
         metadata = raw["metadata"]
         try:
@@ -107,25 +107,25 @@ class Actor:
             log.info("deleted, its time to live has passed")
         except NotFound:
             log.debug("to be deleted, but gone already")
-        self._gate.deleted(key, raw, self._trainjobs)
+        self._expectations.expect_deletion(key, raw, self._trainjobs)
 
-    async def _apply(self, key: str, raw: JsonObject, apply: Apply) -> float | None:
+    async def _apply_object(self, key: str, raw: JsonObject, apply: Apply) -> float | None:
         obj = apply.object
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
-        hold = self._contests.hold(key, what, obj)
-        if hold is not None:
-            if hold.first:
-                self._teller.contested(raw, what, await self._dispute(resource, obj))
-            return hold.seconds
-        built = key in self._unsure or self._contests.knows(key, what, obj) or bool(raw.get("status"))
+        delay = self._write_backoff.delay(key, what, obj)
+        if delay is not None:
+            if delay.first:
+                self._problem_reporter.report_conflict(raw, what, await self._find_field_conflict(resource, obj))
+            return delay.seconds
+        built = key in self._uncertain or self._write_backoff.wrote_recently(key, what, obj) or bool(raw.get("status"))
         if apply.uid is None and built:
             await self._check_owner(raw)
         sent = obj if apply.uid is None else {**obj, "metadata": {**obj["metadata"], "uid": apply.uid}}
         try:
-            answer = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+            written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
         except TransportError:
-            self._unsure.add(key)
+            self._uncertain.add(key)
             raise
         except NotFound as error:
             if error.reason:
@@ -138,17 +138,17 @@ class Actor:
                 raise
             log.warning("refused as a whole, changed in part", object=what, refusal=str(error))
             metadata = obj["metadata"]
-            answer = await self._client.patch(
+            written = await self._client.patch(
                 resource,
                 metadata["namespace"],
                 metadata["name"],
                 {**apply.at_least, "metadata": {"uid": apply.uid}},
                 field_manager=FIELD_MANAGER,
             )
-        self._unsure.discard(key)
+        self._uncertain.discard(key)
         log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
-        self._gate.wrote(key, answer, store)
-        self._contests.wrote(key, what, obj)
+        self._expectations.expect_write(key, written, store)
+        self._write_backoff.record_write(key, what, obj)
         return None
 
     async def _check_owner(self, raw: JsonObject) -> None:
@@ -161,16 +161,16 @@ class Actor:
         if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise Conflict(status=409, reason="Conflict", message="the TrainJob has changed, the cache lags")
 
-    async def _dispute(self, resource: Resource, obj: JsonObject) -> Dispute:
+    async def _find_field_conflict(self, resource: Resource, obj: JsonObject) -> FieldConflict:
         """Look at what the others made of an object; the caches do not keep who set what."""
         metadata = obj["metadata"]
         try:
             live = await self._client.get(resource, metadata["namespace"], metadata["name"])
         except NotFound:
-            return Dispute(["the whole object, which is deleted"], [])
+            return FieldConflict(["the whole object, which is deleted"], [])
         except KubeError as error:
-            return Dispute([f"unknown, because it cannot be read: {error}"], [])
-        return dispute(live, obj, surplus(owned_fields_of(live, FIELD_MANAGER) or {}, obj))
+            return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
+        return find_field_conflict(live, obj, surplus(owned_fields_of(live, FIELD_MANAGER) or {}, obj))
 
     async def _delete(self, key: str, obj: JsonObject) -> None:
         metadata = obj["metadata"]
@@ -181,4 +181,4 @@ class Actor:
         except (NotFound, Conflict):
             # Gone already, or another one by now: either way this one is no more, and the cache is behind.
             log.debug("to be deleted, but gone already", kind=obj["kind"], object=metadata["name"])
-        self._gate.deleted(key, obj, store)
+        self._expectations.expect_deletion(key, obj, store)

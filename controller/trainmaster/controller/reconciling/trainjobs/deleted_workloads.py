@@ -1,4 +1,4 @@
-"""Departing: what is remembered of workloads that are gone.
+"""Deleted workloads: the last states of JobSets that are gone.
 
 A JobSet with a `ttlSecondsAfterFinished` may be deleted before anybody has looked at its end. Whether the TrainJob has
 trained or has lost its workload on the way then depends on the last state of what is not there any more.
@@ -8,7 +8,7 @@ Guarantees:
   had ended by then: an end is final, but anything else may have been followed by one.
 - What is remembered is bounded by the TrainJobs that have not ended: it is forgotten with the TrainJob, or when that
   ends, also by managers that only stand by.
-- Nothing depends on it but saving a question: after a restart nothing is remembered, and the planner decides without.
+- Nothing but convenience depends on it: after a restart nothing is remembered, and the plan is made without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED
 from trainmaster.runtime.jsontree import JsonObject
 
 
-class Departures:
+class DeletedWorkloads:
     """The last states of JobSets whose TrainJobs have not ended.
 
     Args:
@@ -29,37 +29,37 @@ class Departures:
 
     def __init__(self, trainjobs: Store) -> None:
         self._trainjobs = trainjobs
-        self._last: dict[str, JsonObject] = {}
+        self._last_states: dict[str, JsonObject] = {}
         """By key of the TrainJob."""
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._last_states)
 
-    def last(self, key: str) -> JsonObject | None:
+    def last_state(self, key: str) -> JsonObject | None:
         """Return the last state of the JobSet of a TrainJob, if it is gone and if that state is known."""
-        return self._last.get(key)
+        return self._last_states.get(key)
 
-    def hear_of_jobset(self, change: Change) -> None:
-        """Take note of a change of a JobSet."""
+    def on_jobset_event(self, change: Change) -> None:
+        """Handle an event of a JobSet."""
         if not change.is_deletion:
             return
         jobset = change.old
         for key in owner_keys(jobset) if jobset is not None else ():
-            self._last.pop(key, None)
+            self._last_states.pop(key, None)
             trainjob = self._trainjobs.get(key)
-            if jobset is not None and not (change.unseen and not _has_ended(jobset)) and _is_of_interest(trainjob):
-                self._last[key] = {field: jobset[field] for field in _KEPT if field in jobset}
+            if jobset is not None and not (change.unseen and not _has_ended(jobset)) and _is_unfinished(trainjob):
+                self._last_states[key] = {field: jobset[field] for field in _KEPT if field in jobset}
 
-    def hear_of_trainjob(self, change: Change) -> None:
-        """Take note of a change of a TrainJob."""
-        if change.key in self._last and not _is_of_interest(change.new):
-            del self._last[change.key]
+    def on_trainjob_event(self, change: Change) -> None:
+        """Handle an event of a TrainJob."""
+        if change.key in self._last_states and not _is_unfinished(change.new):
+            del self._last_states[change.key]
 
 
 _KEPT = ("apiVersion", "kind", "metadata", "status")
 
 
-def _is_of_interest(trainjob: JsonObject | None) -> bool:
+def _is_unfinished(trainjob: JsonObject | None) -> bool:
     if trainjob is None:
         return False
     conditions = _conditions(trainjob)

@@ -1,4 +1,4 @@
-"""Comparing: whether an object in the cluster already is what we would apply, and where it is not.
+"""Drift: whether an object in the cluster already is what we would apply, and where it is not.
 
 Guarantees:
 - C-12, A-7: an apply that changes nothing still costs a full request with admission, so settled objects are recognised
@@ -22,7 +22,7 @@ import orjson
 from trainmaster.runtime.jsontree import JsonObject
 
 Path: TypeAlias = tuple[str, ...]
-"""A place in an object, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+"""The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
 
 _UNTRACKED_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
 _MERGE_KEYS = ("name", "containerPort", "mountPath", "key", "uid", "type", "ip", "topologyKey", "devicePath")
@@ -83,20 +83,20 @@ def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
 
 
 def surplus(fields: JsonObject, desired: Any, path: Path = ()) -> Iterator[Path]:
-    """Find the places in `fields` (FieldsV1) that `desired` does not have."""
-    for step, below in fields.items():
-        if step == ".":
+    """Find the paths in `fields` (FieldsV1) that `desired` does not have."""
+    for element, below in fields.items():
+        if element == ".":
             continue
-        found, child = _follow(step, desired)
+        found, child = _follow(element, desired)
         if found:
             if below:
-                yield from surplus(below, child, (*path, step))
-        elif not (path == ("f:metadata",) and step.removeprefix("f:") in _UNTRACKED_METADATA):
-            yield (*path, step)
+                yield from surplus(below, child, (*path, element))
+        elif not (path == ("f:metadata",) and element.removeprefix("f:") in _UNTRACKED_METADATA):
+            yield (*path, element)
 
 
 def differences(observed: Any, desired: Any, path: Path = ()) -> Iterator[Path]:
-    """Find the places where `observed` does not contain `desired`, as deep down as they have a name."""
+    """Find the paths at which `observed` does not contain `desired`, as deep down as they have a name."""
     if isinstance(desired, dict) and isinstance(observed, dict):
         for name, value in desired.items():
             if name not in observed:
@@ -106,34 +106,34 @@ def differences(observed: Any, desired: Any, path: Path = ()) -> Iterator[Path]:
     elif isinstance(desired, list) and isinstance(observed, list) and (key := _key_of(desired)) is not None:
         by_key = {item.get(key): item for item in observed if isinstance(item, dict)}
         for item in desired:
-            step = f"k:{orjson.dumps({key: item[key]}).decode()}"
+            element = f"k:{orjson.dumps({key: item[key]}).decode()}"
             if item[key] not in by_key:
-                yield (*path, step)
+                yield (*path, element)
             else:
-                yield from differences(by_key[item[key]], item, (*path, step))
+                yield from differences(by_key[item[key]], item, (*path, element))
     elif not contains(observed, desired):
         yield path
 
 
-def holders(obj: JsonObject, path: Path) -> list[str]:
-    """Name the field managers of a place in an object; one that holds all of what is around it counts."""
+def managers_of(obj: JsonObject, path: Path) -> list[str]:
+    """Name the field managers of a path in an object; one that owns all of what is around it counts."""
     found: dict[str, None] = {}
     for entry in obj["metadata"].get("managedFields") or []:
         fields: JsonObject | None = entry.get("fieldsV1") or None
-        for step in path:
+        for element in path:
             if not fields:
                 break
-            fields = fields.get(step) if step in fields else _similar_item(fields, step)
+            fields = fields.get(element) if element in fields else _similar_item(fields, element)
         if fields is not None:
             found[str(entry.get("manager"))] = None
     return list(found)
 
 
-def describe(path: Path) -> str:
-    """Write a place as people do: `spec.replicatedJobs[name=node].replicas`."""
+def format_path(path: Path) -> str:
+    """Write a path as people do: `spec.replicatedJobs[name=node].replicas`."""
     text = ""
-    for step in path:
-        kind, _, rest = step.partition(":")
+    for element in path:
+        kind, _, rest = element.partition(":")
         if kind == "f":
             text += f".{rest}"
         elif kind == "k":
@@ -143,20 +143,20 @@ def describe(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def _similar_item(fields: JsonObject, step: str) -> JsonObject | None:
+def _similar_item(fields: JsonObject, element: str) -> JsonObject | None:
     """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
-    if not step.startswith("k:"):
+    if not element.startswith("k:"):
         return None
-    wanted = orjson.loads(step[2:]).items()
+    wanted = orjson.loads(element[2:]).items()
     for name, below in fields.items():
         if name.startswith("k:") and wanted <= orjson.loads(name[2:]).items():
             return below or {}
     return None
 
 
-def _follow(step: str, node: Any) -> tuple[bool, Any]:
+def _follow(element: str, node: Any) -> tuple[bool, Any]:
     """Take one FieldsV1 path element down a tree: whether it leads anywhere, and where to."""
-    kind, _, rest = step.partition(":")
+    kind, _, rest = element.partition(":")
     if kind == "f":
         return (True, node[rest]) if isinstance(node, dict) and rest in node else (False, None)
     items: Iterable[Any] = node if isinstance(node, list) else ()

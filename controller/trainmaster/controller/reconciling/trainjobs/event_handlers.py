@@ -1,4 +1,4 @@
-"""Handlers: which events concern which TrainJobs, and what the caches keep of each kind.
+"""Event handlers: which TrainJobs an event concerns (map functions), what the caches keep of an object (transforms).
 
 Guarantees:
 - E-1, E-2: no change is hidden, of a TrainJob or of what belongs to it: labels, finalizers and status count as well.
@@ -60,7 +60,7 @@ def config_map_keys(obj: JsonObject) -> list[str]:
 
 
 def runtime_index_values(trainjob: JsonObject) -> Iterable[str]:
-    """What the runtime index stores for a TrainJob."""
+    """The index function of `RUNTIME_INDEX`: under which values a TrainJob is found."""
     reference = (trainjob.get("spec") or {}).get("runtimeRef") or {}
     kind, name = reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND, reference.get("name")
     if name:
@@ -74,16 +74,16 @@ def runtime_index_value(kind: str, key: str) -> str:
     return f"{kind}/{namespace or ''}/{name}"
 
 
-def keys_of(watch: Watch) -> Callable[[JsonObject], list[str]]:
-    """How objects of a kind that a plugin declared map to TrainJobs."""
+def map_func(watch: Watch) -> Callable[[JsonObject], list[str]]:
+    """Return the function that maps objects of a kind that a plugin declared to keys of TrainJobs."""
     if watch.jobs is None:
         return owner_keys
     to_jobs = watch.jobs
     return lambda obj: [f"{namespace}/{name}" for namespace, name in to_jobs(obj)]
 
 
-def trim_child(obj: JsonObject) -> JsonObject:
-    """Trim an object that we apply: of its managedFields, what we own ourselves stays."""
+def strip_managed_fields(obj: JsonObject) -> JsonObject:
+    """Strip an object that we apply of its managedFields; what we own ourselves stays, under `OWNED_FIELDS`."""
     metadata = obj["metadata"]
     if "managedFields" in metadata:
         owned = owned_fields_of(obj, FIELD_MANAGER)
@@ -93,10 +93,10 @@ def trim_child(obj: JsonObject) -> JsonObject:
     return obj
 
 
-def trim_to_owned(obj: JsonObject) -> JsonObject:
-    """Trim an object of a kind that we apply: of one that is no TrainJob's only its identity and its owners stay."""
+def strip_foreign_objects(obj: JsonObject) -> JsonObject:
+    """Strip an object of a kind that we apply; of one that is no TrainJob's only its identity and its owners stay."""
     if owner_keys(obj):
-        return trim_child(obj)
+        return strip_managed_fields(obj)
     metadata = obj["metadata"]
     for field in obj.keys() - _IDENTITY:
         del obj[field]

@@ -1,45 +1,54 @@
-"""Observing: what the caches say about one TrainJob, taken together at one moment."""
+"""Observe: what the caches say about one TrainJob, taken together at one moment.
+
+A runtime that the cache does not hold is read from the server before anybody is told that there is none: TrainJobs and
+runtimes come by watches of their own, in no common order, so of two that are created in a row the second may be seen
+first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_lookup import live_runtime, unsupported_runtime
 
-KindKey = tuple[str, str]
+GroupVersionKind = tuple[str, str]
 """API version and kind."""
 
-CONFIG_MAP: KindKey = ("v1", "ConfigMap")
+CONFIG_MAP: GroupVersionKind = ("v1", "ConfigMap")
 
 
 class StoreListers:
-    """Listers from the stores of informers; see `trainmaster.runtime.listers`.
+    """Listers over the stores of informers; see `trainmaster.runtime.listers`.
 
-    One for each reconcile: an object is decoded when it is asked for first, and whoever asks again gets the same one.
+    One for each reconcile: an object is decoded when it is read first, and whoever reads it again gets the same one.
 
     Args:
         stores: The caches by kind, each with its resource.
     """
 
-    def __init__(self, stores: Mapping[KindKey, tuple[Resource, Store]]) -> None:
+    def __init__(self, stores: Mapping[GroupVersionKind, tuple[Resource, Store]]) -> None:
         self._stores = stores
-        self._seen: dict[tuple[str, str, str], JsonObject | None] = {}
+        self._decoded: dict[tuple[str, str, str], JsonObject | None] = {}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when no cache holds it."""
         key = f"{namespace}/{name}" if namespace else name
         what = (api_version, kind, key)
-        if what not in self._seen:
+        if what not in self._decoded:
             _, store = self._stores.get((api_version, kind), (None, None))
-            self._seen[what] = None if store is None else store.get(key)
-        return self._seen[what]
+            self._decoded[what] = None if store is None else store.get(key)
+        return self._decoded[what]
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind; each is decoded when its turn comes."""
@@ -51,10 +60,10 @@ class StoreListers:
         resource, _ = self._stores.get((api_version, kind), (None, None))
         return resource
 
-    def including(self, obj: JsonObject) -> StoreListers:
-        """Return the same facts with one more object, which no cache holds (any more, or yet)."""
+    def with_object(self, obj: JsonObject) -> StoreListers:
+        """Return the same listers with one more object, which no cache holds (any more, or yet)."""
         listers = StoreListers(self._stores)
-        listers._seen = {**self._seen, (obj["apiVersion"], obj["kind"], object_key(obj)): obj}
+        listers._decoded = {**self._decoded, (obj["apiVersion"], obj["kind"], object_key(obj)): obj}
         return listers
 
 
@@ -74,29 +83,62 @@ class Observed:
 
     listers: StoreListers
 
-    last_workload: JsonObject | None = None
-    """The last state of its JobSet, if that is gone and its last state is known (see `departing`)."""
+    deleted_workload: JsonObject | None = None
+    """The last state of its JobSet, if that is gone and its last state is known (see `deleted_workloads`)."""
 
 
-def observe(job: TrainJob, raw: JsonObject, listers: StoreListers, *, departed: JsonObject | None = None) -> Observed:
+def observe(
+    job: TrainJob, raw: JsonObject, listers: StoreListers, *, deleted_workload: JsonObject | None = None
+) -> Observed:
     """Look up everything that the decisions about a TrainJob rest on.
 
     Args:
         job: The TrainJob.
         raw: The same, as the server gave it.
-        facts: The caches.
-        departed: What is remembered of a JobSet that it had.
+        listers: The caches.
+        deleted_workload: The last known state of a JobSet that it had.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
     snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))
     wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
     workload = listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
     is_gone = workload is None or not is_controlled_by(workload, job)
+    if deleted_workload is not None and not is_controlled_by(deleted_workload, job):
+        deleted_workload = None
     return Observed(
         job=job,
         raw=raw,
         snapshot=snapshot,
         runtime=live_runtime(job, listers) if wants_runtime else None,
         listers=listers,
-        last_workload=departed if is_gone and departed is not None and is_controlled_by(departed, job) else None,
+        deleted_workload=deleted_workload if is_gone else None,
     )
+
+
+class APIReader(Protocol):
+    """Reads objects from the server, past the caches."""
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
+        """Read one object; raises `NotFound`, or another error of the client."""
+
+
+async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: APIReader) -> StoreListers:
+    """Return listers that hold the runtime that a TrainJob names, if there is one.
+
+    Raises:
+        KubeError: The server could not be read from.
+    """
+    reference = job.spec.runtime_ref
+    if unsupported_runtime(reference) is not None or live_runtime(job, listers) is not None:
+        return listers
+    if dns_subdomain(reference.name):
+        # No object has such a name, and it would become a part of the path of the request.
+        return listers
+    resource = RUNTIMES[reference.kind]
+    try:
+        runtime = await api_reader.get(
+            resource, job.metadata.namespace if resource.namespaced else None, reference.name
+        )
+    except NotFound:
+        return listers
+    return listers.with_object(runtime)

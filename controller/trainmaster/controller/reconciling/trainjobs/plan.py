@@ -1,4 +1,4 @@
-"""Planning: which writes bring the cluster to where a TrainJob wants it. Pure; the reconciler performs the plan.
+"""Plan: which writes bring the cluster to where a TrainJob wants it. Pure; `apply` performs the plan.
 
 Rules:
 - Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one
@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.drift import needs_apply
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
-from trainmaster.controller.reconciling.trainjobs.ttl import seconds_to_expiry, time_to_live
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
@@ -49,7 +49,7 @@ from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
 
 OWNED_FIELDS = "ownedFields"
-"""Where the informers' transform keeps what we own of an object, instead of all of its managedFields (in metadata)."""
+"""Where, in the metadata, `event_handlers.strip_managed_fields` keeps what we own of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         by_deadline = deadline_exceeded or _failed_by_deadline(job)
         # Finished TrainJobs are many, and reading a runtime takes its time.
         runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
-        expires_in = seconds_to_expiry(job, time_to_live(job, runtime), now)
+        expires_in = seconds_to_expiry(job, ttl_after_finished(job, runtime), now)
         return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
@@ -125,7 +125,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
 
 def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:
     """Tell whether the JobSet of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
-    if observed.last_workload is not None or not _was_running(observed.job):
+    if observed.deleted_workload is not None or not _was_running(observed.job):
         return None
     namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
     for desired in objects:

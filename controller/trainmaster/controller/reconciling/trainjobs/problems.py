@@ -1,9 +1,23 @@
-"""What can stand in the way of a TrainJob, in the words that its owner gets to read."""
+"""What stands in the way of a TrainJob, and how its owner and the logs are told: a condition, an event, a log line.
+
+Guarantees:
+- An unchanged problem is reported once; in other words it is reported again after `REPORT_INTERVAL` at the earliest.
+- F-8: nothing waits for an event, and nothing is decided from one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
 
 BLOCKED: Final = "Blocked"
 """Condition type: true while something keeps the TrainJob from being built; absent otherwise.
@@ -18,13 +32,18 @@ EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
 CONTESTED_REASON: Final = "TrainJobResourceContested"
 
+REPORT_INTERVAL: Final = 30.0
+"""Seconds before a problem is reported again in other words. Messages of servers hold ports, times and request ids that
+differ on every try; and each write of a status wakes the TrainJob up, past its backoff.
+"""
+
 _EVENT_TEXT_LIMIT: Final = 950  # bytes; the whole note may have 1024
 _CONDITION_MESSAGE_LIMIT: Final = 32_768  # metav1.Condition
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a TrainJob cannot be built at the moment."""
+    """Why a TrainJob cannot be built at the moment, in the words that its owner gets to read."""
 
     reason: str
     """Condition reason, CamelCase."""
@@ -45,3 +64,57 @@ class Problem:
         text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
         ending = " ..." if len(encoded) > _EVENT_TEXT_LIMIT else ""
         return f"TrainJob resources reconciliation failed: {text}{ending}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A problem of a TrainJob that was reported."""
+
+    uid: str
+    problem: Problem
+    at: float
+
+
+class ProblemReporter:
+    """Reports problems as events and log lines; remembers, by key, what it reported last."""
+
+    def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._reported: dict[str, _Report] = {}
+
+    def keep_wording(self, key: str, raw: JsonObject, problem: Problem | None) -> Problem | None:
+        """Return the problem, in its earlier words if those were reported a short while ago."""
+        last = self._reported.get(key)
+        if problem is None or last is None or last.uid != raw["metadata"]["uid"]:
+            return problem
+        recent = self._clock.monotonic() - last.at < REPORT_INTERVAL
+        return last.problem if recent and last.problem.reason == problem.reason else problem
+
+    def report(self, key: str, raw: JsonObject, problem: Problem | None) -> None:
+        """Report a problem, unless it was reported already; None means that there is none any more."""
+        if problem is None:
+            self._reported.pop(key, None)
+            return
+        uid = raw["metadata"]["uid"]
+        last = self._reported.get(key)
+        if last is not None and (last.uid, last.problem) == (uid, problem):
+            return
+        self._reported[key] = _Report(uid, problem, self._clock.monotonic())
+        log.warning("the TrainJob is blocked", reason=problem.reason, message=problem.message)
+        self._recorder.event(raw, type="Warning", reason=EVENT_REASON, action=EVENT_ACTION, note=problem.note())
+
+    def report_conflict(self, raw: JsonObject, what: str, conflict: FieldConflict) -> None:
+        """Report that somebody keeps undoing what we write."""
+        log.warning(
+            "our writes are undone again and again, writing less often from now on",
+            object=what,
+            fields=conflict.fields,
+            managers=conflict.managers,
+        )
+        note = f"{what} does not stay as Trainmaster writes it, so it is written less often now; in dispute: {conflict}"
+        self._recorder.event(raw, type="Warning", reason=CONTESTED_REASON, action=EVENT_ACTION, note=note)
+
+    def forget(self, key: str) -> None:
+        """Drop everything about a key."""
+        self._reported.pop(key, None)

@@ -1,4 +1,4 @@
-"""The reconciler of TrainJobs: observes, decides, acts (see the package's docstring for the parts).
+"""The reconciler of TrainJobs: observe, plan, apply (see the package's docstring for the parts).
 
 Guarantees:
 - C-12: a settled TrainJob costs no request.
@@ -24,19 +24,30 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import set_condition
-from trainmaster.controller.reconciling.expectations import WriteGate
-from trainmaster.controller.reconciling.outcomes import DONE, NotYet, Outcome, RequeueAfter, Retry, TerminalError
-from trainmaster.controller.reconciling.trainjobs.apply import Actor
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
-from trainmaster.controller.reconciling.trainjobs.live_runtime import with_runtime
-from trainmaster.controller.reconciling.trainjobs.observe import KindKey, Observed, StoreListers, observe
+from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.outcomes import (
+    DONE,
+    ExpectationsPending,
+    Outcome,
+    Requeue,
+    RequeueAfter,
+    TerminalError,
+)
+from trainmaster.controller.reconciling.trainjobs.apply import Applier
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.observe import (
+    GroupVersionKind,
+    Observed,
+    StoreListers,
+    observe,
+    with_live_runtime,
+)
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
-from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
-from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.problems import Problem, ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests
+from trainmaster.controller.reconciling.trainjobs.write_backoff import WriteBackoff
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.extension import StatusReport
@@ -46,8 +57,8 @@ from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
 
 log = structlog.get_logger(__name__)
 
-GATE_PATIENCE = 1.0
-"""Seconds until a key looks again whether the caches have caught up; their events usually come much earlier."""
+EXPECTATIONS_RECHECK = 1.0
+"""Seconds until it is looked at again whether the caches have caught up; their events usually come much earlier."""
 
 WAITING_INTERVAL = 5.0
 """Seconds between looks at an object that garbage collection should remove; its deletion is an event as well."""
@@ -61,13 +72,13 @@ class TrainJobReconciler:
     """Reconciles TrainJobs.
 
     Args:
-        client: Performs the writes, and is asked for what the caches lack.
+        client: Performs the writes, and reads what the caches lack.
         trainjobs: The cache of TrainJobs.
         stores: All other caches, by API version and kind, each with its resource.
         framework: The plugins.
         recorder: Where events go.
         clock: The time.
-        departures: What is remembered of workloads that are gone.
+        deleted_workloads: The last states of workloads that are gone.
     """
 
     def __init__(
@@ -75,43 +86,48 @@ class TrainJobReconciler:
         *,
         client: KubeClient,
         trainjobs: Store,
-        stores: Mapping[KindKey, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         framework: Framework,
         recorder: EventRecorder,
         clock: Clock,
-        departures: Departures,
+        deleted_workloads: DeletedWorkloads,
     ) -> None:
         self._client = client
-        self._departures = departures
+        self._deleted_workloads = deleted_workloads
         self._trainjobs = trainjobs
         self._stores = stores
         self._framework = framework
         self._clock = clock
-        self._gate = WriteGate(clock=clock)
-        self._teller = Teller(recorder, clock)
-        contests = Contests(clock)
-        self._actor = Actor(
+        self._expectations = Expectations(clock=clock)
+        self._problem_reporter = ProblemReporter(recorder, clock)
+        write_backoff = WriteBackoff(clock)
+        self._applier = Applier(
             client=client,
             trainjobs=trainjobs,
             stores=stores,
-            gate=self._gate,
-            contests=contests,
-            teller=self._teller,
+            expectations=self._expectations,
+            write_backoff=write_backoff,
+            problem_reporter=self._problem_reporter,
         )
-        self._statuses = StatusWriter(
-            client=client, trainjobs=trainjobs, gate=self._gate, contests=contests, teller=self._teller, clock=clock
+        self._status_writer = StatusWriter(
+            client=client,
+            trainjobs=trainjobs,
+            expectations=self._expectations,
+            write_backoff=write_backoff,
+            problem_reporter=self._problem_reporter,
+            clock=clock,
         )
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
         raw = self._trainjobs.get(key)
-        if not self._gate.is_open(key, raw["metadata"]["uid"] if raw else None):
-            return NotYet(GATE_PATIENCE)
+        if not self._expectations.satisfied(key, raw["metadata"]["uid"] if raw else None):
+            return ExpectationsPending(EXPECTATIONS_RECHECK)
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             # Its children go with it, by garbage collection.
-            self._teller.forget(key)
-            self._actor.forget(key)
-            self._statuses.forget(key)
+            self._problem_reporter.forget(key)
+            self._applier.forget(key)
+            self._status_writer.forget(key)
             return DONE
         if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
             return DONE
@@ -119,31 +135,33 @@ class TrainJobReconciler:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, error)
-        observed = observe(job, raw, StoreListers(self._stores), departed=self._departures.last(key))
+        observed = observe(
+            job, raw, StoreListers(self._stores), deleted_workload=self._deleted_workloads.last_state(key)
+        )
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
-            listers = await with_runtime(job, observed.listers, self._client)
-            observed = observe(job, raw, listers, departed=observed.last_workload)
+            listers = await with_live_runtime(job, observed.listers, self._client)
+            observed = observe(job, raw, listers, deleted_workload=observed.deleted_workload)
         return await self._reconcile(key, observed)
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
-        report, report_problem = self._ask_for_status(observed)
+        report, report_problem = self._report_status(observed)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
-        left = None if ends else seconds_left(observed.job, now)
-        exceeded = left is not None and left <= 0
+        to_deadline = None if ends else seconds_to_deadline(observed.job, now)
+        exceeded = to_deadline is not None and to_deadline <= 0
         planned = Plan() if ends else plan(observed, self._framework, deadline_exceeded=exceeded, now=now)
         problem = planned.problem
         failure: ApiError | None = None
-        contested: float | None = None
+        write_due: float | None = None
         try:
-            contested = await self._actor.act(key, observed.raw, planned)
+            write_due = await self._applier.apply(key, observed.raw, planned)
         except (Conflict, AlreadyExists, TooManyRequests):
             raise
         except ApiError as error:
             failure = error
             problem = Problem("ApplyFailed", str(error))
-        problem = self._teller.reworded(key, observed.raw, problem or report_problem)
+        problem = self._problem_reporter.keep_wording(key, observed.raw, problem or report_problem)
         status = next_status(
             observed.job,
             observed.raw.get("status") or {},
@@ -153,27 +171,27 @@ class TrainJobReconciler:
             unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
             now=_stamp(now),
         )
-        status_due = await self._statuses.write(key, observed.raw, status)
-        self._teller.tell(key, observed.raw, problem)
-        deadline = _look_at(left) if not exceeded else None
-        expiry = _look_at(planned.expires_in)
+        status_due = await self._status_writer.write(key, observed.raw, status)
+        self._problem_reporter.report(key, observed.raw, problem)
+        deadline = _requeue_after(to_deadline) if not exceeded else None
+        expiry = _requeue_after(planned.expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
-            await self._actor.expire(key, observed.raw)
+            await self._applier.delete_expired(key, observed.raw)
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
-        dues = (contested, status_due, deadline, expiry, waiting)
-        next_look = min((due for due in dues if due is not None), default=None)
+        dues = (write_due, status_due, deadline, expiry, waiting)
+        requeue_after = min((due for due in dues if due is not None), default=None)
         if failure is not None:
-            return Retry(str(failure), at_latest=next_look)
+            return Requeue(str(failure), at_latest=requeue_after)
         if problem is not None and problem.retry:
-            return Retry(problem.message, at_latest=next_look)
-        return DONE if next_look is None else RequeueAfter(next_look)
+            return Requeue(problem.message, at_latest=requeue_after)
+        return DONE if requeue_after is None else RequeueAfter(requeue_after)
 
-    def _ask_for_status(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
+    def _report_status(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         try:
-            if observed.last_workload is not None:
+            if observed.deleted_workload is not None:
                 # The workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
-                last = self._framework.status(observed.job, observed.listers.including(observed.last_workload))
+                last = self._framework.status(observed.job, observed.listers.with_object(observed.deleted_workload))
                 if last is not None and finished(last.conditions):
                     return last, None
             return self._framework.status(observed.job, observed.listers), None
@@ -187,13 +205,13 @@ class TrainJobReconciler:
         stored = old.get("conditions")
         conditions = copy_tree(stored) if isinstance(stored, list) else []
         set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
-        status_due = await self._statuses.write(key, raw, {**old, "conditions": conditions})
-        self._teller.tell(key, raw, problem)
+        status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
+        self._problem_reporter.report(key, raw, problem)
         return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
 
 
-def _look_at(seconds: float | None) -> float | None:
-    """Return when to look again at something that is due in so many seconds."""
+def _requeue_after(seconds: float | None) -> float | None:
+    """Return the seconds until the next reconcile for something that is due in so many seconds."""
     return None if seconds is None else min(max(seconds, SHORTEST_REQUEUE), LONGEST_REQUEUE)
 
 

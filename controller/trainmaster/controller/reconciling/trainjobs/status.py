@@ -1,9 +1,9 @@
-"""Statuses: the status that follows from what was observed and tried. Pure.
+"""The status of a TrainJob that follows from what was observed and tried. Pure.
 
 Guarantees:
 - F-4: conditions keep the time of their last flip, and nothing changes that need not.
 - U1: of the conditions that are true the one that matters most comes first, because the State column shows the first;
-  the others keep their order. That a job which has ended is told to be suspended is noted, but not shown.
+  the others keep their order. That a job which has ended shall be suspended is noted, but not shown.
 - C-11, C-12: `status_patch` concerns the status alone, and is None when there is nothing to change.
 """
 

@@ -1,4 +1,4 @@
-"""Writing: the one status patch of a reconcile, if there is something to write.
+"""The status writer: the one status patch of a reconcile, if there is something to write.
 
 Guarantees:
 - C-11, C-12: the status goes through the status subresource, and an equal status means no request.
@@ -6,7 +6,7 @@ Guarantees:
 - A change that concerns nothing but counters waits up to `COUNTERS_INTERVAL`, so that a job whose pods come up one by
   one costs one write and not one for each pod. Whatever else changes is written at once, together with the newest
   counters. What waits is never lost: the caller looks again when it is due.
-- A status that somebody keeps undoing is written less often (see `contending`).
+- A status that somebody keeps undoing is written less often (see `write_backoff`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.reconciling.expectations import WriteGate
-from trainmaster.controller.reconciling.trainjobs.problem_reporter import Teller
+from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.status import only_counters, status_patch, without_times
-from trainmaster.controller.reconciling.trainjobs.write_backoff import Contests, Dispute, dispute
+from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
@@ -40,9 +40,9 @@ class StatusWriter:
     Args:
         client: Performs the requests.
         trainjobs: The cache of TrainJobs.
-        gate: Where writes are noted.
-        contests: Counts the writes of each status.
-        teller: Hears of contests.
+        expectations: Hold the key up until the cache shows its writes.
+        write_backoff: Counts the writes of each status.
+        problem_reporter: Reports that somebody keeps undoing them.
         clock: The time.
     """
 
@@ -51,16 +51,16 @@ class StatusWriter:
         *,
         client: KubeClient,
         trainjobs: Store,
-        gate: WriteGate,
-        contests: Contests,
-        teller: Teller,
+        expectations: Expectations,
+        write_backoff: WriteBackoff,
+        problem_reporter: ProblemReporter,
         clock: Clock,
     ) -> None:
         self._client = client
         self._trainjobs = trainjobs
-        self._gate = gate
-        self._contests = contests
-        self._teller = teller
+        self._expectations = expectations
+        self._write_backoff = write_backoff
+        self._problem_reporter = problem_reporter
         self._clock = clock
         self._due: dict[str, float] = {}
         """When counters that are not written yet have to be, by key."""
@@ -77,16 +77,16 @@ class StatusWriter:
             due = self._due.setdefault(key, now + COUNTERS_INTERVAL)
             if now < due:
                 return due - now
-        said = without_times(new)
-        hold = self._contests.hold(key, _STATUS, said)
-        if hold is not None:
-            if hold.first:
-                self._teller.contested(raw, _STATUS, await self._dispute(raw, said))
-            return hold.seconds
+        content = without_times(new)
+        delay = self._write_backoff.delay(key, _STATUS, content)
+        if delay is not None:
+            if delay.first:
+                self._problem_reporter.report_conflict(raw, _STATUS, await self._find_field_conflict(raw, content))
+            return delay.seconds
         metadata = raw["metadata"]
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
-            answer = await self._client.patch(
+            written = await self._client.patch(
                 TRAINJOBS,
                 metadata["namespace"],
                 metadata["name"],
@@ -99,19 +99,19 @@ class StatusWriter:
         self._due.pop(key, None)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         log.info("status changed", conditions=holding)
-        self._gate.wrote(key, answer, self._trainjobs, own=True)
-        self._contests.wrote(key, _STATUS, said)
+        self._expectations.expect_write(key, written, self._trainjobs, own=True)
+        self._write_backoff.record_write(key, _STATUS, content)
         return None
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._due.pop(key, None)
 
-    async def _dispute(self, raw: JsonObject, said: JsonObject) -> Dispute:
+    async def _find_field_conflict(self, raw: JsonObject, desired: JsonObject) -> FieldConflict:
         """Look at what the others made of a status; the cache does not keep who set what."""
         metadata = raw["metadata"]
         try:
             live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
         except KubeError as error:
-            return Dispute([f"unknown, because it cannot be read: {error}"], [])
-        return dispute(live, {"status": said})
+            return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
+        return find_field_conflict(live, {"status": desired})

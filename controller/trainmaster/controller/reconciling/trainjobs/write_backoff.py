@@ -1,4 +1,4 @@
-"""Contending: noticing that somebody keeps undoing what we write, and writing less often then.
+"""Write backoff: noticing that somebody keeps undoing what we write, and writing less often then.
 
 Two controllers that want different things of one object, or an admission webhook that changes what we send, make
 a reconciler that only compares and writes run as fast as the server answers. So writes are counted for each object.
@@ -9,7 +9,7 @@ Guarantees:
 - After `FREE_CHANGES` such changes in a row there is `CHANGE_WAIT` between two writes: a plugin that never wants the
   same twice does not run as fast as the server answers either.
 - It ends by itself: when nothing had to be written for twice the last wait (at least `QUIET`), the object is forgotten.
-- Nothing of this is needed for correctness; memory holds what was written in the last minutes, and contests.
+- Nothing of this is needed for correctness; memory holds what was written in the last minutes, and what is contested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.reconciling.trainjobs.drift import Path, describe, differences, holders
+from trainmaster.controller.reconciling.trainjobs.drift import Path, differences, format_path, managers_of
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -38,94 +38,94 @@ FREE_CHANGES: Final = 50
 CHANGE_WAIT: Final = 2.0
 """Seconds; short, because the status of a large job that comes up changes as often, and for a good reason."""
 
-_PLACES_TOLD: Final = 5
+_FIELDS_SHOWN: Final = 5
 
 
-class Hold(NamedTuple):
+class WriteDelay(NamedTuple):
     """A write has to wait because the object is contested."""
 
     seconds: float
     first: bool
-    """Whether this contest is held up for the first time: the moment to tell somebody."""
+    """Whether writes of this content are delayed for the first time: the moment to report it."""
 
 
 @dataclass(slots=True)
-class _Streak:
+class _RepeatedWrites:
     """Writes of the same content to one object."""
 
     content: bytes
-    writes: int
+    count: int
     last: float
     changes: int
-    """Streaks of other contents that came right before this one, one after the other."""
+    """Other contents that were written right before this one, one after the other."""
 
-    told: bool = False
+    reported: bool = False
 
     @property
     def wait(self) -> float:
         """Seconds from the last write to the next."""
-        if self.writes < FREE_WRITES:
+        if self.count < FREE_WRITES:
             return 0.0
-        return min(FIRST_WAIT * 2.0 ** min(self.writes - FREE_WRITES, 16), LONGEST_WAIT)
+        return min(FIRST_WAIT * 2.0 ** min(self.count - FREE_WRITES, 16), LONGEST_WAIT)
 
     def is_over(self, now: float) -> bool:
         return now - self.last > max(2 * self.wait, QUIET)
 
 
-class Contests:
+class WriteBackoff:
     """What was written when, by object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._streaks: OrderedDict[tuple[str, str], _Streak] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], _RepeatedWrites] = OrderedDict()
         """The one written last is at the end."""
 
     def __len__(self) -> int:
-        return len(self._streaks)
+        return len(self._written)
 
-    def hold(self, key: str, what: str, desired: Any) -> Hold | None:
-        """Tell whether writing `desired` has to wait.
+    def delay(self, key: str, what: str, desired: Any) -> WriteDelay | None:
+        """Tell whether writing `desired` has to wait, and for how long.
 
         Args:
             key: The TrainJob.
             what: Which of its objects.
             desired: All that would be written.
         """
-        streak = self._streaks.get((key, what))
+        writes = self._written.get((key, what))
         now = self._clock.monotonic()
-        if streak is None or streak.is_over(now):
+        if writes is None or writes.is_over(now):
             return None
-        if streak.content != _digest(desired):
-            seconds = streak.last + CHANGE_WAIT - now
-            return Hold(seconds, first=False) if streak.changes >= FREE_CHANGES and seconds > 0 else None
-        seconds = streak.last + streak.wait - now
+        if writes.content != _digest(desired):
+            seconds = writes.last + CHANGE_WAIT - now
+            return WriteDelay(seconds, first=False) if writes.changes >= FREE_CHANGES and seconds > 0 else None
+        seconds = writes.last + writes.wait - now
         if seconds <= 0:
             return None
-        first, streak.told = not streak.told, True
-        return Hold(seconds, first)
+        first, writes.reported = not writes.reported, True
+        return WriteDelay(seconds, first)
 
-    def knows(self, key: str, what: str, desired: Any) -> bool:
+    def wrote_recently(self, key: str, what: str, desired: Any) -> bool:
         """Tell whether `desired` was written in the last minutes."""
-        streak = self._streaks.get((key, what))
-        return streak is not None and streak.content == _digest(desired)
+        writes = self._written.get((key, what))
+        return writes is not None and writes.content == _digest(desired)
 
-    def wrote(self, key: str, what: str, desired: Any) -> None:
-        """Note a write that the server accepted."""
+    def record_write(self, key: str, what: str, desired: Any) -> None:
+        """Record a write that the server accepted."""
         now, content = self._clock.monotonic(), _digest(desired)
-        streak = self._streaks.get((key, what))
-        if streak is None or streak.is_over(now):
-            streak = self._streaks[key, what] = _Streak(content, 0, now, changes=0)
-        elif streak.content != content:
-            streak = self._streaks[key, what] = _Streak(content, 0, now, changes=streak.changes + 1)
-        streak.writes += 1
-        streak.last = now
-        self._streaks.move_to_end((key, what))
-        while self._streaks and next(iter(self._streaks.values())).is_over(now):
-            self._streaks.popitem(last=False)
+        writes = self._written.get((key, what))
+        if writes is None or writes.is_over(now):
+            writes = self._written[key, what] = _RepeatedWrites(content, 0, now, changes=0)
+        elif writes.content != content:
+            writes = self._written[key, what] = _RepeatedWrites(content, 0, now, changes=writes.changes + 1)
+        writes.count += 1
+        writes.last = now
+        self._written.move_to_end((key, what))
+        while self._written and next(iter(self._written.values())).is_over(now):
+            self._written.popitem(last=False)
 
 
-class Dispute(NamedTuple):
-    """What a contest is about."""
+class FieldConflict(NamedTuple):
+    """The fields of a contested object, and who else sets them."""
 
     fields: list[str]
     managers: list[str]
@@ -133,24 +133,24 @@ class Dispute(NamedTuple):
     def __str__(self) -> str:
         if not self.fields:
             return "nothing at this moment"
-        fields = ", ".join(self.fields[:_PLACES_TOLD]) + (", ..." if len(self.fields) > _PLACES_TOLD else "")
+        fields = ", ".join(self.fields[:_FIELDS_SHOWN]) + (", ..." if len(self.fields) > _FIELDS_SHOWN else "")
         others = [manager for manager in self.managers if manager != FIELD_MANAGER]
         if others:
             return f"{fields} (set by {', '.join(others)})"
         return f"{fields} (changed by an admission webhook, or by another controller that calls itself {FIELD_MANAGER})"
 
 
-def dispute(live: JsonObject, desired: JsonObject, also: Iterable[Path] = ()) -> Dispute:
+def find_field_conflict(live: JsonObject, desired: JsonObject, also: Iterable[Path] = ()) -> FieldConflict:
     """Work out which fields differ from what we want and who set them.
 
     Args:
         live: The object as the server has it, with its managedFields.
         desired: What we would write.
-        also: Further places in dispute: what is there although we want it gone.
+        also: Further paths in conflict: what is there although we want it gone.
     """
-    places = [*differences(live, desired), *also]
-    managers = [manager for place in places for manager in holders(live, place)]
-    return Dispute([describe(place) for place in places], list(dict.fromkeys(managers)))
+    paths = [*differences(live, desired), *also]
+    managers = [manager for path in paths for manager in managers_of(live, path)]
+    return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
 
 
 def _digest(content: Any) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from support.commands import eventually
 
 from trainmaster.controller.manager import heap
-from trainmaster.controller.manager.tasks import beside
+from trainmaster.controller.manager.tasks import background_task
 
 LEFT_AFTER_TROUBLE = """
 import re
@@ -24,7 +24,7 @@ def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 
 if {give_back}:
-    heap.give_back_freed()
+    heap.unmap_freed_blocks()
 del (block := bytearray(256 * 1024))[:]
 before, kept = resident(), []
 del block
@@ -47,7 +47,7 @@ def thawed() -> Iterator[None]:
 
 
 def test_p22_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
-    heap.settle()
+    heap.freeze()
     assert gc.get_freeze_count() > 10_000
     assert len(gc.get_objects()) < 1000
     assert gc.get_threshold() == (10_000, 5, 5)
@@ -58,12 +58,12 @@ async def test_garbage_is_collected_while_nothing_happens(monkeypatch: pytest.Mo
         def __init__(self) -> None:
             self.itself = self
 
-    monkeypatch.setattr(heap, "TIDY_EVERY", 0.01)
+    monkeypatch.setattr(heap, "COLLECT_EVERY", 0.01)
     gc.disable()
     try:
         left = weakref.ref(Cycle())
         assert left() is not None
-        async with beside(heap.tidy()):
+        async with background_task(heap.collect_periodically()):
             await eventually(lambda: left() is None)
     finally:
         gc.enable()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from support.objects import trainjob_object
 
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_left
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.status import next_status, status_patch
+from trainmaster.controller.reconciling.trainjobs.status import next_status, only_counters, status_patch
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -154,39 +152,20 @@ def test_the_patch_holds_only_what_changed(old: JsonObject, new: JsonObject, pat
     assert status_patch(old, new) == patch
 
 
+def _counters(**counts: int) -> list[JsonObject]:
+    return [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]
+
+
 @pytest.mark.parametrize(
-    ("spec", "status", "expected"),
+    ("old", "new", "only"),
     [
-        ({}, {}, None),
-        ({"activeDeadlineSeconds": 60}, {}, -540.0),
-        ({"activeDeadlineSeconds": 900}, {}, 300.0),
-        ({"activeDeadlineSeconds": 60, "suspend": True}, {}, None),
-        ({"activeDeadlineSeconds": 60}, {"conditions": [COMPLETE]}, None),
-        ({"activeDeadlineSeconds": 60}, {"conditions": [SUSPENDED]}, 60.0),
-        (
-            {"activeDeadlineSeconds": 60},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30Z"}]},
-            30.0,
-        ),
-        # Another writer's spelling of a time; what is no time at all does not count.
-        (
-            {"activeDeadlineSeconds": 60},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01t00:09:30.5z"}]},
-            30.5,
-        ),
-        (
-            {"activeDeadlineSeconds": 60},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30"}]},
-            30.0,
-        ),
-        (
-            {"activeDeadlineSeconds": 900},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "yesterday"}]},
-            300.0,
-        ),
-        ({"activeDeadlineSeconds": 10**12}, {}, 10.0**12 - 600),
+        ({}, {"jobsStatus": _counters()}, True),
+        ({"jobsStatus": _counters(active=1)}, {"jobsStatus": _counters(ready=1)}, True),
+        ({"jobsStatus": _counters()}, {}, True),
+        ({}, {"conditions": [COMPLETE]}, False),
+        ({"jobsStatus": _counters()}, {"jobsStatus": _counters(active=1), "conditions": [COMPLETE]}, False),
+        ({}, {}, False),
     ],
 )
-def test_seconds_to_the_deadline(spec: JsonObject, status: JsonObject, expected: float | None) -> None:
-    job = parse_trainjob(trainjob_object(status=status, **spec))
-    assert seconds_left(job, datetime(2026, 1, 1, 0, 10, tzinfo=UTC)) == expected
+def test_what_concerns_nothing_but_counters(old: JsonObject, new: JsonObject, only: bool) -> None:
+    assert only_counters(old, new) is only

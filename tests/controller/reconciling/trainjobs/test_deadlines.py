@@ -1,8 +1,8 @@
-"""Finished TrainJobs that outlive their time to live."""
+"""Deadlines of TrainJobs, and finished ones that outlive their time to live."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from support.world import World
 
 from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
@@ -95,3 +96,57 @@ async def test_an_unusable_snapshot_deletes_nothing() -> None:
     world.change("ConfigMap", name="demo-runtime-snapshot", data={"runtime": "{"})
     assert await world.reconcile() == DONE
     assert world.requests == []
+
+
+SUSPENDED = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "Suspended",
+    "message": "TrainJob is suspended",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+COMPLETE = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "AllJobsCompleted",
+    "message": "jobset completed successfully",
+    "lastTransitionTime": "2026-01-01T00:05:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({}, {}, None),
+        ({"activeDeadlineSeconds": 60}, {}, -540.0),
+        ({"activeDeadlineSeconds": 900}, {}, 300.0),
+        ({"activeDeadlineSeconds": 60, "suspend": True}, {}, None),
+        ({"activeDeadlineSeconds": 60}, {"conditions": [COMPLETE]}, None),
+        ({"activeDeadlineSeconds": 60}, {"conditions": [SUSPENDED]}, 60.0),
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30Z"}]},
+            30.0,
+        ),
+        # Another writer's spelling of a time; what is no time at all does not count.
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01t00:09:30.5z"}]},
+            30.5,
+        ),
+        (
+            {"activeDeadlineSeconds": 60},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01T00:09:30"}]},
+            30.0,
+        ),
+        (
+            {"activeDeadlineSeconds": 900},
+            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "yesterday"}]},
+            300.0,
+        ),
+        ({"activeDeadlineSeconds": 10**12}, {}, 10.0**12 - 600),
+    ],
+)
+def test_seconds_to_the_deadline(spec: JsonObject, status: JsonObject, expected: float | None) -> None:
+    job = parse_trainjob(trainjob_object(status=status, **spec))
+    assert seconds_to_deadline(job, datetime(2026, 1, 1, 0, 10, tzinfo=UTC)) == expected

@@ -10,7 +10,7 @@ from support.world import KEY, World
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.outcomes import DONE
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Departures
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.runtime.jsontree import JsonObject
 
 ACTIVE = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
@@ -137,22 +137,22 @@ async def test_b27_the_end_of_an_earlier_job_of_the_name_says_nothing() -> None:
 async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
     """Also in a manager that only stands by, and reconciles nothing."""
     trainjobs = Store()
-    departures = Departures(trainjobs)
+    deleted_workloads = DeletedWorkloads(trainjobs)
     world = await trained()
     trainjobs.put(world.find("TrainJob"))
     jobsets = Store()
     jobsets.put(world.find("JobSet"))
-    departures.hear_of_jobset(jobsets.remove(KEY))
-    assert (departures.last(KEY) or {})["metadata"]["name"] == "demo"
-    departures.hear_of_trainjob(trainjobs.put(world.find("TrainJob")))
-    assert len(departures) == 1
+    deleted_workloads.on_jobset_event(jobsets.remove(KEY))
+    assert (deleted_workloads.last_state(KEY) or {})["metadata"]["name"] == "demo"
+    deleted_workloads.on_trainjob_event(trainjobs.put(world.find("TrainJob")))
+    assert len(deleted_workloads) == 1
     if ends:
         condition = {"type": "Complete", "status": "True", "reason": "r", "message": "m"}
-        departures.hear_of_trainjob(trainjobs.put(trainjob_object(status={"conditions": [condition]})))
+        deleted_workloads.on_trainjob_event(trainjobs.put(trainjob_object(status={"conditions": [condition]})))
     else:
-        departures.hear_of_trainjob(trainjobs.remove(KEY))
-    assert len(departures) == 0
+        deleted_workloads.on_trainjob_event(trainjobs.remove(KEY))
+    assert len(deleted_workloads) == 0
     # A JobSet that follows its TrainJob, or outlives the end of it, is of no interest.
     jobsets.put(world.find("JobSet"))
-    departures.hear_of_jobset(jobsets.remove(KEY))
-    assert len(departures) == 0
+    deleted_workloads.on_jobset_event(jobsets.remove(KEY))
+    assert len(deleted_workloads) == 0

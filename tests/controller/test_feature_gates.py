@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.controller import feature_gates
-from trainmaster.controller.feature_gates import Feature, UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.controller.feature_gates import FeatureSpec, UnknownFeature, enabled_features, parse_feature_gates
 
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        feature_gates, "FEATURES", {"New": Feature("ALPHA", default=False), "Old": Feature("BETA", default=True)}
+        feature_gates,
+        "FEATURES",
+        {"New": FeatureSpec("ALPHA", default=False), "Old": FeatureSpec("BETA", default=True)},
     )
 
 

@@ -21,9 +21,9 @@ from trainmaster.controller.reconciling.trainjobs.write_backoff import (
     FREE_WRITES,
     LONGEST_WAIT,
     QUIET,
-    Contests,
-    Dispute,
-    dispute,
+    FieldConflict,
+    WriteBackoff,
+    find_field_conflict,
 )
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.jsontree import JsonObject
@@ -197,47 +197,47 @@ def clock() -> VirtualClock:
 
 def test_another_content_starts_over(clock: VirtualClock) -> None:
     """Whoever changes their TrainJob often is in nobody's way."""
-    contests = Contests(clock)
+    write_backoff = WriteBackoff(clock)
     for number in range(50):
-        assert contests.hold(KEY, JOBSET, {"v": number}) is None
-        contests.wrote(KEY, JOBSET, {"v": number})
+        assert write_backoff.delay(KEY, JOBSET, {"v": number}) is None
+        write_backoff.record_write(KEY, JOBSET, {"v": number})
 
 
-def test_repetitions_far_apart_are_no_contest(clock: VirtualClock) -> None:
-    contests = Contests(clock)
+def test_repetitions_far_apart_are_not_delayed(clock: VirtualClock) -> None:
+    write_backoff = WriteBackoff(clock)
     for _ in range(50):
-        assert contests.hold(KEY, JOBSET, {}) is None
-        contests.wrote(KEY, JOBSET, {})
+        assert write_backoff.delay(KEY, JOBSET, {}) is None
+        write_backoff.record_write(KEY, JOBSET, {})
         clock.step(QUIET + 1)
 
 
-def test_waits_double_and_are_told_once(clock: VirtualClock) -> None:
-    contests = Contests(clock)
+def test_waits_double_and_are_reported_once(clock: VirtualClock) -> None:
+    write_backoff = WriteBackoff(clock)
     for _ in range(FREE_WRITES):
-        assert contests.hold(KEY, JOBSET, {}) is None
-        contests.wrote(KEY, JOBSET, {})
+        assert write_backoff.delay(KEY, JOBSET, {}) is None
+        write_backoff.record_write(KEY, JOBSET, {})
     waits = []
     for number in range(12):
-        hold = contests.hold(KEY, JOBSET, {})
-        assert hold is not None
-        assert hold.first == (number == 0)
-        waits.append(hold.seconds)
-        clock.step(hold.seconds)
-        assert contests.hold(KEY, JOBSET, {}) is None
-        contests.wrote(KEY, JOBSET, {})
+        delay = write_backoff.delay(KEY, JOBSET, {})
+        assert delay is not None
+        assert delay.first == (number == 0)
+        waits.append(delay.seconds)
+        clock.step(delay.seconds)
+        assert write_backoff.delay(KEY, JOBSET, {}) is None
+        write_backoff.record_write(KEY, JOBSET, {})
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
-    assert contests.hold("team/other", JOBSET, {}) is None
+    assert write_backoff.delay("team/other", JOBSET, {}) is None
 
 
 def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
-    contests = Contests(clock)
+    write_backoff = WriteBackoff(clock)
     for number in range(1000):
-        contests.wrote(f"team/{number}", JOBSET, {})
+        write_backoff.record_write(f"team/{number}", JOBSET, {})
         clock.step(1)
-    assert len(contests) <= QUIET + 1
+    assert len(write_backoff) <= QUIET + 1
 
 
-def test_a_dispute_names_places_and_who_set_them() -> None:
+def test_a_conflict_names_fields_and_who_set_them() -> None:
     live = {
         "metadata": {
             "labels": {"a": "theirs"},
@@ -266,7 +266,7 @@ def test_a_dispute_names_places_and_who_set_them() -> None:
             "args": ["y"],
         },
     }
-    found = dispute(live, desired, [("f:metadata", "f:labels", "f:gone")])
+    found = find_field_conflict(live, desired, [("f:metadata", "f:labels", "f:gone")])
     assert found.fields == [
         "metadata.labels.a",
         "spec.jobs[name=n].replicas",
@@ -277,4 +277,4 @@ def test_a_dispute_names_places_and_who_set_them() -> None:
     ]
     assert found.managers == ["kubectl", "scaler", "porter", "trainer"]
     assert str(found).endswith("spec.args, ... (set by kubectl, scaler, porter)")
-    assert str(Dispute([], [])) == "nothing at this moment"
+    assert str(FieldConflict([], [])) == "nothing at this moment"

@@ -13,7 +13,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.fatal import whereabouts
 from trainmaster.controller.manager import loop_monitor
-from trainmaster.controller.manager.loop_monitor import STALL, STUCK_AFTER, LoopMonitor, monitored
+from trainmaster.controller.manager.loop_monitor import STALL, STUCK_AFTER, LoopMonitor, monitored_loop
 from trainmaster.metrics.process import PauseHistogram
 
 
@@ -32,7 +32,7 @@ async def test_k12_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> N
         await clock.advance(1.05)
         assert value("trainmaster_event_loop_lag_seconds_count") == count + 10
         assert logged == []
-        beats = monitor.look(monitor.look(-1))
+        beats = monitor.check(monitor.check(-1))
         clock._elapsed += 3600  # nothing ran meanwhile
         clock.step(0)
     assert beats == 10
@@ -49,17 +49,17 @@ async def test_k12_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> N
 def test_a_loop_that_never_turns_again_ends_the_process() -> None:
     ends: list[str] = []
     monitor = LoopMonitor(clock=VirtualClock(), end=ends.append)
-    beats, looks = -1, 0
+    beats, checks = -1, 0
     while not ends:
-        beats = monitor.look(beats)
-        looks += 1
-    assert STUCK_AFTER <= looks * loop_monitor._LOOK < STUCK_AFTER + 1
+        beats = monitor.check(beats)
+        checks += 1
+    assert STUCK_AFTER <= checks * loop_monitor._CHECK_EVERY < STUCK_AFTER + 1
     assert "has not turned for 60 s" in ends[0]
 
 
 async def test_k12_p30_monitoring_counts_tasks_and_pauses_and_leaves_nothing() -> None:
     before, threads = len(gc.callbacks), threading.active_count()
-    async with monitored():
+    async with monitored_loop():
         tasks = value("trainmaster_asyncio_tasks")
         pauses = value("trainmaster_gc_pause_seconds_count", generation="2")
         waiting = asyncio.create_task(asyncio.Event().wait())

@@ -20,7 +20,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     owner_keys,
     runtime_index_value,
     runtime_index_values,
-    trim_to_owned,
+    strip_foreign_objects,
 )
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -56,7 +56,7 @@ class Wiring:
         self.hear: defaultdict[Resource, list[Callable[[Change], object]]] = defaultdict(list)
         plugins = Framework(load_plugins())
         self.caches = Caches(cast("ListWatcher", None), plugins.watches(), clock=self.clock)
-        self.caches.connect(self.queue)
+        self.caches.add_trainjob_handlers(self.queue)
         self.stores = dict(self.caches.stores().values())
         self.stores[TRAINJOBS] = self.caches.trainjobs.store
 
@@ -186,7 +186,7 @@ def test_s17_of_a_strangers_object_only_its_identity_is_kept() -> None:
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000},
         "managedFields": [{"manager": "kubectl"}],
     }
-    trimmed = trim_to_owned({"kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+    trimmed = strip_foreign_objects({"kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
     identity = {"name": "big", "namespace": "team", "uid": "u", "resourceVersion": "1"}
     assert trimmed == {"kind": "ConfigMap", "metadata": identity}
 

@@ -30,8 +30,13 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager import manager as managing
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.manager.runnables import CONTROLLERS_GRACE, EVENTS_GRACE, STOP_TIMEOUT, Work
-from trainmaster.controller.manager.tasks import PartFailed
+from trainmaster.controller.manager.runnables import (
+    CONTROLLERS_GRACE,
+    EVENTS_GRACE,
+    STOP_TIMEOUT,
+    LeaderElectionRunnables,
+)
+from trainmaster.controller.manager.tasks import RunnableFailed
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
 from trainmaster.controller.resources import TRAINJOBS
@@ -66,15 +71,17 @@ def served() -> Configuration:
     )
 
 
-def lonely(controllers: Sequence[Controller], clock: VirtualClock | None = None) -> Work:
-    """Work without a cluster, whose caches are never filled."""
-    return Work(
-        caches=cast("Caches", EmptyCaches()),
+def runnables_without_cluster(
+    controllers: Sequence[Controller], clock: VirtualClock | None = None
+) -> LeaderElectionRunnables:
+    """Controllers without a cluster, whose caches never sync."""
+    return LeaderElectionRunnables(
+        caches=cast("Caches", UnsyncedCaches()),
         controllers=controllers,
         recorder=cast("EventRecorder", NoRecorder()),
         election=None,
         clock=clock or SystemClock(),
-        on_filled=lambda: None,
+        on_caches_synced=lambda: None,
     )
 
 
@@ -140,7 +147,7 @@ async def test_l9_l10_losing_the_lease_ends_every_reconcile() -> None:
     queue.add("a/b")
     stopped = asyncio.create_task(asyncio.Event().wait())
     controllers = [Controller("losing", reconcile, queue, workers=1)]
-    working = asyncio.create_task(lonely(controllers)._run_controllers(stopped))
+    working = asyncio.create_task(runnables_without_cluster(controllers)._run_controllers(stopped))
     await asyncio.wait_for(started.wait(), 5)
     working.cancel()
     await asyncio.wait([working])
@@ -163,7 +170,7 @@ async def test_k6_reconciles_finish_before_the_controllers_stop() -> None:
     stop = asyncio.Event()
     stopped = asyncio.create_task(stop.wait())
     controllers = [Controller("finishing", reconcile, queue, workers=1)]
-    working = asyncio.create_task(lonely(controllers)._run_controllers(stopped))
+    working = asyncio.create_task(runnables_without_cluster(controllers)._run_controllers(stopped))
     await asyncio.wait_for(started.wait(), 5)
     queue.add("a/c")
     stop.set()
@@ -186,7 +193,7 @@ async def test_k6_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace(
     stop = asyncio.Event()
     stopped = asyncio.create_task(stop.wait())
     controllers = [Controller("hanging", reconcile, queue, workers=1, timeout=1000, clock=clock)]
-    working = asyncio.create_task(lonely(controllers, clock)._run_controllers(stopped))
+    working = asyncio.create_task(runnables_without_cluster(controllers, clock)._run_controllers(stopped))
     await clock.advance(0)
     stop.set()
     with capture_logs() as logged:
@@ -202,30 +209,30 @@ def test_a_stop_takes_less_than_kubernetes_grants() -> None:
     assert CONTROLLERS_GRACE + EVENTS_GRACE < STOP_TIMEOUT < 28 < STOP_AT_MOST < 30
 
 
-class EmptyCaches:
-    """Caches that are never filled."""
+class UnsyncedCaches:
+    """Caches that never sync."""
 
-    async def wait_synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         await asyncio.Event().wait()
 
-    def missing(self) -> list[str]:
+    def not_synced(self) -> list[str]:
         return ["jobsets.jobset.x-k8s.io"]
 
 
-async def test_k2_caches_that_are_not_filled_are_complained_about_until_they_are() -> None:
+async def test_k2_caches_that_are_not_synced_are_warned_of_until_they_are() -> None:
     clock = VirtualClock()
     stop = asyncio.Event()
     stopped = asyncio.create_task(stop.wait())
     with capture_logs() as logged:
-        filling = asyncio.create_task(lonely([], clock)._fill(stopped))
+        waiting = asyncio.create_task(runnables_without_cluster([], clock)._wait_for_cache_sync(stopped))
         await clock.advance(200)
-        assert not filling.done()
+        assert not waiting.done()
     assert [entry["seconds"] for entry in logged] == [10, 30, 60, 90, 120, 150, 180]
     assert [entry["log_level"] for entry in logged] == ["warning"] * 4 + ["error"] * 3
     assert logged[0]["missing"] == ["jobsets.jobset.x-k8s.io"]
     assert "CustomResourceDefinitions" in logged[0]["hint"]
     stop.set()
-    assert await filling is False
+    assert await waiting is False
 
 
 async def test_m5_a_manager_runs_once(stack: Stack) -> None:
@@ -255,7 +262,7 @@ async def test_m1_m2_the_order_of_start_and_stop(stack: Stack, monkeypatch: pyte
     noted(Caches, "run", "caches", "caches end")
     noted(EventRecorder, "flush", "events are flushed", "events end")
     noted(LeaderElector, "_release", "lease is released", "lease free")
-    noted(Work, "_run_controllers", "controllers", "controllers end")
+    noted(LeaderElectionRunnables, "_run_controllers", "controllers", "controllers end")
     original = serving_module.serving
 
     @asynccontextmanager
@@ -354,7 +361,7 @@ async def test_m5_l11_a_failure_in_the_background_ends_the_manager_and_releases_
     running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(asyncio.Event()))
     assert (await lease(stack))["holderIdentity"]
     fail.set()
-    with pytest.raises(PartFailed, match="broken"):
+    with pytest.raises(RunnableFailed, match="broken"):
         await asyncio.wait_for(running, 15)
     assert (await lease(stack))["holderIdentity"] == ""
     left = {task.get_name() for task in asyncio.all_tasks()}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.world import World
+from support.world import World, world_with
 
-from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter, Retry
-from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.kube.rest.errors import Conflict
+from trainmaster.controller.reconciling.outcomes import DONE, Requeue, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.status_writer import COUNTERS_INTERVAL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -116,10 +116,10 @@ async def test_a_blocked_job_gets_its_counters_in_time_as_well() -> None:
     world.put(trainjob_object(), runtime_object())
     await world.reconcile()
     moody.mood = False
-    assert isinstance(await world.reconcile(), Retry)
+    assert isinstance(await world.reconcile(), Requeue)
     report(world, active=1)
     outcome = await world.reconcile()
-    assert isinstance(outcome, Retry)
+    assert isinstance(outcome, Requeue)
     assert outcome.at_latest == COUNTERS_INTERVAL
 
 
@@ -128,21 +128,24 @@ async def test_a_job_that_is_gone_leaves_nothing_behind(world: World) -> None:
     await world.reconcile()
     world.remove("TrainJob")
     assert await world.reconcile() == DONE
-    assert not world.reconciler._statuses._due
-    assert not world.reconciler._teller._told
-    assert len(world.reconciler._gate) == 0
+    assert not world.reconciler._status_writer._due
+    assert not world.reconciler._problem_reporter._reported
+    assert len(world.reconciler._expectations) == 0
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "only"),
-    [
-        ({}, {"jobsStatus": counters()}, True),
-        ({"jobsStatus": counters(active=1)}, {"jobsStatus": counters(ready=1)}, True),
-        ({"jobsStatus": counters()}, {}, True),
-        ({}, {"conditions": [COMPLETED]}, False),
-        ({"jobsStatus": counters()}, {"jobsStatus": counters(active=1), "conditions": [COMPLETED]}, False),
-        ({}, {}, False),
-    ],
-)
-def test_what_concerns_nothing_but_counters(old: JsonObject, new: JsonObject, only: bool) -> None:
-    assert only_counters(old, new) is only
+async def test_c11_the_status_is_all_that_a_status_patch_changes() -> None:
+    world = world_with(suspend=True)
+    await world.reconcile()
+    (patch,) = world.patches
+    assert patch.keys() == {"metadata", "status"}
+
+
+async def test_c9_c10_a_status_that_was_read_too_early_is_not_written() -> None:
+    world = world_with(suspend=True)
+    await world.reconcile()
+    stale = world.find("TrainJob")
+    world.change("TrainJob", spec={"runtimeRef": {"kind": "TrainingRuntime", "name": "rt"}, "suspend": False})
+    world.show(stale | {"spec": stale["spec"] | {"suspend": False}})
+    with pytest.raises(Conflict, match="resourceVersion"):
+        await world.reconcile()
+    assert world.conditions["Suspended"]["status"] == "True"

@@ -1,4 +1,4 @@
-"""The caches: one informer for each kind, wide enough for everyone, and what wakes up which TrainJobs."""
+"""The caches: one informer for each kind, wide enough for everyone, and what are enqueued by which TrainJobs."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ async def test_e7_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: C
     _, store = caches.stores()[GANG[:2]]
     async with running(caches):
         await cluster.fill()
-        assert caches.missing() == []
-        await asyncio.wait_for(caches.wait_synced(), 1)
+        assert caches.not_synced() == []
+        await asyncio.wait_for(caches.wait_for_sync(), 1)
         cluster.absent = set()
         await clock.advance(10.1)
         await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(
@@ -115,11 +115,11 @@ async def test_e7_a_needed_kind_that_is_not_served_is_named_with_what_to_do(
     caches = Caches(cluster, [JOBSET], clock=clock)
     async with running(caches):
         await cluster.fill()
-        (missing,) = caches.missing()
-        assert missing.startswith(f"{JOBSETS.name} (the cluster does not serve it")
-        assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in missing
+        (not_synced,) = caches.not_synced()
+        assert not_synced.startswith(f"{JOBSETS.name} (the cluster does not serve it")
+        assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in not_synced
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(caches.wait_synced(), 0.01)
+            await asyncio.wait_for(caches.wait_for_sync(), 0.01)
 
 
 async def test_e7_a_kind_that_one_plugin_needs_is_needed(cluster: Cluster, clock: VirtualClock) -> None:
@@ -127,7 +127,7 @@ async def test_e7_a_kind_that_one_plugin_needs_is_needed(cluster: Cluster, clock
     caches = Caches(cluster, [Watch(*GANG, optional=True), Watch(*GANG)], clock=clock)
     async with running(caches):
         await cluster.fill()
-        assert len(caches.missing()) == 1
+        assert len(caches.not_synced()) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ async def test_s13_s14_reminders_and_what_was_there_at_the_start_come_after_ever
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
-    caches.connect(queue)
+    caches.add_trainjob_handlers(queue)
     job = trainjob_object()
     key = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     async with running(caches):
@@ -193,7 +193,7 @@ async def test_s13_s14_reminders_and_what_was_there_at_the_start_come_after_ever
         assert queue.news() == [(key, 0)]
         await clock.advance(11 * 3600)
         assert queue.news() == [(key, -100)]
-        caches.wake_all()
+        caches.enqueue_all()
         assert queue.news() == [(key, -100)]
 
 
@@ -203,7 +203,7 @@ def jobs_of(obj: JsonObject) -> Iterable[tuple[str, str]]:
 
 async def test_e4_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualClock) -> None:
     caches, queue = Caches(cluster, [Watch(*GANG, jobs=jobs_of)], clock=clock), Recorder(clock)
-    caches.connect(queue)
+    caches.add_trainjob_handlers(queue)
 
     def gang(version: int, job: str) -> JsonObject:
         metadata = {"name": "g", "namespace": "ns", "resourceVersion": str(version), "labels": {"job": job}}
@@ -224,7 +224,7 @@ async def test_u16_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
 ) -> None:
     watches = [Watch("v1", "ConfigMap", "configmaps", writes=True)] * 3
     caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
-    caches.connect(queue)
+    caches.add_trainjob_handlers(queue)
     owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "demo", "controller": True}
     metadata = {"name": "hosts", "namespace": "team", "resourceVersion": "2", "ownerReferences": [owner]}
     async with running(caches):
@@ -247,10 +247,10 @@ async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Clu
     async with running(caches):
         await cluster.send(TRAINJOBS, event("ADDED", job), bookmark(8, end=True))
         await cluster.send(JOBSETS, event("ADDED", jobset(9)), bookmark(10, end=True))
-        assert caches.departures.last("team/demo") is None
+        assert caches.deleted_workloads.last_state("team/demo") is None
         await cluster.send(JOBSETS, event("DELETED", jobset(11, restarts=1)))
-        assert (caches.departures.last("team/demo") or {})["status"] == {"restarts": 1}
+        assert (caches.deleted_workloads.last_state("team/demo") or {})["status"] == {"restarts": 1}
         await cluster.send(
             TRAINJOBS, event("DELETED", {**job, "metadata": {**job["metadata"], "resourceVersion": "12"}})
         )
-        assert caches.departures.last("team/demo") is None
+        assert caches.deleted_workloads.last_state("team/demo") is None

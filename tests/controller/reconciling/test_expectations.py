@@ -1,0 +1,111 @@
+"""Expectations: own writes that the caches have to show first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from structlog.testing import capture_logs
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.expectations import EXPECTATIONS_TIMEOUT, Expectations
+from trainmaster.runtime.jsontree import JsonObject
+
+KEY = "team/demo"
+
+
+def store_at(version: int, *objects: JsonObject) -> Store:
+    store = Store()
+    store.replace([store.entry(obj) for obj in objects], resource_version=str(version))
+    return store
+
+
+def child(kind: str = "JobSet", *, version: str = "7", uid: str = "c1", **metadata: Any) -> JsonObject:
+    identity = {"namespace": "team", "name": "demo", "uid": uid, "resourceVersion": version}
+    return {"apiVersion": "v1", "kind": kind, "metadata": identity | metadata}
+
+
+def test_c4_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
+    expectations, store = Expectations(clock=VirtualClock()), store_at(5)
+    expectations.expect_write(KEY, child(), store)
+    assert not expectations.satisfied(KEY)
+    assert expectations.satisfied("team/other")
+    store.advance("7")
+    assert expectations.satisfied(KEY)
+    assert len(expectations) == 0
+
+
+def test_c6_a_later_version_satisfies_them_as_well() -> None:
+    """The version of the write itself may never be seen: another write came right after it."""
+    expectations, store = Expectations(clock=VirtualClock()), store_at(5)
+    expectations.expect_write(KEY, child(version="7"), store)
+    store.advance("9")
+    assert expectations.satisfied(KEY)
+
+
+def test_c4_every_kind_has_to_catch_up() -> None:
+    expectations, behind = Expectations(clock=VirtualClock()), store_at(1)
+    expectations.expect_write(KEY, child("ConfigMap"), store_at(9))
+    expectations.expect_write(KEY, child("JobSet", version="8"), behind)
+    assert not expectations.satisfied(KEY)
+    behind.advance("8")
+    assert expectations.satisfied(KEY)
+
+
+def test_c4_of_two_writes_of_an_object_the_later_one_counts() -> None:
+    expectations, store = Expectations(clock=VirtualClock()), store_at(5)
+    expectations.expect_write(KEY, child(version="7"), store)
+    expectations.expect_write(KEY, child(version="8"), store)
+    store.advance("7")
+    assert not expectations.satisfied(KEY)
+    store.advance("8")
+    assert expectations.satisfied(KEY)
+
+
+def test_c5_a_version_that_is_no_number_holds_nothing_up() -> None:
+    expectations = Expectations(clock=VirtualClock())
+    expectations.expect_write(KEY, child(version="opaque"), store_at(0))
+    assert expectations.satisfied(KEY)
+
+
+def test_c5_writes_of_an_object_that_was_replaced_are_forgotten() -> None:
+    expectations = Expectations(clock=VirtualClock())
+    expectations.expect_write(KEY, child("TrainJob", uid="old"), store_at(5), own=True)
+    assert not expectations.satisfied(KEY, "old")
+    assert expectations.satisfied(KEY, "new")
+    expectations.expect_write(KEY, child("TrainJob", uid="new"), store_at(5), own=True)
+    assert expectations.satisfied(KEY, None)
+
+
+def test_c5_writes_of_its_children_are_not() -> None:
+    """Otherwise the new one would be built over what the old one left, as if nothing were there."""
+    expectations, store = Expectations(clock=VirtualClock()), store_at(5)
+    expectations.expect_write(KEY, child(), store)
+    assert not expectations.satisfied(KEY, "new")
+    store.advance("7")
+    assert expectations.satisfied(KEY, "new")
+
+
+def test_c3_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
+    expectations, old = Expectations(clock=VirtualClock()), child()
+    store = store_at(7, old)
+    for after in (None, child(uid="c2", version="9"), child(version="9", deletionTimestamp="2026-01-01T00:00:00Z")):
+        store.put(old)
+        expectations.expect_deletion(KEY, old, store)
+        store.advance("100")
+        assert not expectations.satisfied(KEY)
+        store.remove("team/demo") if after is None else store.put(after)
+        assert expectations.satisfied(KEY)
+
+
+def test_c3_no_wait_is_for_ever() -> None:
+    """A cache that never shows a write is a fault, but of the cache."""
+    clock = VirtualClock()
+    expectations, store = Expectations(clock=clock), store_at(5)
+    expectations.expect_write(KEY, child(), store)
+    clock.step(EXPECTATIONS_TIMEOUT)
+    assert not expectations.satisfied(KEY)
+    clock.step(1)
+    with capture_logs() as logs:
+        assert expectations.satisfied(KEY)
+    assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "JobSet team/demo")]

@@ -1,0 +1,68 @@
+"""How the owner of a TrainJob is told what stands in its way."""
+
+from __future__ import annotations
+
+import pytest
+from support.objects import runtime_object, trainjob_object
+from support.world import World, refused
+
+from trainmaster.controller.reconciling.outcomes import Requeue
+from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.runtime.framework import Framework, load_plugins
+
+
+async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
+    """Each write of the status is an event that wakes the job up at once, past every backoff: a hot loop."""
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    for port in range(41000, 41050):
+        world.refusal = refused(f"failed calling webhook: read tcp 10.0.0.1:{port}->10.0.0.2:443: connection reset")
+        assert isinstance(await world.reconcile(), Requeue)
+    assert len(world.patches) == len(world.events) == 1
+    world.clock.step(60)
+    await world.reconcile()
+    assert len(world.patches) == len(world.events) == 2
+    assert ":41049->" in world.conditions["Blocked"]["message"]
+
+
+async def test_b25_a_percent_sign_is_told_as_it_is() -> None:
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    world.refusal = refused("100%s of 5%d%%")
+    await world.reconcile()
+    (note,) = world.events
+    assert note.endswith("100%s of 5%d%%")
+    assert "100%s of 5%d%%" in world.conditions["Blocked"]["message"]
+
+
+async def test_another_reason_is_told_at_once() -> None:
+    world = World()
+    world.put(trainjob_object())
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
+    world.put(runtime_object())
+    world.refusal = refused("no")
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
+
+
+@pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])
+def test_a_note_fits_its_event(message: str) -> None:
+    """The limit of the API is 1024 bytes, not characters."""
+    note = Problem("ApplyFailed", message).note()
+    assert len(note.encode()) <= 1024
+    assert note.endswith(("short", " ..."))
+
+
+async def test_f8_an_event_is_never_needed() -> None:
+    """A recorder that loses everything changes nothing."""
+    world = World()
+    world.put(trainjob_object())
+    world.event = lambda *args, **kwargs: None  # type: ignore[method-assign] # what this test is about
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
+    world.put(runtime_object())
+    world.refusal = refused("no")
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
+    assert Framework(load_plugins()).order()["build"]

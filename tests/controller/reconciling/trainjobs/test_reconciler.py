@@ -1,0 +1,164 @@
+"""The reconciler of TrainJobs: what it makes of what the caches show, and of own writes that they do not show yet."""
+
+from __future__ import annotations
+
+import pytest
+from support.objects import runtime_object, trainjob_object
+from support.world import World, refused, world_with
+
+from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
+from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
+from trainmaster.controller.resources import JOBSETS
+from trainmaster.runtime.jsontree import JsonObject
+
+
+async def test_c12_a7_a_settled_job_costs_no_request() -> None:
+    world = world_with(suspend=True)
+    assert await world.reconcile() == DONE
+    assert world.requests == ["apply ConfigMap", "apply JobSet", "patch status"]
+    for _ in range(3):
+        assert await world.reconcile() == DONE
+    assert len(world.requests) == 3
+
+
+async def test_c12_a_restart_costs_no_request_either() -> None:
+    """Nothing that was remembered is needed."""
+    world = world_with(suspend=True)
+    await world.reconcile()
+    fresh = World()
+    fresh.put(*world.server.values())
+    assert await fresh.reconcile() == DONE
+    assert fresh.requests == []
+
+
+async def test_c1_c4_no_key_is_reconciled_before_the_cache_shows_its_own_writes() -> None:
+    world = world_with()
+    world.lagging = True
+    await world.reconcile()
+    assert world.requests == ["apply ConfigMap", "apply JobSet"]
+    for _ in range(5):
+        assert isinstance(await world.reconcile(), ExpectationsPending)
+    world.show(world.find("ConfigMap", "demo-runtime-snapshot"))
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+    world.show(world.find("JobSet"))
+    assert await world.reconcile() == DONE
+    assert len(world.requests) == 2
+
+
+async def test_c4_e5_the_successor_of_a_name_sees_what_its_predecessor_left() -> None:
+    """Otherwise it would apply its own JobSet over the one of the job before it, and take over its pods."""
+    world = world_with()
+    world.lagging = True
+    await world.reconcile()
+    world.remove("TrainJob")
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+    world.put(trainjob_object(uid="uid-2"))
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+    world.show(world.find("ConfigMap", "demo-runtime-snapshot"))
+    world.show(world.find("JobSet"))
+    assert isinstance(await world.reconcile(), RequeueAfter)  # garbage collection will come
+    assert world.requests == ["apply ConfigMap", "apply JobSet"]
+
+
+async def test_c5_an_own_status_write_does_not_hold_up_the_successor() -> None:
+    world = world_with(suspend=True)
+    await world.reconcile()
+    world.lagging = True
+    world.change("TrainJob", status={})
+    world.show(world.find("TrainJob"))
+    await world.reconcile()
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+    world.put(trainjob_object(uid="uid-2", suspend=True))
+    assert not isinstance(await world.reconcile(), ExpectationsPending)
+
+
+async def test_k3_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
+    world = world_with(suspend="yes")
+    outcome = await world.reconcile()
+    assert isinstance(outcome, TerminalError)
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+    assert isinstance(await world.reconcile(), TerminalError)
+    assert world.requests == ["patch status"]
+    assert len(world.events) == 1
+
+
+async def test_b23_the_first_reconcile_is_no_error() -> None:
+    """There is no JobSet yet whose status could be read; the original fails there, and tries again."""
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    assert await world.reconcile() == DONE
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+    assert world.events == []
+
+
+async def test_c4_waiting_for_own_writes_is_no_success() -> None:
+    """The caches have not seen the write yet; that says nothing about the tries before."""
+    world = World()
+    world.put(trainjob_object())
+    world.lagging = True
+    await world.reconcile()
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+
+
+async def test_e5_the_jobset_of_an_earlier_trainjob_of_the_name_says_nothing() -> None:
+    """Created again before garbage collection came: the new job is not complete because the old one was."""
+    world = World()
+    condition = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "demo",
+        "uid": "uid-0",
+        "controller": True,
+    }
+    jobset = {
+        "apiVersion": JOBSETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": "demo", "namespace": "team", "uid": "old", "ownerReferences": [owner]},
+        "status": {"conditions": [condition], "replicatedJobsStatus": [{"name": "node", "succeeded": 1}]},
+    }
+    world.put(trainjob_object(), runtime_object(), jobset)
+    await world.reconcile()
+    assert world.patches == []
+
+
+async def test_an_unreadable_trainjob_of_another_controller_is_left_alone() -> None:
+    """Whoever manages it writes its status; two writers would fight."""
+    world = World()
+    world.put(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", suspend="yes"))
+    await world.reconcile()
+    assert not world.patches
+    assert not world.events
+    world.put(trainjob_object(suspend="yes"))
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+
+
+@pytest.mark.parametrize("status", [{"conditions": [{"message": "odd"}]}, {"conditions": None}, {"conditions": {}}])
+async def test_an_odd_status_is_no_reason_to_fail(status: JsonObject) -> None:
+    world = World()
+    world.put(trainjob_object(suspend="yes", status=status))
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
+
+
+async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
+    """The backoff of what blocks it may be much longer."""
+    world = World()
+    world.refusal = refused("no")
+    world.put(trainjob_object(activeDeadlineSeconds=60), runtime_object())
+    outcome = await world.reconcile()
+    assert isinstance(outcome, Requeue)
+    assert outcome.at_latest == 60
+    world.clock.step(60)
+    await world.reconcile()
+    assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
+
+
+async def test_a_deadline_beyond_the_calendar_is_no_deadline_soon() -> None:
+    """activeDeadlineSeconds is any 64-bit number; it is looked at now and then, because clocks are set."""
+    world = World()
+    world.put(trainjob_object(activeDeadlineSeconds=2**63 - 1), runtime_object())
+    outcome = await world.reconcile()
+    assert isinstance(outcome, RequeueAfter)
+    assert outcome.seconds == LONGEST_REQUEUE
