@@ -119,12 +119,12 @@ class Caches:
                 tasks.create_task(informer.run(), name=f"informer-{informer.resource.name}")
 
     async def wait_for_sync(self) -> None:
-        """Wait until every cache is filled, but for optional kinds that the cluster does not serve."""
+        """Wait until every cache has synced, but for optional kinds that the cluster does not serve."""
         for informer in self._informers():
             await informer.wait_ready()
 
     def not_synced(self) -> list[str]:
-        """The resources whose caches are not filled and should be, each with the reason if there is one."""
+        """The resources whose caches have not synced and should have, each with the reason if there is one."""
         return [
             f"{informer.resource.name} ({informer.trouble})" if informer.trouble else informer.resource.name
             for informer in self._informers()

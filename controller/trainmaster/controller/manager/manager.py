@@ -1,7 +1,7 @@
 """The life of the controller process: what starts and stops in which order, and what ends it.
 
 Guarantees:
-- M-1: start: probes and metrics, caches and events, then, once the caches are filled, the election and the controllers.
+- M-1: start: probes and metrics, caches and events, then, once the caches have synced, election and controllers.
 - M-2: stop: the controllers finish what they are at (K-6), events are flushed, the lease is released, caches and
   servers end last. The lease goes back as soon as nobody acts any more: the next leader need not wait for our servers.
 - M-3, H-13: metrics and webhooks are served by every replica, leader or not; K-7, K-11: every series from the first

@@ -1,10 +1,10 @@
 """The runnables that need leader election, from the wait for the caches to the end of the last reconcile.
 
 Guarantees:
-- M-1: the election and the controllers begin once the caches are filled.
+- M-1: the election and the controllers begin once the caches have synced.
 - M-2, K-6: told to stop, the controllers finish what they are at, for a while, and events are flushed before the lease
   is released: it goes back as soon as nobody acts any more.
-- K-2: a cache that cannot be filled keeps the manager waiting and not ready, and is warned of until it is. It
+- K-2: a cache that cannot sync keeps the manager waiting and not ready, and is warned of until it is. It
   does not end the process: that would read everything else again and again, and cure nothing.
 - A stop takes less than the 30 s after which Kubernetes kills a pod.
 """

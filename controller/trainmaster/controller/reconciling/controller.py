@@ -14,9 +14,9 @@ Guarantees:
       Done                 backoff forgotten                   success
 
 - W-26: whatever brings a key back keeps its priority.
-- K-4: an exception in one reconcile is logged and retried, every member of an exception group is looked at, and none
-  ends a worker. A cancellation of the worker is never held up; a `CancelledError` that nobody asked for is a failure of
-  that one reconcile.
+- K-4: an exception in one reconcile is logged and retried, every member of an exception group for itself, and none
+  ends a worker. A cancellation of the worker is never held up; a `CancelledError` without one is a failure of that one
+  reconcile.
 - K-5: every log line of a reconcile, those of the code below it included, carries its own id.
 - K-6: on stop, workers finish what they are at.
 - K-7, K-8: the metrics of controller-runtime, every series from the start.
@@ -162,7 +162,7 @@ class Controller:
                 # The election ends this process, and tells why; a line for each reconcile would bury that.
                 log.debug("this process does not lead any more", error=str(error))
             elif isinstance(error, Conflict | AlreadyExists):
-                # Somebody was faster: look again at what they did (C-9). Normal, so nobody has to hear of it.
+                # Somebody was faster: look again at what they did (C-9). Normal, so it is no warning.
                 log.debug("the object changed meanwhile, trying again", error=str(error))
             elif isinstance(error, ApiError | TransportError):
                 log.warning("reconcile failed, trying again", error=str(error))

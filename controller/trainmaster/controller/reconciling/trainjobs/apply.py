@@ -4,13 +4,13 @@ Guarantees:
 - A-2, A-3, A-5: objects are applied in full, with force, under one field manager.
 - A-4: there are no nulls in them. Empty maps are sent as their author wrote them: an empty `emptyDir` is a volume.
 - C-10, L-14: a write about an object that was seen carries its UID: if another one has taken its name meanwhile, the
-  server refuses, and the key is looked at again.
+  server refuses, and the key is reconciled again.
 - C-2: an apply that meets what an earlier try made is as good as one that makes it.
 - C-4: what was written or deleted is expected from the caches before the key is reconciled again.
 - C-1: what was built before and is missing now is built again only for a TrainJob that the server still has as the
   cache shows it. Otherwise its children, which were collected after it, would come back until the cache catches up.
 - B29: if the whole of an object is refused, the part of it that cannot wait is changed alone.
-- A contested object (see `contending`) is written less often. Others do not wait for it, unless it is missing: what
+- A contested object (see `write_backoff`) is written less often. Others do not wait for it, unless it is missing: what
   comes after it in the plan may build on it.
 """
 

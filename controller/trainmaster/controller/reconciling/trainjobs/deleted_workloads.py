@@ -1,6 +1,6 @@
 """Deleted workloads: the last states of JobSets that are gone.
 
-A JobSet with a `ttlSecondsAfterFinished` may be deleted before anybody has looked at its end. Whether the TrainJob has
+A JobSet with a `ttlSecondsAfterFinished` may be deleted before its end was observed. Whether the TrainJob has
 trained or has lost its workload on the way then depends on the last state of what is not there any more.
 
 Guarantees:

@@ -199,7 +199,7 @@ def _missing_runtime(job: TrainJob) -> Problem:
         message = f"TrainingRuntime specified in TrainJob is not found: {missing}"
     else:
         message = f"not found ClusterTrainingRuntime specified in TrainJob: {missing}"
-    # Its appearance is an event that wakes this job up: nothing is gained by trying again before.
+    # Its appearance is an event that enqueues this job: nothing is gained by trying again before.
     return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 

@@ -34,7 +34,7 @@ CONTESTED_REASON: Final = "TrainJobResourceContested"
 
 REPORT_INTERVAL: Final = 30.0
 """Seconds before a problem is reported again in other words. Messages of servers hold ports, times and request ids that
-differ on every try; and each write of a status wakes the TrainJob up, past its backoff.
+differ on every try; and each write of a status enqueues the TrainJob, past its backoff.
 """
 
 _EVENT_TEXT_LIMIT: Final = 950  # bytes; the whole note may have 1024

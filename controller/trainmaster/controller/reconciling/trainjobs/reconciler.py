@@ -58,14 +58,14 @@ from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
 log = structlog.get_logger(__name__)
 
 EXPECTATIONS_RECHECK = 1.0
-"""Seconds until it is looked at again whether the caches have caught up; their events usually come much earlier."""
+"""Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
 
 WAITING_INTERVAL = 5.0
-"""Seconds between looks at an object that garbage collection should remove; its deletion is an event as well."""
+"""Seconds between checks of an object that garbage collection should remove; its deletion is an event as well."""
 
 SHORTEST_REQUEUE = 1.0
 LONGEST_REQUEUE = 300.0
-"""Seconds until a deadline is looked at again: deadlines are moments of the wall clock, which may be set meanwhile."""
+"""Seconds until a deadline is checked again: deadlines are moments of the wall clock, which may be set meanwhile."""
 
 
 class TrainJobReconciler:
