@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.objects import replicated_job, runtime, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, complaints, container, entropy, env, job_spec, jobset
+from support.resolutions import FRAMEWORK, container, entropy, env, error_details, job_spec, jobset
 
 from trainmaster.plugins.claims import GPU_DEVICE_CLASSES
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
@@ -93,9 +93,9 @@ def used_by(obj: JsonObject, index: int = 0) -> list[JsonObject]:
 def warnings(
     job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime, listers: Listers = NO_LISTERS
 ) -> list[tuple[str, str]]:
-    found = FRAMEWORK.validate(new_info(job, on), job, None, listers)
-    assert all(each.severity == "warning" for each in found)
-    return [(each.path, each.message) for each in found]
+    errors, found = FRAMEWORK.validate(new_info(job, on), job, None, listers)
+    assert not errors
+    return [(each.path, each.detail) for each in found]
 
 
 # Merging
@@ -172,7 +172,7 @@ def test_a_claim_has_exactly_one_source(claim: JsonObject, message: str, place: 
         job, path = trainjob(runtimePatches=[patch(claim)]), "spec.runtimePatches[0]"
     else:
         on = with_claims(claim, used=[{"name": "gpus"}])
-    ((where, said),) = complaints(job, on)
+    ((where, said),) = error_details(job, on)
     assert where == path
     assert said.startswith('the claim "gpus" of the ReplicatedJob "node" ')
     assert said.endswith(message)
@@ -183,16 +183,16 @@ def test_a_claim_has_exactly_one_source(claim: JsonObject, message: str, place: 
 
 def test_names_are_unique() -> None:
     twice = claiming(template(), template(template="other"))
-    assert complaints(twice, with_claims()) == [(f"{FIELD}[1].name", "must be unique: another claim has this name")]
+    assert error_details(twice, with_claims()) == [(f"{FIELD}[1].name", "must be unique: another claim has this name")]
     on = with_claims(template(), template(template="other"), used=[{"name": "gpus"}])
-    ((path, message),) = complaints(trainjob(), on)
+    ((path, message),) = error_details(trainjob(), on)
     assert path == "spec.runtimeRef"
     assert message == 'the ReplicatedJob "node" declares the claim "gpus" 2 times; names must be unique'
-    assert not complaints(claiming(template("a"), template("b")), with_claims())
+    assert not error_details(claiming(template("a"), template("b")), with_claims())
 
 
 def test_a_name_is_one_that_pods_can_have() -> None:
-    ((path, message),) = complaints(claiming(template("My_Claim")), with_claims())
+    ((path, message),) = error_details(claiming(template("My_Claim")), with_claims())
     assert path == f"{FIELD}[0].name"
     assert "lower" in message
 
@@ -203,27 +203,27 @@ def test_what_containers_use_is_declared() -> None:
         'the container "node" of the ReplicatedJob "node" uses the claim "gpu", which its pod does not declare '
         '(did you mean "gpus"?)'
     )
-    assert complaints(trainjob(), on) == [("spec.runtimeRef", expected)]
+    assert error_details(trainjob(), on) == [("spec.runtimeRef", expected)]
     with pytest.raises(PluginFailed, match="which its pod does not declare"):
         resolve(trainjob(), on, FRAMEWORK)
     # After the merge it is declared.
-    assert not complaints(claiming(template("gpu")), on)
-    assert not complaints(trainjob(runtimePatches=[patch(template("gpu"))]), on)
+    assert not error_details(claiming(template("gpu")), on)
+    assert not error_details(trainjob(runtimePatches=[patch(template("gpu"))]), on)
 
 
 def test_what_the_trainjob_asks_for_is_declared() -> None:
     job = trainjob(trainer={"resourcesPerNode": {"claims": [{"name": "gpus"}]}})
-    ((path, message),) = complaints(job, with_claims())
+    ((path, message),) = error_details(job, with_claims())
     assert path == "spec.trainer.resourcesPerNode.claims"
     assert message.endswith(f"(there are none); declare it in {FIELD}")
-    assert not complaints(job, with_claims(template()))
+    assert not error_details(job, with_claims(template()))
 
 
 def test_containers_that_shall_use_a_claim_exist() -> None:
-    ((path, message),) = complaints(claiming({**template(), "containerNames": ["node", "sid"]}), with_claims())
+    ((path, message),) = error_details(claiming({**template(), "containerNames": ["node", "sid"]}), with_claims())
     assert path == f"{FIELD}[0].containerNames[1]"
     assert message == 'the ReplicatedJob "node" has no such container (did you mean "side"?)'
-    assert not complaints(claiming({**template(), "containerNames": ["node", "side"]}), with_claims())
+    assert not error_details(claiming({**template(), "containerNames": ["node", "side"]}), with_claims())
 
 
 # Counting
@@ -318,9 +318,8 @@ def test_torchtune_is_validated_with_the_gpus_of_claims() -> None:
 
     def refused(count: int) -> bool:
         listers = Cluster(four=asking(request(count)))
-        return any(
-            each.severity == "error" for each in FRAMEWORK.validate(new_info(job, with_claims()), job, None, listers)
-        )
+        errors, _ = FRAMEWORK.validate(new_info(job, with_claims()), job, None, listers)
+        return bool(errors)
 
     assert [refused(count) for count in (1, 2)] == [False, True]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import RESOURCES, check_that_resolving_is_pure, trainjobs
 from support.objects import replicated_job, runtime_object, trainjob
-from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, complaints, jobset
+from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset, warning_details
 
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.extension import ApplyWhen, Rejected
@@ -112,7 +112,7 @@ def test_b10_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> No
     runtime = on(node, launcher, policy={"mpi": {"runLauncherAsNode": True}})
     assert group(job, runtime)["minMember"] == 4
     assert members(jobset(job, runtime)) == ["node"]
-    ((path, message),) = complaints(job, runtime, severity="warning")
+    ((path, message),) = warning_details(job, runtime)
     assert path == "spec.runtimeRef"
     assert message.startswith(
         "replicated job launcher waits for node, so that the gang scheduler cannot start both at once"
@@ -122,7 +122,7 @@ def test_b10_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> No
 def test_b10_a_launcher_that_does_not_wait_is_a_member() -> None:
     runtime = on(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {"runLauncherAsNode": True}})
     assert group(trainjob(trainer={"numNodes": 5}), runtime)["minMember"] == 5
-    assert complaints(trainjob(), runtime, severity="warning") == []
+    assert warning_details(trainjob(), runtime) == []
 
 
 def test_b10_a_start_up_in_order_is_a_chain_of_dependencies() -> None:
@@ -206,7 +206,7 @@ def limit_range(name: str, namespace: str = "team", *, kind: str = "Container", 
 
 def test_b21_limit_ranges_and_runtime_classes_count() -> None:
     """B21: both were watched and never read."""
-    listers = KnownFacts(
+    listers = FakeListers(
         limit_range("b", defaultRequest={"cpu": "7", "memory": "1Gi"}),
         limit_range("a", defaultRequest={"cpu": "2"}, default={"cpu": "4", "ephemeral-storage": "1Gi"}),
         limit_range("a", namespace="other", defaultRequest={"x": "1"}),
@@ -242,7 +242,7 @@ def test_a_group_follows_its_trainjob_until_the_workload_runs() -> None:
             "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
             "spec": jobset_spec,
         }
-        return companion("PodGroup", job, on(), listers=KnownFacts(running)).when
+        return companion("PodGroup", job, on(), listers=FakeListers(running)).when
 
     assert companion("PodGroup", job, on()).when is ApplyWhen.ALWAYS
     assert when(job, suspend=True) is ApplyWhen.ALWAYS
@@ -258,7 +258,7 @@ def test_u18_two_schedulers_are_refused_once() -> None:
     ) as failed:
         resolve(trainjob(), both, FRAMEWORK)
     assert isinstance(failed.value.__cause__, Rejected)
-    assert complaints(trainjob(), both) == [("spec.runtimeRef", str(failed.value))]
+    assert error_details(trainjob(), both) == [("spec.runtimeRef", str(failed.value))]
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

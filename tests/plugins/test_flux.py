@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import KnownFacts, Runtime, companion, complaints, container, entropy, job_spec, jobset
+from support.resolutions import FakeListers, Runtime, companion, container, entropy, error_details, job_spec, jobset
 
 from trainmaster.plugins.flux import Flux
 from trainmaster.plugins.keys import curve_certificate, z85
@@ -307,13 +307,13 @@ def test_trainer_s3_the_key_is_random_and_made_once() -> None:
     assert secret.when is ApplyWhen.MISSING
     assert secret.object["immutable"] is True
     known = {key: secret.object[key] for key in ("apiVersion", "kind", "metadata")}
-    assert "data" not in companion("Secret", job, on, listers=KnownFacts(known)).object
+    assert "data" not in companion("Secret", job, on, listers=FakeListers(known)).object
 
 
 def test_b30_running_brokers_keep_their_scripts() -> None:
     job, on = trainjob(), flux_runtime()
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", job, on, listers=KnownFacts(jobset(job, on))).when is ApplyWhen.MISSING
+    assert companion("ConfigMap", job, on, listers=FakeListers(jobset(job, on))).when is ApplyWhen.MISSING
 
 
 def test_the_certificate_is_one_of_zeromq() -> None:
@@ -334,7 +334,9 @@ def test_the_name_of_the_installer_is_taken() -> None:
     on = flux_runtime()
     pod_spec = on.spec.template.spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]  # type: ignore[union-attr]  # it has one
     pod_spec["initContainers"] = [{"name": "flux-installer", "image": "i"}]
-    assert complaints(trainjob(), on) == [("spec.trainer.initContainers", "InitContainer 'flux-installer' is reserved")]
+    assert error_details(trainjob(), on) == [
+        ("spec.trainer.initContainers", "InitContainer 'flux-installer' is reserved")
+    ]
     with pytest.raises(PluginFailed, match="'flux-installer' is reserved") as caught:
         jobset(trainjob(), on)
     assert caught.value.rejected

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import RANK, complaints, container, env, job_spec, jobset
+from support.resolutions import RANK, container, env, error_details, job_spec, jobset, warning_details
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -42,7 +42,7 @@ def test_b19_the_coordinator_is_the_trainer_whatever_it_is_called() -> None:
 def test_users_may_replace_the_variables() -> None:
     """None is reserved: unlike torchrun, programs read them by themselves or not at all."""
     job = trainjob(trainer={"env": [{"name": "JAX_NUM_PROCESSES", "value": "1"}]})
-    assert complaints(job, runtime(policy=JAX)) == []
+    assert error_details(job, runtime(policy=JAX)) == []
     assert env(container(jobset(job, runtime(policy=JAX))))["JAX_NUM_PROCESSES"] == "1"
 
 
@@ -50,10 +50,10 @@ def test_users_may_replace_the_variables() -> None:
 def test_u12_a_process_count_that_changes_nothing_is_warned_about(policy: str) -> None:
     """It was ignored without a word."""
     job = trainjob(trainer={"numProcPerNode": 2})
-    ((path, message),) = complaints(job, runtime(policy={policy: {}}), severity="warning")
+    ((path, message),) = warning_details(job, runtime(policy={policy: {}}))
     assert path == "spec.trainer.numProcPerNode"
     assert "ignored" in message
-    assert complaints(job, runtime(policy={"torch": {}}), severity="warning") == []
+    assert warning_details(job, runtime(policy={"torch": {}})) == []
 
 
 def test_a_runtime_without_a_trainer_is_left_alone() -> None:

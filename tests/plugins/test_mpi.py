@@ -17,15 +17,16 @@ from support.generated import RESOURCES, check_that_resolving_is_pure
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import (
     FRAMEWORK,
-    KnownFacts,
+    FakeListers,
     Runtime,
     companion,
-    complaints,
     container,
     entropy,
     env,
+    error_details,
     job_spec,
     jobset,
+    warning_details,
 )
 
 from trainmaster.plugins.keys import ssh_key_pair
@@ -112,7 +113,7 @@ def test_a_cluster_may_name_its_interface_otherwise(implementation: str) -> None
     name = {"IntelMPI": "I_MPI_HYDRA_IFACE", "MPICH": "HYDRA_IFACE"}[implementation]
     job = trainjob(trainer={"env": [{"name": name, "value": "net1"}]})
     on = mpi_runtime(mpiImplementation=implementation)
-    assert complaints(job, on) == []
+    assert error_details(job, on) == []
     assert env(container(jobset(job, on), LAUNCHER))[name] == "net1"
 
 
@@ -205,13 +206,13 @@ def test_b30_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     secret = companion("Secret", job, on)
     assert secret.when is ApplyWhen.MISSING
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", job, on, listers=KnownFacts(running)).when is ApplyWhen.MISSING
+    assert companion("ConfigMap", job, on, listers=FakeListers(running)).when is ApplyWhen.MISSING
     suspended = running | {"spec": running["spec"] | {"suspend": True}}
-    assert companion("ConfigMap", job, on, listers=KnownFacts(suspended)).when is ApplyWhen.ALWAYS
-    assert companion("ConfigMap", trainjob(suspend=True), on, listers=KnownFacts(running)).when is ApplyWhen.ALWAYS
+    assert companion("ConfigMap", job, on, listers=FakeListers(suspended)).when is ApplyWhen.ALWAYS
+    assert companion("ConfigMap", trainjob(suspend=True), on, listers=FakeListers(running)).when is ApplyWhen.ALWAYS
     metadata = running["metadata"] | {"ownerReferences": [owner_reference(job) | {"uid": "another"}]}
     assert (
-        companion("ConfigMap", job, on, listers=KnownFacts(running | {"metadata": metadata})).when is ApplyWhen.ALWAYS
+        companion("ConfigMap", job, on, listers=FakeListers(running | {"metadata": metadata})).when is ApplyWhen.ALWAYS
     )
 
 
@@ -228,7 +229,7 @@ def test_keys_are_made_only_while_the_secret_is_missing() -> None:
     assert (made["kind"], made["type"], made["immutable"]) == ("Secret", "kubernetes.io/ssh-auth", True)
     assert len(asked) == 1
     only_metadata = {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"]}
-    again = resolve(job, on, framework, listers=KnownFacts(only_metadata)).objects[0]
+    again = resolve(job, on, framework, listers=FakeListers(only_metadata)).objects[0]
     assert again.when is ApplyWhen.MISSING
     assert "data" not in again.object
     assert len(asked) == 1
@@ -293,9 +294,9 @@ def test_the_key_pair_has_the_formats_that_were_recorded() -> None:
 def test_reserved_variables_are_those_of_the_implementation(implementation: str, name: str) -> None:
     job = trainjob(trainer={"env": [{"name": name, "value": "1"}]})
     message = f"must not have reserved envs, invalid envs configured: [{name}]"
-    assert complaints(job, mpi_runtime(mpiImplementation=implementation)) == [("spec.trainer.env", message)]
+    assert error_details(job, mpi_runtime(mpiImplementation=implementation)) == [("spec.trainer.env", message)]
     other = "MPICH" if implementation != "MPICH" else "OpenMPI"
-    assert complaints(job, mpi_runtime(mpiImplementation=other)) == []
+    assert error_details(job, mpi_runtime(mpiImplementation=other)) == []
 
 
 def test_two_nodes_need_both_jobs_when_one_of_them_is_the_launcher() -> None:
@@ -303,16 +304,16 @@ def test_two_nodes_need_both_jobs_when_one_of_them_is_the_launcher() -> None:
     message = (
         "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
     )
-    assert complaints(trainjob(trainer={"numNodes": 2}), on) == [("spec.trainer.numNodes", message)]
-    assert complaints(trainjob(trainer={"numNodes": 1}), on) == []
-    assert complaints(trainjob(trainer={"numNodes": 2}), mpi_runtime(runLauncherAsNode=True)) == []
+    assert error_details(trainjob(trainer={"numNodes": 2}), on) == [("spec.trainer.numNodes", message)]
+    assert error_details(trainjob(trainer={"numNodes": 1}), on) == []
+    assert error_details(trainjob(trainer={"numNodes": 2}), mpi_runtime(runLauncherAsNode=True)) == []
 
 
 def test_nodes_without_host_names_are_warned_of() -> None:
     on = runtime(
         replicated_job(), replicated_job("launcher"), policy={"mpi": {}}, network={"enableDNSHostnames": False}
     )
-    ((path, _),) = complaints(trainjob(trainer={"numNodes": 2}), on, severity="warning")
+    ((path, _),) = warning_details(trainjob(trainer={"numNodes": 2}), on)
     assert path == "spec.runtimeRef"
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.golden import load_yaml
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, RANK, complaints, container, env, job_spec, jobset
+from support.resolutions import FRAMEWORK, RANK, container, env, error_details, job_spec, jobset, warning_details
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.multislice import SlicesInvalid, hosts_per_slice
 from trainmaster.runtime.resolver import resolve
-from trainmaster.runtime.slices import SlicesInvalid, hosts_per_slice
 from trainmaster.runtime.validation.trainingruntime import validate_runtime
 from trainmaster.runtime.validation.trainjob import validate_trainjob
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -107,7 +107,7 @@ def test_the_guide_is_true() -> None:
     command = load_yaml(text.partition("of the training container:\n\n```yaml\n")[2].partition("```")[0])["command"]
     assert container(result)["command"] == command
     raw[1]["spec"]["trainer"]["numNodes"] = 30
-    ((path, message),) = complaints(parse_trainjob(raw[1]), parse_runtime(raw[0]))
+    ((path, message),) = error_details(parse_trainjob(raw[1]), parse_runtime(raw[0]))
     assert f"{path}: Invalid value: 30: {message}" in " ".join(text.split())
 
 
@@ -190,7 +190,7 @@ def test_torch_without_a_known_command_agrees_on_ranks_by_itself() -> None:
             "PET_RDZV_ID": "demo",
         }.items()
     )
-    assert not complaints(job, on, severity="warning")
+    assert not warning_details(job, on)
 
 
 @pytest.mark.parametrize("policy", ["jax", "xgboost"])
@@ -198,11 +198,11 @@ def test_who_has_no_known_command_is_warned(policy: str) -> None:
     """A rank that is not there fails loudly; one that two nodes share does not."""
     job, on = trainjob(trainer={"numNodes": 4}), runtime(sliced(2), policy={policy: {}})
     assert RANKS[policy] not in env(container(jobset(job, on)))
-    ((path, message),) = complaints(job, on, severity="warning")
+    ((path, message),) = warning_details(job, on)
     assert path == "spec.trainer.command"
     assert message.startswith(f"{RANKS[policy]} will not be set: ")
     named = trainjob(trainer={"numNodes": 4, "command": ["run"]})
-    assert not complaints(named, on, severity="warning")
+    assert not warning_details(named, on)
 
 
 @pytest.mark.parametrize("nodes", [1, 6, 33])
@@ -210,27 +210,27 @@ def test_who_has_no_known_command_is_warned(policy: str) -> None:
 def test_nodes_that_do_not_come_out_even_are_refused_with_the_numbers(policy: str | None, nodes: int) -> None:
     job = trainjob(trainer={"numNodes": nodes})
     on = runtime(sliced(4, command=["run"]), policy={policy: {}} if policy else None)
-    ((path, message),) = complaints(job, on)
+    ((path, message),) = error_details(job, on)
     assert path == "spec.trainer.numNodes"
     assert message.startswith(f"{nodes} nodes cannot be divided evenly among the 4 slices")
     with pytest.raises(PluginFailed, match=f"^{nodes} nodes cannot be divided evenly among the 4") as failed:
         resolve(job, on, FRAMEWORK)
     assert failed.value.rejected
-    assert not complaints(trainjob(trainer={"numNodes": 8}), on)
+    assert not error_details(trainjob(trainer={"numNodes": 8}), on)
 
 
 def test_a_runtime_whose_own_number_is_uneven_is_named() -> None:
     on = runtime(sliced(4), policy={"numNodes": 5, "jax": {}})
-    ((path, message),) = complaints(trainjob(), on)
+    ((path, message),) = error_details(trainjob(), on)
     assert path == "spec.runtimeRef"
     assert "for instance 4 or 8" in message
-    assert not complaints(trainjob(trainer={"numNodes": 4}), on)
+    assert not error_details(trainjob(trainer={"numNodes": 4}), on)
 
 
 @pytest.mark.parametrize("replicas", [0, -1])
 def test_no_slice_at_all_is_refused(replicas: int) -> None:
     on = runtime(sliced(replicas), policy={"jax": {}})
-    ((path, message),) = complaints(trainjob(trainer={"numNodes": 4}), on)
+    ((path, message),) = error_details(trainjob(trainer={"numNodes": 4}), on)
     assert path == "spec.runtimeRef"
     assert f"has replicas: {replicas}, and training needs at least 1 slice" in message
     with pytest.raises(PluginFailed, match="at least 1 slice"):
@@ -269,7 +269,7 @@ def test_b33_replicas_of_runtimes(
 
     obj = runtime_object(step(*played, replicas), policy=policy)
     obj["kind"] = kind
-    found = [(each.path, each.message) for each in validate_runtime(obj, runtime_object() if updated else None).errors]
+    found = [(each.path, each.detail) for each in validate_runtime(obj, runtime_object() if updated else None).errors]
     assert found == ([("spec.template.spec.replicatedJobs[0].replicas", message)] if message else [])
 
 
@@ -353,14 +353,14 @@ def test_admission_says_the_numbers() -> None:
     """What users read: the field, its value, and what would do."""
     on = OneRuntime(runtime_object(sliced(4, command=["run"]), policy={"jax": {}}))
 
-    def verdict(nodes: int) -> list[tuple[str, str]]:
+    def result(nodes: int) -> list[tuple[str, str]]:
         obj = trainjob_object(trainer={"numNodes": nodes})
         errors = validate_trainjob(obj, None, framework=FRAMEWORK, listers=on).errors
-        return [(each.path, each.message) for each in errors]
+        return [(each.path, each.detail) for each in errors]
 
     expected = (
         "30 nodes cannot be divided evenly among the 4 slices (replicas) of the ReplicatedJob 'node': "
         "numNodes must be a multiple of 4, for instance 28 or 32"
     )
-    assert verdict(30) == [("spec.trainer.numNodes", expected)]
-    assert not verdict(32)
+    assert result(30) == [("spec.trainer.numNodes", expected)]
+    assert not result(32)

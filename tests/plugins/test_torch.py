@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import RANK, complaints, container, env, findings, job_spec, jobset
+from support.resolutions import RANK, container, env, field_errors, job_spec, jobset, warning_details
 
 from trainmaster.runtime.api import ApiTypeError
 from trainmaster.runtime.framework import PluginFailed
@@ -63,12 +63,12 @@ class TestEnvironment:
     def test_b19_a_single_node_needs_no_host_name(self) -> None:
         on = runtime(policy={"torch": {}}, network={"enableDNSHostnames": False})
         assert env(container(jobset(trainjob(), on)))["PET_MASTER_ADDR"] == "localhost"
-        assert complaints(trainjob(), on, severity="warning") == []
+        assert warning_details(trainjob(), on) == []
 
     @pytest.mark.parametrize("policy", ["torch", "jax", "xgboost"])
     def test_b19_nodes_without_host_names_are_warned_about(self, policy: str) -> None:
         on = runtime(policy={policy: {}}, network={"enableDNSHostnames": False})
-        ((path, message),) = complaints(trainjob(trainer={"numNodes": 2}), on, severity="warning")
+        ((path, message),) = warning_details(trainjob(trainer={"numNodes": 2}), on)
         assert "demo-node-0-0.demo" in str(env(container(jobset(trainjob(trainer={"numNodes": 2}), on))))
         assert path == "spec.runtimeRef"
         assert "network.enableDNSHostnames" in message
@@ -153,8 +153,8 @@ class TestInjection:
         target = policy["torch"]["envInjection"]["targets"][0]
         name = target["containerNames"][0]
         message = f'envInjection target podSet "{target["jobName"]}" container "{name}" not found in runtime template'
-        (finding,) = findings(trainjob(), runtime(policy=policy))
-        assert (finding.path, finding.message, finding.value) == ("spec.runtimeRef", message, target)
+        (error,) = field_errors(trainjob(), runtime(policy=policy))
+        assert (error.path, error.detail, error.value) == ("spec.runtimeRef", message, target)
         with pytest.raises(PluginFailed) as caught:
             jobset(trainjob(), runtime(policy=policy))
         assert caught.value.rejected
@@ -165,11 +165,11 @@ class TestValidation:
     def test_reserved_variables_are_named_together(self) -> None:
         variables = [{"name": name, "value": "1"} for name in ("PET_NNODES", "OK", "PET_MASTER_ADDR")]
         job = trainjob(trainer={"env": variables})
-        (finding,) = findings(job, runtime(policy={"torch": {}}))
-        assert finding.path == "spec.trainer.env"
-        assert finding.value == variables
-        assert finding.message == ("must not have reserved envs, invalid envs configured: [PET_MASTER_ADDR PET_NNODES]")
-        assert findings(job, runtime(policy={"jax": {}})) == findings(job, runtime()) == []
+        (error,) = field_errors(job, runtime(policy={"torch": {}}))
+        assert error.path == "spec.trainer.env"
+        assert error.value == variables
+        assert error.detail == ("must not have reserved envs, invalid envs configured: [PET_MASTER_ADDR PET_NNODES]")
+        assert field_errors(job, runtime(policy={"jax": {}})) == field_errors(job, runtime()) == []
 
 
 @given(trainjobs(), runtimes(st.fixed_dictionaries({"torch": st.sampled_from([{}, {"numProcPerNode": "cpu"}])})))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
-from support.resolutions import Runtime, complaints, container, env, findings, jobset
+from support.resolutions import Runtime, container, env, error_details, field_errors, jobset
 
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
@@ -146,54 +146,54 @@ class TestValidation:
         [("torchtune-gpt2-xl", "gpt2/XL"), ("my-tune", ""), ("torchtune-llama3.2-1b-mine", "")],
     )
     def test_the_model_must_be_known(self, name: str, model: str) -> None:
-        (finding,) = findings(tuning(on=name), blueprint(name))
-        assert finding.path == "spec.runtimeRef.name"
-        assert finding.value == name
-        assert finding.message == f"must have a supported pretrained model, invalid model configured: {model}"
+        (error,) = field_errors(tuning(on=name), blueprint(name))
+        assert error.path == "spec.runtimeRef.name"
+        assert error.value == name
+        assert error.detail == f"must have a supported pretrained model, invalid model configured: {model}"
 
     @pytest.mark.parametrize(
         "name",
         ["torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "torchtune-llama3.3-70b", "torchtune-qwen2.5-1.5b"],
     )
     def test_supported_models(self, name: str) -> None:
-        assert complaints(tuning(on=name), blueprint(name)) == []
+        assert error_details(tuning(on=name), blueprint(name)) == []
 
     def test_only_the_largest_model_has_several_nodes(self) -> None:
-        assert complaints(tuning(numNodes=2, on="torchtune-llama3.3-70b"), blueprint("torchtune-llama3.3-70b")) == []
-        assert complaints(tuning(numNodes=2), blueprint()) == [
+        assert error_details(tuning(numNodes=2, on="torchtune-llama3.3-70b"), blueprint("torchtune-llama3.3-70b")) == []
+        assert error_details(tuning(numNodes=2), blueprint()) == [
             ("spec.trainer.numNodes", "must be 1 for llama3_2/1B model")
         ]
 
     def test_nodes_of_the_runtime_count_as_well(self) -> None:
         """They escaped all checks of numNodes."""
-        (finding,) = findings(tuning(), blueprint(nodes=2))
-        assert (finding.path, finding.value) == ("spec.trainer.numNodes", 2)
-        assert complaints(tuning(numNodes=1), blueprint(nodes=2)) == []
+        (error,) = field_errors(tuning(), blueprint(nodes=2))
+        assert (error.path, error.value) == ("spec.trainer.numNodes", 2)
+        assert error_details(tuning(numNodes=1), blueprint(nodes=2)) == []
 
     @pytest.mark.parametrize("method", [LORA, QLORA])
     def test_lora_has_one_node(self, method: str) -> None:
         name = "torchtune-llama3.3-70b"
-        assert complaints(tuning(method, numNodes=2, on=name), blueprint(name)) == [
+        assert error_details(tuning(method, numNodes=2, on=name), blueprint(name)) == [
             ("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
         ]
 
     @pytest.mark.parametrize("name", ["torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b"])
     def test_too_many_nodes_are_not_also_too_many_devices(self, name: str) -> None:
         """On several nodes the recipe is not that of QLoRA."""
-        paths = [path for path, _ in complaints(tuning(QLORA, numNodes=2, on=name), blueprint(name))]
+        paths = [path for path, _ in error_details(tuning(QLORA, numNodes=2, on=name), blueprint(name))]
         assert paths == ["spec.trainer.numNodes", "spec.trainer.numNodes"]
 
     @pytest.mark.parametrize("gpus", [1, 2])
     def test_qwen_has_no_qlora(self, gpus: int) -> None:
         name = "torchtune-qwen2.5-1.5b"
-        assert complaints(tuning(QLORA, on=name), blueprint(name, gpus=gpus)) == [
+        assert error_details(tuning(QLORA, on=name), blueprint(name, gpus=gpus)) == [
             ("spec.runtimeRef.name", "QLoRA is not supported for qwen2_5/1.5B model")
         ]
 
     @pytest.mark.parametrize(("trainer", "processes"), [({}, "auto"), ({"numProcPerNode": 2}, 2)])
     def test_qlora_of_small_models_has_one_device(self, trainer: JsonObject, processes: int | str) -> None:
-        found = findings(tuning(QLORA, **trainer), blueprint())
-        assert [(finding.path, finding.message, finding.value) for finding in found] == [
+        found = field_errors(tuning(QLORA, **trainer), blueprint())
+        assert [(error.path, error.detail, error.value) for error in found] == [
             (
                 "spec.trainer.numProcPerNode",
                 "must be auto or 1 for llama3_2/1B model when using QLoRA",
@@ -205,24 +205,22 @@ class TestValidation:
                 None,
             ),
         ]
-        assert complaints(tuning(QLORA), blueprint(gpus=1)) == []
-        assert complaints(tuning(QLORA, numProcPerNode=1), blueprint()) == []
+        assert error_details(tuning(QLORA), blueprint(gpus=1)) == []
+        assert error_details(tuning(QLORA, numProcPerNode=1), blueprint()) == []
 
     def test_b5_a_gpu_that_only_the_runtime_asks_for_is_one_device(self) -> None:
         job = tuning(QLORA, resourcesPerNode={"limits": {"memory": "1Gi"}})
-        assert complaints(job, blueprint(gpus=1)) == []
+        assert error_details(job, blueprint(gpus=1)) == []
 
     @pytest.mark.parametrize("setting", OWNED)
     def test_settings_of_the_runtime_are_not_the_users(self, setting: str) -> None:
         key = setting.partition("=")[0]
-        (finding,) = findings(tuning("epochs=1", setting), blueprint())
-        assert (finding.path, finding.value) == ("spec.trainer.args[1]", setting)
-        assert finding.message == (
-            f'must not set immutable config "{key}" in trainer args; it is managed by the runtime'
-        )
+        (error,) = field_errors(tuning("epochs=1", setting), blueprint())
+        assert (error.path, error.value) == ("spec.trainer.args[1]", setting)
+        assert error.detail == (f'must not set immutable config "{key}" in trainer args; it is managed by the runtime')
 
     def test_nothing_is_checked_for_other_commands(self) -> None:
-        assert complaints(tuning("output_dir=/x", command=["python"], on="rt"), blueprint("rt", nodes=2)) == []
+        assert error_details(tuning("output_dir=/x", command=["python"], on="rt"), blueprint("rt", nodes=2)) == []
 
 
 @given(trainjobs(), runtimes(st.fixed_dictionaries({"torch": st.just({})})))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import KnownFacts, Runtime, entropy, env, job_spec
+from support.resolutions import FakeListers, Runtime, entropy, env, job_spec
 
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
 from trainmaster.runtime.api import TrainJob
@@ -104,7 +104,7 @@ def test_without_an_authority_a_trainjob_that_needs_it_waits() -> None:
 def test_without_an_authority_a_trainjob_that_had_one_goes_on() -> None:
     job = trainjob()
     metadata = {"name": "demo-tls-config", "namespace": "team", "ownerReferences": [owner_reference(job)]}
-    known = KnownFacts({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    known = FakeListers({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     assert "JobSet" in built(job, runtime(), authority=None, listers=known)
     del metadata["ownerReferences"]
     with pytest.raises(PluginFailed):

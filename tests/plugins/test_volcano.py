@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob
-from support.resolutions import FRAMEWORK, KnownFacts, Runtime, companion, complaints, jobset
+from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset
 
 from trainmaster.runtime.api import TrainJob, parse_runtime
 from trainmaster.runtime.framework import PluginFailed
@@ -75,7 +75,7 @@ def test_b10_pods_outside_of_the_gang_stay_in_its_queue() -> None:
 
 @pytest.mark.parametrize("queue", ["", "Research", "a_b", "-a", "a.", "a" * 254])
 def test_a_queue_that_cannot_be_is_refused(queue: str) -> None:
-    ((path, message),) = complaints(trainjob(), on(queue=queue))
+    ((path, message),) = error_details(trainjob(), on(queue=queue))
     assert path == f"spec.annotations[{QUEUE}]"
     assert message.startswith("Volcano queue name must")
     with pytest.raises(PluginFailed, match=f"annotation {QUEUE} of the JobSet: Volcano queue name must") as failed:
@@ -98,7 +98,7 @@ def test_the_priority_of_the_last_member_is_that_of_the_group() -> None:
 
 
 def priority_classes(*names: str) -> Listers:
-    return KnownFacts(
+    return FakeListers(
         *(
             {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             for name in ("system-cluster-critical", "system-node-critical", *names)
@@ -106,33 +106,34 @@ def priority_classes(*names: str) -> Listers:
     )
 
 
-def findings(
+def errors_of(
     job: TrainJob, runtime: Runtime, listers: Listers, *, old: TrainJob | None = None
 ) -> list[tuple[str, str]]:
-    found = FRAMEWORK.validate(new_info(job, runtime), job, old, listers)
-    return [(finding.path, finding.message) for finding in found]
+    errors, warnings = FRAMEWORK.validate(new_info(job, runtime), job, old, listers)
+    assert not warnings
+    return [(error.path, error.detail) for error in errors]
 
 
 def test_b16_a_priority_class_is_known_from_the_cluster() -> None:
     """B16: the original was not allowed to look, so that no runtime with a priority could be used."""
-    assert findings(trainjob(), on(prioritized("high")), priority_classes("high")) == []
+    assert errors_of(trainjob(), on(prioritized("high")), priority_classes("high")) == []
 
 
 def test_b16_a_missing_priority_class_is_told_where_it_is_named() -> None:
     """B16: the path did not exist in the API, and a system class ended the search."""
     runtime = on(prioritized("system-node-critical"), prioritized("gold", "other", ancestor=None))
     message = 'PriorityClass "{}" doesn\'t exist: create it, or name one that does'
-    assert findings(trainjob(), runtime, priority_classes()) == [("spec.runtimeRef", message.format("gold"))]
+    assert errors_of(trainjob(), runtime, priority_classes()) == [("spec.runtimeRef", message.format("gold"))]
     other = {"name": "other", "template": {"spec": {"template": {"spec": {"priorityClassName": "mine"}}}}}
     job = trainjob(runtimePatches=[patch({"spec": {"replicatedJobs": [other]}})])
-    assert findings(job, runtime, priority_classes()) == [("spec.runtimePatches", message.format("mine"))]
+    assert errors_of(job, runtime, priority_classes()) == [("spec.runtimePatches", message.format("mine"))]
 
 
 def test_b16_who_may_not_see_priority_classes_knows_nothing_against_them() -> None:
     """Every cluster has some of its own."""
-    assert findings(trainjob(), on(prioritized("gold")), KnownFacts()) == []
+    assert errors_of(trainjob(), on(prioritized("gold")), FakeListers()) == []
 
 
 def test_b13_a_priority_class_that_is_gone_does_not_keep_a_job_from_being_changed() -> None:
     job = trainjob(suspend=True)
-    assert findings(job, on(prioritized("gold")), priority_classes(), old=trainjob()) == []
+    assert errors_of(job, on(prioritized("gold")), priority_classes(), old=trainjob()) == []

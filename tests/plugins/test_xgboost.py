@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import RANK, container, env, findings, job_spec, jobset
+from support.resolutions import RANK, container, env, field_errors, job_spec, jobset
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -60,15 +60,15 @@ def test_b19_the_tracker_is_beside_the_trainer_whatever_it_is_called() -> None:
 @pytest.mark.parametrize("name", ["DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"])
 def test_reserved_variables_are_forbidden_one_by_one(name: str) -> None:
     variables = [{"name": "A", "value": "1"}, {"name": name, "value": "1"}]
-    (finding,) = findings(trainjob(trainer={"env": variables}), runtime(policy=XGBOOST))
-    assert finding.path == "spec.trainer.env[1]"
-    assert finding.message == f"{name} is reserved for the XGBoost runtime"
-    assert finding.reason == "Forbidden"
+    (error,) = field_errors(trainjob(trainer={"env": variables}), runtime(policy=XGBOOST))
+    assert error.path == "spec.trainer.env[1]"
+    assert error.detail == f"{name} is reserved for the XGBoost runtime"
+    assert error.type == "Forbidden"
 
 
 def test_other_policies_do_not_reserve_them() -> None:
     job = trainjob(trainer={"env": [{"name": "DMLC_TASK_ID", "value": "1"}]})
-    assert findings(job, runtime(policy={"torch": {}})) == findings(job, runtime()) == []
+    assert field_errors(job, runtime(policy={"torch": {}})) == field_errors(job, runtime()) == []
 
 
 @given(trainjobs(), runtimes(st.fixed_dictionaries({"xgboost": st.just({})})))

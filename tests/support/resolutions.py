@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
-from trainmaster.runtime.extension import Desired, FieldError
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
@@ -51,19 +51,30 @@ def env(holder: JsonObject) -> dict[str, Any]:
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in holder.get("env", [])}
 
 
-def findings(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[FieldError]:
-    """What all plugins complain about."""
-    found: Iterable[FieldError] = FRAMEWORK.validate(new_info(job, on), job, None, NO_LISTERS)
-    return [finding for finding in found if finding.severity == severity]
+def field_errors(job: TrainJob, on: Runtime) -> list[FieldError]:
+    """What all plugins find wrong with a new TrainJob."""
+    errors, _ = FRAMEWORK.validate(new_info(job, on), job, None, NO_LISTERS)
+    return errors
 
 
-def complaints(job: TrainJob, on: Runtime, *, severity: str = "error") -> list[tuple[str, str]]:
-    """The same as pairs of path and message."""
-    return [(finding.path, finding.message) for finding in findings(job, on, severity=severity)]
+def field_warnings(job: TrainJob, on: Runtime) -> list[FieldWarning]:
+    """What all plugins warn of."""
+    _, warnings = FRAMEWORK.validate(new_info(job, on), job, None, NO_LISTERS)
+    return warnings
 
 
-class KnownFacts:
-    """Listers about a few objects."""
+def error_details(job: TrainJob, on: Runtime) -> list[tuple[str, str]]:
+    """The errors as pairs of path and detail."""
+    return [(error.path, error.detail) for error in field_errors(job, on)]
+
+
+def warning_details(job: TrainJob, on: Runtime) -> list[tuple[str, str]]:
+    """The warnings as pairs of path and detail."""
+    return [(warning.path, warning.detail) for warning in field_warnings(job, on)]
+
+
+class FakeListers:
+    """Listers of a few objects."""
 
     def __init__(self, *objects: JsonObject) -> None:
         self._objects = objects
@@ -81,7 +92,7 @@ class KnownServer:
     """A server that has a few objects, and notes what it is asked for."""
 
     def __init__(self, *objects: JsonObject) -> None:
-        self._listers = KnownFacts(*objects)
+        self._listers = FakeListers(*objects)
         self.failure: KubeError | None = None
         self.asked: list[tuple[str, str | None, str]] = []
 

@@ -11,7 +11,7 @@ import time
 
 import orjson
 import pytest
-from support.resolutions import FRAMEWORK, KnownFacts, KnownServer
+from support.resolutions import FRAMEWORK, FakeListers, KnownServer
 from support.reviews import Reviews
 from support.series import value_of
 
@@ -37,7 +37,7 @@ IDENTITY = {
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = Reviews(seed)
-    known: list[KnownFacts] = []
+    known: list[FakeListers] = []
     monkeypatch.setattr(handlers, "StoreListers", lambda _: known[0])
     served = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     allowed = refused = 0
@@ -45,7 +45,7 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
     stream = iter(reviews)
     for number in range(REVIEWS // SEEDS):
         if number % 10 == 0:
-            known[:] = [KnownFacts({**reviews.runtime(), **IDENTITY})]
+            known[:] = [FakeListers({**reviews.runtime(), **IDENTITY})]
         path, uid, body = next(stream)
         started = time.perf_counter()
         response = orjson.loads(await answer_to(body, served[path], path=path))["response"]

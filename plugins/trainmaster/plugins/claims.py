@@ -4,27 +4,43 @@ What a claim asks for is in its ResourceClaim or ResourceClaimTemplate, which ar
 GPUs if they are of one of the device classes that the option `gpu_device_classes` names. A claim that nothing is known
 about counts as no GPU, and whoever depends on the number is warned at admission.
 
+A claim has exactly one source and a name of its own, and a container uses only what its pod declares. Each error names
+the field that the claim comes from: the TrainJob's own, a runtime patch, or the runtime.
+
 First of its phases: plugins of frameworks start processes by the number of GPUs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from trainmaster.plugins.claimchecks import FIELD, check_claims, claim_path
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import NODE, RESOURCE_API_VERSION
-from trainmaster.runtime.claims import CLAIM, TEMPLATE, claims_of, containers_of, references, trainer_claims
-from trainmaster.runtime.extension import FieldError, Rejected
+from trainmaster.runtime.extension import Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import JobKey, Listers, Watch
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.names import dns_label
+from trainmaster.runtime.resource_claims import (
+    CLAIM,
+    TEMPLATE,
+    claims_of,
+    containers_of,
+    references,
+    sources,
+    trainer_claims,
+)
 from trainmaster.runtime.resources import accelerator_count, gpu_count
+from trainmaster.runtime.watches import JobKey, Watch
 
 GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gpu.example.com")
 """The classes that the drivers of NVIDIA, AMD, Intel, and the example driver of Kubernetes come with."""
+
+_FIELD: Final = "spec.trainer.resourceClaimsPerNode"
 
 
 class _Uncountable(Exception):
@@ -53,20 +69,22 @@ class Claims:
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
         """Refuse claims that no pod can have, and count the GPUs of the others."""
-        problem = next(check_claims(info, job), None)
+        problem = next(_check_claims(info, job), None)
         if problem is not None:
-            raise Rejected(f"{problem.path}: {problem.message}")
+            raise Rejected(f"{problem.path}: {problem.detail}")
         self._count(info, job, info.listers)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Check the claims of all pods; also counts GPUs, for the validators that come later."""
-        yield from check_claims(info, job)
+        yield from _check_claims(info, job)
         uncountable = self._count(info, job, listers)
         for pods in info.pod_sets:
             yield from _unused(info, job, pods)
         nodes = [pods for pods in info.pod_sets if info.is_node(pods)]
         if trainer_claims(job) and not nodes:
-            yield _warning(FIELD, "has no effect: the runtime has no trainer")
+            yield FieldWarning(_FIELD, "has no effect: the runtime has no trainer")
         for pods in nodes:
             yield from _twice(info, job, pods)
             if references(pods.container(NODE) or {}) and not pods.gpus:
@@ -130,29 +148,29 @@ def _claimed(claim: JsonObject, job: TrainJob, listers: Listers) -> tuple[JsonOb
     return (spec if kind == "ResourceClaim" else spec["spec"]), title
 
 
-def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
+def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldWarning]:
     used = {each["name"] for container in containers_of(pods) for each in references(container)}
     for claim in claims_of(pods):
         if claim["name"] not in used:
-            message = (
+            detail = (
                 f'the ReplicatedJob "{pods.name}" declares the claim "{claim["name"]}", and no container uses it: the '
                 "pods take its devices and nobody has them"
             )
-            yield _warning(claim_path(info, job, pods, claim["name"]), message)
+            yield FieldWarning(_claim_path(info, job, pods, claim["name"]), detail)
 
 
-def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
+def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldWarning]:
     amount = gpu_count((pods.container(NODE) or {}).get("resources") or {})
     if amount and pods.claimed_gpus:
         name = references(pods.container(NODE) or {})[0]["name"]
-        message = (
+        detail = (
             f'the container "{NODE}" of the ReplicatedJob "{pods.name}" asks for {amount} GPUs by its resources and '
             f"for {pods.claimed_gpus} by claims, and gets both; use one of the two ways"
         )
-        yield _warning(claim_path(info, job, pods, name), message)
+        yield FieldWarning(_claim_path(info, job, pods, name), detail)
 
 
-def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[FieldError]:
+def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[FieldWarning]:
     """Warn about a number of processes that is made up because nobody knows the devices."""
     policy = info.ml_policy
     asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
@@ -172,9 +190,78 @@ def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> I
     else:
         return
     reason = "; ".join(reasons) or "no device of its claims is of a class that is known as a GPU"
-    message = f'the GPUs of the ReplicatedJob "{pods.name}" cannot be counted ({reason}), so {consequence}'
-    yield _warning(claim_path(info, job, pods, references(pods.container(NODE) or {})[0]["name"]), message)
+    detail = f'the GPUs of the ReplicatedJob "{pods.name}" cannot be counted ({reason}), so {consequence}'
+    yield FieldWarning(_claim_path(info, job, pods, references(pods.container(NODE) or {})[0]["name"]), detail)
 
 
-def _warning(path: str, message: str) -> FieldError:
-    return FieldError(path, message, severity="warning")
+def _check_claims(info: Info, job: TrainJob) -> Iterator[FieldError]:
+    """Find what no pod can have."""
+    for position, claim in enumerate(trainer_claims(job)):
+        path = f"{_FIELD}[{position}]"
+        if any(each.name == claim.name for each in trainer_claims(job)[:position]):
+            yield FieldError(f"{path}.name", "must be unique: another claim has this name", value=claim.name)
+        for number, name in enumerate(claim.container_names):
+            for pods in filter(info.is_node, info.pod_sets):
+                if pods.any_container(name) is None:
+                    known = did_you_mean(name, [container["name"] for container in containers_of(pods)])
+                    detail = f'the ReplicatedJob "{pods.name}" has no such container {known}'
+                    yield FieldError(f"{path}.containerNames[{number}]", detail, value=name)
+    for pods in info.pod_sets:
+        yield from _check_declared(info, job, pods)
+        yield from _check_references(job, pods)
+
+
+def _check_declared(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
+    claims = claims_of(pods)
+    for name, count in Counter(claim["name"] for claim in claims).items():
+        if count > 1:
+            detail = f'the ReplicatedJob "{pods.name}" declares the claim "{name}" {count} times; names must be unique'
+            yield FieldError(_claim_path(info, job, pods, name), detail, value=name)
+    for claim in claims:
+        path = _claim_path(info, job, pods, claim["name"])
+        for problem in dns_label(claim["name"]):
+            yield FieldError(f"{path}.name", problem, value=claim["name"])
+        if len(sources(claim)) != 1:
+            which = "and has none" if not sources(claim) else "and has both"
+            detail = (
+                f'the claim "{claim["name"]}" of the ReplicatedJob "{pods.name}" must have exactly one of {CLAIM} and '
+                f"{TEMPLATE}, {which}"
+            )
+            yield FieldError(path, detail, value=claim)
+
+
+def _check_references(job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
+    declared = [claim["name"] for claim in claims_of(pods)]
+    users = job.spec.trainer.resources_per_node if job.spec.trainer else None
+    asked = {claim["name"] for claim in (users or {}).get("claims") or []}
+    for container in containers_of(pods):
+        for name in [each["name"] for each in references(container) if each["name"] not in declared]:
+            detail = (
+                f'the container "{container["name"]}" of the ReplicatedJob "{pods.name}" uses the claim "{name}", '
+                f"which its pod does not declare {did_you_mean(name, declared)}"
+            )
+            if name in asked:
+                yield FieldError(
+                    "spec.trainer.resourcesPerNode.claims", f"{detail}; declare it in {_FIELD}", value=name
+                )
+            else:
+                yield FieldError("spec.runtimeRef", detail, value=job.spec.runtime_ref.with_defaults())
+
+
+def _claim_path(info: Info, job: TrainJob, pods: PodSet, name: str) -> str:
+    """Name the field that a claim comes from."""
+    for position, claim in enumerate(trainer_claims(job)):
+        if claim.name == name and info.is_node(pods):
+            return f"{_FIELD}[{position}]"
+    for position, patch in enumerate(job.spec.runtime_patches):
+        template = (patch.training_runtime_spec or {}).get("template") or {}
+        for replicated_job in (template.get("spec") or {}).get("replicatedJobs") or []:
+            if replicated_job["name"] == pods.name and name in _patched_claims(replicated_job):
+                return f"spec.runtimePatches[{position}]"
+    return "spec.runtimeRef"
+
+
+def _patched_claims(replicated_job: JsonObject) -> list[str]:
+    job_spec = (replicated_job.get("template") or {}).get("spec") or {}
+    pod_spec = (job_spec.get("template") or {}).get("spec") or {}
+    return [claim["name"] for claim in pod_spec.get("resourceClaims") or []]

@@ -19,9 +19,11 @@ from trainmaster.plugins.podgroup import (
 )
 from trainmaster.runtime.api import CoschedulingPolicy, TrainJob
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, COSCHEDULING_POD_LABEL
-from trainmaster.runtime.extension import Desired, FieldError
+from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.watches import Watch
 
 
 class CoScheduling:
@@ -54,7 +56,9 @@ class CoScheduling:
                 scheduleTimeoutSeconds=policy.schedule_timeout_seconds,
             )
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Refuse a second scheduler, and warn about a gang that is not whole."""
         if _policy(info) is None:
             return

@@ -30,12 +30,14 @@ from trainmaster.runtime.api.constants import (
     flux_config_map_name,
     flux_secret_name,
 )
-from trainmaster.runtime.extension import Desired, FieldError, Rejected
+from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.podspec import upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import set_node_count, unreachable
+from trainmaster.runtime.watches import Watch
 
 _DEFAULTS: Final = {
     FLUX_VIEW_IMAGE: "ghcr.io/converged-computing/flux-view-ubuntu:tag-jammy",
@@ -105,7 +107,9 @@ class Flux:
         yield config_map(flux_config_map_name(name), scripts, job, listers)
         yield secret(flux_secret_name(name), lambda: self._make_certificate(name), job, listers, secret_type="Opaque")  # noqa: S106 - a type
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Forbid a runtime to have the installer already."""
         if _policy(info) is None:
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from trainmaster.runtime.api import JAXPolicy, TrainJob
 from trainmaster.runtime.api.constants import JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.podspec import env_value
@@ -46,7 +46,7 @@ class JAX:
         ]
         join(info, job, meeting, environment, rank=JAX_PROCESS_ID)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldWarning]:
         """Warn about what cannot work; nothing is forbidden."""
         if _policy(info) is not None:
             yield from ignored_process_count(job, "JAX")

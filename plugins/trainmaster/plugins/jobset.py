@@ -1,39 +1,50 @@
 """JobSet: the workload that a TrainJob becomes, and what it says about itself.
 
-Last of the build phase, so that the objects that pods mount exist before the pods do.
+- Last of the build phase, so that the objects that pods mount exist before the pods do.
+- B4: what a runtime patch names is looked for in the runtime as it was before any patch.
+- B17: data that goes to a cache needs no volume.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from trainmaster.plugins.jobsetchecks import check_inactive, check_initializers, check_patch_targets
 from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, TrainJob
 from trainmaster.runtime.api.constants import (
+    ANCESTOR_LABEL,
     ANCESTORS,
     COMPLETE,
     DATASET_INITIALIZER,
     FAILED,
+    INITIALIZER_VOLUME,
     JOBSET_API_VERSION,
     JOBSET_COMPLETED,
     JOBSET_FAILED,
     JOBSET_KIND,
+    MAIN_CONTAINER_OF_ANCESTOR,
     MODEL_INITIALIZER,
     NODE,
     STORAGE_URI_ENV,
     TRAINER_ANCESTOR,
 )
 from trainmaster.runtime.canonical import spelled_out
-from trainmaster.runtime.extension import ApplyWhen, Desired, FieldError, StatusReport
+from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
+from trainmaster.runtime.field_errors import FieldError, did_you_mean
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.podspec import env_value, upsert_env
+from trainmaster.runtime.validation.runtime_patches import patches_changed
+from trainmaster.runtime.watches import Watch
 
 _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
 _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _JOB_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
+
+_CACHE_SCHEME: Final = "cache://"
+_MAIN_CONTAINERS: Final = frozenset(MAIN_CONTAINER_OF_ANCESTOR.values())
 
 
 class JobSet:
@@ -48,9 +59,9 @@ class JobSet:
 
     def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
         """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
-        yield from check_initializers(info, job)
-        yield from check_patch_targets(info, job)
-        yield from check_inactive(job, old, listers)
+        yield from _check_initializers(info, job)
+        yield from _check_patch_targets(info, job)
+        yield from _check_inactive(job, old, listers)
 
     def pre_build(self, info: Info, job: TrainJob) -> None:
         """Write counts into the Job templates and list the host names of all pods."""
@@ -63,7 +74,7 @@ class JobSet:
             job_spec["parallelism"] = pods.count
             pods.endpoints = Endpoints(f"{name}-{pods.name}", subdomain, jobs=pods.replicas, pods=pods.count)
 
-    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:  # noqa: ARG002 - the interface's
+    def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the JobSet; a running one is left alone, since most of it is immutable."""
         for pods in info.pod_sets:
             if job.spec.initializer:
@@ -141,3 +152,92 @@ def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
     elif not (mpi and mpi.run_launcher_as_node and pods.name == NODE):
         return
     upsert_env(container, spelled_out(trainer.env))
+
+
+def _check_initializers(info: Info, job: TrainJob) -> Iterator[FieldError]:
+    """Check that the runtime can fetch what the TrainJob wants to have fetched."""
+    initializer = job.spec.initializer
+    if initializer is None:
+        return
+    for step, source, section in (
+        (DATASET_INITIALIZER, initializer.dataset, "datasetConfig"),
+        (MODEL_INITIALIZER, initializer.model, "modelConfig"),
+    ):
+        problem = _missing(info, step, source, section) if source is not None else None
+        if problem is not None:
+            yield FieldError("spec.runtimeRef", problem, value=job.spec.runtime_ref.with_defaults())
+
+
+def _missing(info: Info, step: str, source: InitializerSource, section: str) -> str | None:
+    labelled = next(info.with_ancestor(step), None)
+    pods = labelled or info.pod_set(step)
+    if pods is None:
+        return f"must have {step} job when trainJob is configured with input {section}"
+    container = pods.container(step)
+    if container is None:
+        return f"must have container with name - {step} in the {step} job"
+    mounted = [mount.get("name") for mount in container.get("volumeMounts") or []]
+    if INITIALIZER_VOLUME not in mounted and not (source.storage_uri or "").startswith(_CACHE_SCHEME):
+        return f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
+    if labelled is None:
+        # Only the label makes it a step; without it nothing of the TrainJob's would reach it.
+        return f"must have the label {ANCESTOR_LABEL}: {step} on the job template of the {step} job"
+    return None
+
+
+def _check_patch_targets(info: Info, job: TrainJob) -> Iterator[FieldError]:
+    """Check that runtime patches name what the runtime has, and leave alone what has a place of its own."""
+    jobs = {
+        replicated_job["name"]: replicated_job for replicated_job in info.runtime_template.get("replicatedJobs") or []
+    }
+    all_patches = [patch.to_json() for patch in job.spec.runtime_patches]
+    for position, patch in enumerate(job.spec.runtime_patches):
+        spec = ((patch.training_runtime_spec or {}).get("template") or {}).get("spec") or {}
+        path = f"spec.runtimePatches[{position}].trainingRuntimeSpec.template.spec.replicatedJobs"
+        for number, patched in enumerate(spec.get("replicatedJobs") or []):
+            target = jobs.get(patched["name"])
+            if target is None:
+                problem = "must not have replicated job that doesn't exist in the runtime job template"
+                yield _unknown(f"{path}[{number}].name", problem, patched["name"], jobs)
+                continue
+            below = f"{path}[{number}].template.spec.template.spec"
+            pods, runtime_pods = _pod_spec(patched), _pod_spec(target)
+            yield from _check_containers("initContainer", pods, runtime_pods, patched["name"], below)
+            yield from _check_containers("container", pods, runtime_pods, patched["name"], below)
+            if any(each["name"] in _MAIN_CONTAINERS and each.get("env") for each in pods.get("containers") or []):
+                detail = f"must not have envs for the {DATASET_INITIALIZER}, {MODEL_INITIALIZER}, node containers"
+                yield FieldError("spec.runtimePatches", detail, value=all_patches)
+
+
+def _check_containers(
+    what: str, pods: JsonObject, runtime_pods: JsonObject, replicated_job: str, path: str
+) -> Iterator[FieldError]:
+    field = f"{what}s"
+    known = [container["name"] for container in runtime_pods.get(field) or []]
+    for position, container in enumerate(pods.get(field) or []):
+        if container["name"] not in known:
+            problem = f"must not have {what} that doesn't exist in the runtime job {replicated_job}"
+            yield _unknown(f"{path}.{field}[{position}].name", problem, container["name"], known)
+
+
+def _unknown(path: str, problem: str, name: str, known: Iterable[str]) -> FieldError:
+    return FieldError(path, f"{problem} {did_you_mean(name, known)}", value=name)
+
+
+def _pod_spec(replicated_job: JsonObject) -> JsonObject:
+    job_spec = (replicated_job.get("template") or {}).get("spec") or {}
+    pod_spec: JsonObject = (job_spec.get("template") or {}).get("spec") or {}
+    return pod_spec
+
+
+def _check_inactive(job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
+    """Check that runtime patches change only when none of the pods runs any more."""
+    if old is None or not (job.spec.suspend or old.spec.suspend) or not patches_changed(job, old):
+        return
+    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name) or {}
+    for status in (jobset.get("status") or {}).get("replicatedJobsStatus") or []:
+        if status.get("active", 0) > 0:
+            detail = (
+                f"RuntimePatches cannot be modified when the JobSet's ReplicatedJob {status['name']} is still active"
+            )
+            yield FieldError("spec.runtimePatches", detail, type="Forbidden")

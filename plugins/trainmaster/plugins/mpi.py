@@ -39,12 +39,14 @@ from trainmaster.runtime.api.constants import (
     mpi_config_map_name,
     mpi_secret_name,
 )
-from trainmaster.runtime.extension import Desired, FieldError, Rejected
+from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import reserved_env, set_pods, unreachable
+from trainmaster.runtime.watches import Watch
 
 _SSH_VOLUME: Final = "mpi-ssh-auth"
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"
@@ -106,7 +108,9 @@ class MPI:
         hostfile = _hostfile(info, policy, job)
         yield config_map(mpi_config_map_name(name), {MPI_HOSTFILE_KEY: hostfile}, job, listers)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Forbid what the policy sets, and numbers of nodes that the runtime cannot have."""
         policy = _policy(info)
         if policy is None:
@@ -114,11 +118,11 @@ class MPI:
         nodes = job.spec.trainer.num_nodes if job.spec.trainer else None
         complete = info.pod_set(LAUNCHER) is not None and info.pod_set(NODE) is not None
         if policy.run_launcher_as_node and nodes is not None and nodes > 1 and not complete:
-            message = (
+            detail = (
                 "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode"
                 " does not have either launcher and node"
             )
-            yield FieldError("spec.trainer.numNodes", message, value=nodes)
+            yield FieldError("spec.trainer.numNodes", detail, value=nodes)
         yield from reserved_env(job, MPI_RESERVED_ENV.get(policy.mpi_implementation or OPEN_MPI, frozenset()))
         yield from unreachable(info, job)
 

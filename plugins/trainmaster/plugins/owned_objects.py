@@ -15,8 +15,9 @@ from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.watches import Watch
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.watches import Watch
 
 _LIMIT_RANGE: Final = ("v1", "LimitRange")
 _RUNTIME_CLASS: Final = ("node.k8s.io/v1", "RuntimeClass")

@@ -27,11 +27,13 @@ from trainmaster.plugins import pod_resources
 from trainmaster.plugins.owned_objects import workload_runs
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, POD_GROUP_KIND
-from trainmaster.runtime.extension import ApplyWhen, Desired, FieldError, Rejected
+from trainmaster.runtime.extension import ApplyWhen, Desired, Rejected
+from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.resources import Resources
+from trainmaster.runtime.watches import Watch
 
 _INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
 
@@ -124,18 +126,17 @@ def refuse_two_schedulers(info: Info) -> None:
         raise Rejected(TWO_SCHEDULERS)
 
 
-def left_out(info: Info) -> Iterator[FieldError]:
+def left_out(info: Info) -> Iterator[FieldWarning]:
     """Warn about pods that train and cannot be scheduled together with the others."""
     awaited = _awaited(info)
     training = [pods.name for pods in info.pod_sets if info.takes_part(pods)]
     for name in training:
         before = [other for other in training if other in awaited[name]]
         if before:
-            yield FieldError(
+            yield FieldWarning(
                 "spec.runtimeRef",
                 f"replicated job {name} waits for {', '.join(before)}, so that the gang scheduler cannot start both "
                 "at once: it may find no room later; use a runtime in which it does not wait",
-                severity="warning",
             )
 
 

@@ -1,7 +1,7 @@
 """Slices: whether the nodes of a TrainJob can be dealt out evenly to the slices of its trainer.
 
-What slices are, and how the nodes get their ranks, is told in `trainmaster.runtime.slices`. Building refuses what is
-uneven as well; here it is said at admission, with the field that has to change.
+What slices are, and how the nodes get their ranks, is told in `trainmaster.runtime.multislice`. Building refuses
+what is uneven as well; here it is said at admission, with the field that has to change.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.multislice import SlicesInvalid, hosts_per_slice
 from trainmaster.runtime.rendezvous import node_count
-from trainmaster.runtime.slices import SlicesInvalid, hosts_per_slice
-from trainmaster.runtime.validation.runtime_lookup import shown
 
 
 class Slices:
@@ -22,7 +21,7 @@ class Slices:
 
     name = "Slices"
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
         """Refuse nodes that do not come out even."""
         trainer = info.trainer
         if trainer is None or (info.ml_policy and info.ml_policy.mpi):
@@ -35,4 +34,4 @@ class Slices:
             if asked is not None and trainer.replicas >= 1:
                 yield FieldError("spec.trainer.numNodes", str(error), value=asked)
             else:
-                yield FieldError("spec.runtimeRef", str(error), value=shown(job.spec.runtime_ref))
+                yield FieldError("spec.runtimeRef", str(error), value=job.spec.runtime_ref.with_defaults())

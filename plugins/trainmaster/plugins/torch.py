@@ -29,7 +29,8 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ID,
     TORCH_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import FieldError, Rejected
+from trainmaster.runtime.extension import Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
@@ -87,7 +88,9 @@ class Torch:
         for target in _targets(policy):
             _inject(info, target, meeting, [*size, *master])
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Check the runtime's injection targets, the user's variables and what torchtune can do."""
         policy = _policy(info)
         if policy is None:

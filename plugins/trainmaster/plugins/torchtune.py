@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Final
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import FieldError, Rejected
+from trainmaster.runtime.extension import Rejected
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.rendezvous import Rendezvous, node_count
 
@@ -91,20 +92,20 @@ def validate(info: Info, job: TrainJob, processes: int | str) -> Iterator[FieldE
     method = _method(job)
     runtime = job.spec.runtime_ref.name
     if model not in _MODELS:
-        message = f"must have a supported pretrained model, invalid model configured: {model}"
-        yield FieldError("spec.runtimeRef.name", message, value=runtime)
+        detail = f"must have a supported pretrained model, invalid model configured: {model}"
+        yield FieldError("spec.runtimeRef.name", detail, value=runtime)
     if nodes > 1 and model != _LLAMA3_3_70B:
         yield FieldError("spec.trainer.numNodes", f"must be 1 for {model} model", value=nodes)
     if method is not _Method.FULL and nodes > 1:
-        message = "LoRA fine-tuning is not supported for multi-node training in TorchTune"
-        yield FieldError("spec.trainer.numNodes", message, value=nodes)
+        detail = "LoRA fine-tuning is not supported for multi-node training in TorchTune"
+        yield FieldError("spec.trainer.numNodes", detail, value=nodes)
     elif method is _Method.QLORA:
         scale = _Scale(nodes, processes, info.trainer_gpus)
         yield from _check_qlora(model, job, scale)
     for index, word in enumerate(_arguments(job)):
         if _key(word) in _IMMUTABLE_SETTINGS:
-            message = f'must not set immutable config "{_key(word)}" in trainer args; it is managed by the runtime'
-            yield FieldError(f"spec.trainer.args[{index}]", message, value=word)
+            detail = f'must not set immutable config "{_key(word)}" in trainer args; it is managed by the runtime'
+            yield FieldError(f"spec.trainer.args[{index}]", detail, value=word)
 
 
 def _check_qlora(model: str, job: TrainJob, scale: _Scale) -> Iterator[FieldError]:

@@ -28,10 +28,12 @@ from trainmaster.runtime.api.constants import (
     VOLCANO_POD_ANNOTATION,
     VOLCANO_QUEUE_ANNOTATION,
 )
-from trainmaster.runtime.extension import Desired, FieldError, Rejected
+from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.watches import Watch
 
 _PRIORITY_CLASS: Final = ("scheduling.k8s.io/v1", "PriorityClass")
 
@@ -83,7 +85,9 @@ class Volcano:
             spec["networkTopology"] = {"mode": topology.mode, "highestTierAllowed": topology.highest_tier_allowed}
         yield from pod_group(gang, job, listers, api_version=VOLCANO_API_VERSION, **spec)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Check the names of the queue and of PriorityClasses, and warn about a gang that is not whole."""
         # Of two schedulers, the plugin CoScheduling complains.
         if _policy(info) is None or has_two_schedulers(info):
@@ -131,11 +135,11 @@ def _missing_priorities(info: Info, job: TrainJob, listers: Listers) -> Iterator
     for name in dict.fromkeys(_priority(pods.pod_spec) for pods in info.pod_sets):
         if not name or name in SYSTEM_PRIORITY_CLASSES or listers.get(*_PRIORITY_CLASS, None, name) is not None:
             continue
-        message = f'PriorityClass "{name}" doesn\'t exist: create it, or name one that does'
+        detail = f'PriorityClass "{name}" doesn\'t exist: create it, or name one that does'
         if name in of_runtime:
-            yield FieldError("spec.runtimeRef", message, value=job.spec.runtime_ref.to_json())
+            yield FieldError("spec.runtimeRef", detail, value=job.spec.runtime_ref.to_json())
         else:
-            yield FieldError("spec.runtimePatches", message, value=name)
+            yield FieldError("spec.runtimePatches", detail, value=name)
 
 
 def _pod_specs(template: JsonObject) -> Iterator[JsonObject]:

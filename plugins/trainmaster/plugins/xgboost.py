@@ -15,7 +15,7 @@ from trainmaster.runtime.api.constants import (
     DMLC_TRACKER_URI,
     XGBOOST_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.podspec import env_value
@@ -52,15 +52,17 @@ class XGBoost:
         ]
         join(info, job, meeting, environment, rank=DMLC_TASK_ID)
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:  # noqa: ARG002 - the interface's
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Forbid users to set what the policy sets."""
         if _policy(info) is None:
             return
         for index, variable in enumerate(job.spec.trainer.env if job.spec.trainer else []):
             name = variable["name"]
             if name in XGBOOST_RESERVED_ENV:
-                message = f"{name} is reserved for the XGBoost runtime"
-                yield FieldError(f"spec.trainer.env[{index}]", message, reason="Forbidden")
+                detail = f"{name} is reserved for the XGBoost runtime"
+                yield FieldError(f"spec.trainer.env[{index}]", detail, type="Forbidden")
         yield from ignored_process_count(job, "XGBoost")
         yield from unreachable(info, job)
         yield from unranked(info, job, DMLC_TASK_ID)

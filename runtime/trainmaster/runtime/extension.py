@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.watches import Watch
 
 API_VERSION = (1, 0)
 """Version of this interface: a new minor version adds, a new major version may break."""
@@ -62,22 +64,6 @@ class Desired:
     def identity(self) -> tuple[str, str, str]:
         """API version, kind and name: unique within one resolution."""
         return self.object["apiVersion"], self.object["kind"], self.object["metadata"]["name"]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """A complaint of `validate` about one field."""
-
-    path: str
-    """For instance `spec.trainer.env`."""
-
-    message: str
-    severity: Literal["error", "warning"] = "error"
-    value: object = None
-    """What is wrong, as JSON; shown with an invalid field only."""
-
-    reason: Literal["Invalid", "Forbidden", "InternalError"] = "Invalid"
-    """Which kind of error of the API server it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +135,13 @@ class WatchExtension(Protocol):
 class Validate(Protocol):
     """Checks a TrainJob at admission, before anything is built."""
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterable[FieldError]:
-        """Return what is wrong (or doubtful) with `job`; `old` is the stored object when it is an update."""
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterable[FieldError | FieldWarning]:
+        """Return what is wrong with `job`, and what to warn of; `old` is the stored object when it is an update.
+
+        One error is enough to refuse the TrainJob. Warnings are shown to its author in any case.
+        """
 
 
 @runtime_checkable

@@ -1,13 +1,13 @@
 """Listers: the read-only view of the cluster that a resolution and its plugins get.
 
-A fact is an object from an informer's cache. Plugins declare which kinds they read in `watch_extension`; a kind that no
-plugin declared is not cached and reads as absent. Offline (`trainmaster render`) there are no facts at all.
+What they return comes from the caches of informers. Plugins declare which kinds they read in `watch_extension`; a kind
+that no plugin declared is not cached and reads as absent. Offline (`trainmaster render`) nothing exists but what the
+given files hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Protocol
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -23,8 +23,8 @@ class Listers(Protocol):
         """Return all cached objects of a kind, of one namespace if given."""
 
 
-class NoFacts:
-    """The facts of a resolution without a cluster: nothing exists."""
+class NoListers:
+    """The listers of a resolution without a cluster: nothing exists."""
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:  # noqa: ARG002 - the protocol's
         """Return None."""
@@ -35,43 +35,4 @@ class NoFacts:
         return ()
 
 
-NO_LISTERS: Listers = NoFacts()
-
-JobKey = tuple[str, str]
-"""Namespace and name of a TrainJob."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A kind that a plugin reads or owns, and which TrainJobs a change of it concerns.
-
-    The controller keeps one informer per kind however many plugins declare it, wide enough for all of them, and derives
-    the permissions it needs from all declarations. Of a kind that plugins only build (`writes` without `jobs`), objects
-    that belong to no TrainJob are cached by name and owners alone.
-    """
-
-    api_version: str
-    kind: str
-    plural: str
-    namespaced: bool = True
-
-    jobs: Callable[[JsonObject], Iterable[JobKey]] | None = None
-    """Maps a changed object to TrainJobs; None means: the TrainJob that owns it as its controller."""
-
-    writes: bool = False
-    """Whether the plugin's `build` returns objects of this kind."""
-
-    optional: bool = False
-    """Whether the controller may start while the cluster does not serve this kind. It reads as if there were no objects
-    until the cluster does.
-    """
-
-    metadata_only: bool = False
-    """Whether metadata is enough: the objects that facts give, and that `jobs` is given, then have nothing else. Unless
-    another plugin needs all of it.
-    """
-
-    label_selector: str | None = None
-    """Which objects are of interest, in the words of `kubectl get -l`. If plugins differ, all objects are cached, so be
-    prepared for others.
-    """
+NO_LISTERS: Listers = NoListers()

@@ -1,8 +1,8 @@
 """Rendezvous: how many nodes a trainer has, and how they find each other. What all plugins of frameworks share.
 
 A node is a pod of the trainer. Rank 0 is its first pod, whatever the ReplicatedJob and the subdomain are called; the
-other nodes reach it by name. A trainer may consist of several slices, see `trainmaster.runtime.slices`: how many nodes
-there are always means all of them.
+other nodes reach it by name. A trainer may consist of several slices, see `trainmaster.runtime.multislice`: how many
+nodes there are always means all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from trainmaster.runtime.api.constants import (
     MEGASCALE_SLICE_ID,
     TRAINER_PORT,
 )
-from trainmaster.runtime.extension import FieldError, Rejected
+from trainmaster.runtime.extension import Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.multislice import PLACE, SlicesInvalid, hosts_per_slice, ranked
 from trainmaster.runtime.podspec import env_completion_index, env_field, env_value, upsert_env, upsert_ports
-from trainmaster.runtime.slices import PLACE, SlicesInvalid, hosts_per_slice, ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,43 +138,42 @@ def has_command(info: Info, job: TrainJob) -> bool:
     return bool(_command(info, job))
 
 
-def unranked(info: Info, job: TrainJob, rank: str) -> Iterator[FieldError]:
+def unranked(info: Info, job: TrainJob, rank: str) -> Iterator[FieldWarning]:
     """Warn about nodes of several slices that will not know their rank."""
     if info.trainer and info.trainer.replicas > 1 and not has_command(info, job) and not _sets(job, rank):
-        message = (
+        detail = (
             f"{rank} will not be set: with several slices it is calculated in front of the command, and neither the "
             "TrainJob nor the runtime says which that is; set spec.trainer.command"
         )
-        yield FieldError("spec.trainer.command", message, severity="warning")
+        yield FieldWarning("spec.trainer.command", detail)
 
 
-def unreachable(info: Info, job: TrainJob) -> Iterator[FieldError]:
+def unreachable(info: Info, job: TrainJob) -> Iterator[FieldWarning]:
     """Warn about nodes that cannot find each other."""
     nodes = node_count(info, job)
     if nodes > 1 and not _has_host_names(info):
-        yield FieldError(
+        yield FieldWarning(
             "spec.runtimeRef",
             f"the runtime sets network.enableDNSHostnames to false, so the {nodes} nodes of the trainer cannot find "
             "each other; use one node, or a runtime with host names",
-            severity="warning",
         )
 
 
 def reserved_env(job: TrainJob, reserved: frozenset[str]) -> Iterator[FieldError]:
-    """Complain, once, about all variables of the trainer that only its framework may set."""
+    """Give one error for all variables of the trainer that only its framework may set."""
     env = job.spec.trainer.env if job.spec.trainer else []
     taken = sorted({variable["name"] for variable in env} & reserved)
     if taken:
-        message = f"must not have reserved envs, invalid envs configured: [{' '.join(taken)}]"
-        yield FieldError("spec.trainer.env", message, value=env)
+        detail = f"must not have reserved envs, invalid envs configured: [{' '.join(taken)}]"
+        yield FieldError("spec.trainer.env", detail, value=env)
 
 
-def ignored_process_count(job: TrainJob, framework: str) -> Iterator[FieldError]:
+def ignored_process_count(job: TrainJob, framework: str) -> Iterator[FieldWarning]:
     """Warn about a number of processes that a framework has no use for."""
     count = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
     if count is not None:
-        message = f"numProcPerNode is ignored by {framework}: the command starts once on each node; leave it out"
-        yield FieldError("spec.trainer.numProcPerNode", message, severity="warning", value=count)
+        detail = f"numProcPerNode is ignored by {framework}: the command starts once on each node; leave it out"
+        yield FieldWarning("spec.trainer.numProcPerNode", detail)
 
 
 def _command(info: Info, job: TrainJob) -> list[str]:

@@ -17,14 +17,14 @@ from trainmaster.runtime.canonical import (
     canonicalize_resources,
     without_blanks,
 )
-from trainmaster.runtime.claims import add_claims, with_whole_claims
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.multislice import effective_replicas
+from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
 from trainmaster.runtime.resources import merge_resources
-from trainmaster.runtime.slices import effective_replicas
 from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge
 
 

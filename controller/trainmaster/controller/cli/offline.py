@@ -27,11 +27,11 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
 )
+from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.validation import Verdict, described, validate_runtime, validate_trainjob
-from trainmaster.runtime.validation.runtime_lookup import live_runtime
-from trainmaster.runtime.validation.suggestions import did_you_mean
+from trainmaster.runtime.validation import ValidationResult, validate_runtime, validate_trainjob
+from trainmaster.runtime.validation.runtime_ref import live_runtime
 from trainmaster.runtime.yamltext import load_yaml
 
 SCHEMAS_GROUP: Final = "trainmaster.schemas"
@@ -209,12 +209,12 @@ class Files:
         if kind == TRAINJOB_KIND:
             if self._lacks_runtime(checked):
                 return
-            verdict = validate_trainjob(obj, None, framework=self._framework, listers=self)
+            result = validate_trainjob(obj, None, framework=self._framework, listers=self)
         elif kind in _RUNTIMES and (obj["metadata"].get("labels") or {}).get(_VALIDATION_LABEL) != "disabled":
-            verdict = validate_runtime(obj, None)
+            result = validate_runtime(obj, None)
         else:
             return
-        _tell_verdict(checked, verdict, sound=sound)
+        _tell_result(checked, result, sound=sound)
 
     def _lacks_runtime(self, checked: Checked) -> bool:
         try:
@@ -234,12 +234,12 @@ class Files:
         return True
 
 
-def _tell_verdict(checked: Checked, verdict: Verdict, *, sound: bool) -> None:
-    if verdict.refusal and sound:  # otherwise the schema has said it already, better
-        checked.tell("spec.runtimeRef" if "runtime" in verdict.refusal else "", verdict.refusal)
-    for finding in verdict.errors:
-        checked.tell(finding.path, described(finding).removeprefix(f"{finding.path}: "))
-    for warning in verdict.warnings:
+def _tell_result(checked: Checked, result: ValidationResult, *, sound: bool) -> None:
+    if result.refusal and sound:  # otherwise the schema has said it already, better
+        checked.tell("spec.runtimeRef" if "runtime" in result.refusal else "", result.refusal)
+    for error in result.errors:
+        checked.tell(error.path, error.body)
+    for warning in result.warnings:
         path = _PATH.match(warning)
         checked.tell(path[0] if path else "", warning[path.end() + 2 :] if path else warning, "warning")
 

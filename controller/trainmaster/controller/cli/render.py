@@ -20,7 +20,7 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
-from trainmaster.runtime.validation.runtime_lookup import live_runtime
+from trainmaster.runtime.validation.runtime_ref import live_runtime
 
 FAILURE = 1
 

@@ -26,8 +26,8 @@ from trainmaster.controller.webhooks.review import ALLOWED, Answer, Question, di
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation import Verdict, default_trainjob, validate_runtime, validate_trainjob
-from trainmaster.runtime.validation.wrong_types import undecodable
+from trainmaster.runtime.validation import ValidationResult, default_trainjob, validate_runtime, validate_trainjob
+from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ class Admission:
         obj = _written(question)
         if obj is None:
             return ALLOWED
-        mismatch = undecodable(obj)
+        mismatch = unmarshal_type_error(obj)
         if mismatch is not None:
             return failed(400, mismatch)
         defaulted = default_trainjob(obj, _stored(question), now=self._clock.now())
@@ -122,7 +122,7 @@ def _stored(question: Question) -> JsonObject | None:
     return question.old if question.operation == "UPDATE" else None
 
 
-def _answer(verdict: Verdict) -> Answer:
-    if verdict.admitted:
-        return Answer(allowed=True, warnings=verdict.warnings)
-    return Answer(allowed=False, message=verdict.message, warnings=verdict.warnings)
+def _answer(result: ValidationResult) -> Answer:
+    if result.allowed:
+        return Answer(allowed=True, warnings=result.warnings)
+    return Answer(allowed=False, message=result.message, warnings=result.warnings)

@@ -24,6 +24,10 @@ class RuntimeRef(ApiModel):
     api_group: Annotated[str, NullIsDefault, BeforeValidator(_present_group)] = constants.GROUP
     kind: Annotated[str, NullIsDefault] = constants.CLUSTER_TRAINING_RUNTIME_KIND
 
+    def with_defaults(self) -> JsonObject:
+        """Return the JSON object with every field, given or not, as messages show it."""
+        return {"name": self.name, "apiGroup": self.api_group, "kind": self.kind}
+
 
 class InitializerSource(ApiModel):
     """Where a dataset or a model comes from."""

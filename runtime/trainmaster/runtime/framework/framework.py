@@ -16,13 +16,15 @@ import orjson
 
 from trainmaster.runtime import extension
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import Desired, FieldError, Rejected, StatusReport
+from trainmaster.runtime.extension import Desired, Rejected, StatusReport
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.checks import PHASES, PluginInvalid, check_plugin
 from trainmaster.runtime.framework.order import order_plugins
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.ownership import is_controlled_by, owner_reference
+from trainmaster.runtime.watches import Watch
 
 Observer = Callable[[str, str, float, bool], None]
 """Called after each plugin call with plugin name, phase, seconds taken and whether it succeeded."""
@@ -127,43 +129,52 @@ class Framework:
                 same object.
         """
         objects: dict[tuple[str, str, str], Desired] = {}
-        for builder in self._by_phase["build"]:
-            for desired in self._call(builder, "build", info, job, listers):
+        for plugin in self._by_phase["build"]:
+            for desired in self._call(plugin, "build", info, job, listers):
                 try:
                     owned = Desired(_owned(_checked(desired), job), desired.when)
                 except (TypeError, ValueError) as error:
-                    raise PluginFailed(builder.name, "build", error) from error
+                    raise PluginFailed(plugin.name, "build", error) from error
                 if owned.identity in objects:
                     _, kind, name = owned.identity
-                    raise PluginFailed(
-                        builder.name, "build", ValueError(f"another plugin builds {kind} {name} as well")
-                    )
+                    raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
                 objects[owned.identity] = owned
         return list(objects.values())
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> list[FieldError]:
-        """Collect what all plugins have to say about a TrainJob.
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> tuple[list[FieldError], list[FieldWarning]]:
+        """Collect the errors and the warnings of all plugins about a TrainJob.
 
         Raises:
-            PluginFailed: A plugin raised.
+            PluginFailed: A plugin raised, or returned what is neither.
         """
-        findings: list[FieldError] = []
-        for judge in self._by_phase["validate"]:
-            findings += self._call(judge, "validate", info, job, old, listers)
-        return findings
+        errors: list[FieldError] = []
+        warnings: list[FieldWarning] = []
+        for plugin in self._by_phase["validate"]:
+            for result in self._call(plugin, "validate", info, job, old, listers):
+                match result:
+                    case FieldError():
+                        errors.append(result)
+                    case FieldWarning():
+                        warnings.append(result)
+                    case _:
+                        fault = f"it must return FieldError and FieldWarning objects, not {type(result).__name__}"
+                        raise PluginFailed(plugin.name, "validate", TypeError(fault))
+        return errors, warnings
 
     def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
-        """Ask for the state of the workload; None when there is no workload or nobody who could know.
+        """Return the state of the workload; None when there is no workload, or no plugin that could know.
 
         Raises:
             PluginFailed: The plugin raised, or returned what is no report.
         """
-        for reporter in self._by_phase["status"]:
-            report = self._call(reporter, "status", job, listers)
+        for plugin in self._by_phase["status"]:
+            report = self._call(plugin, "status", job, listers)
             if report is None or (isinstance(report, StatusReport) and all(map(_is_condition, report.conditions))):
                 return report
             fault = f"it must return a StatusReport whose conditions have type and status, not {report!r}"
-            raise PluginFailed(reporter.name, "status", TypeError(fault))
+            raise PluginFailed(plugin.name, "status", TypeError(fault))
         return None
 
     def _call(self, plugin: extension.Plugin, phase: str, *arguments: object) -> Any:

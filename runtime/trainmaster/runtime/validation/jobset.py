@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from trainmaster.runtime.api.constants import JOBSET_KIND
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label, dns_label_1035, label_value, qualified_name
 from trainmaster.runtime.quantity import Quantity, QuantityError
@@ -40,8 +40,8 @@ Problem = tuple[str, str]
 """A path below the JobSet, and what is wrong there."""
 
 
-def check_workload(obj: JsonObject, runtime_template: JsonObject) -> Iterator[FieldError]:
-    """Check a JobSet that a TrainJob becomes; other kinds pass.
+def validate_jobset(obj: JsonObject, runtime_template: JsonObject) -> Iterator[FieldError]:
+    """Validate a JobSet that a TrainJob becomes; other kinds pass.
 
     Args:
         obj: The JobSet.
@@ -59,8 +59,8 @@ def check_workload(obj: JsonObject, runtime_template: JsonObject) -> Iterator[Fi
     if too_long is not None:
         yield FieldError("metadata.name", too_long, value=name)
     for path, problem in problems:
-        message = f"the JobSet that this TrainJob becomes would be refused: {path}: {problem}"
-        yield FieldError("spec", message, reason="Forbidden")
+        detail = f"the JobSet that this TrainJob becomes would be refused: {path}: {problem}"
+        yield FieldError("spec", detail, type="Forbidden")
 
 
 def _too_long(name: str, spec: JsonObject) -> str | None:

@@ -1,6 +1,6 @@
 """Validation of TrainingRuntimes and ClusterTrainingRuntimes.
 
-B33: both kinds are judged alike, on creation and on update, and both are warned about when they are deprecated.
+B33: both kinds are validated alike, on creation and on update, and both are warned about when they are deprecated.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, parse_runtime
 from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.slices import check_replicas
-from trainmaster.runtime.validation.result import Verdict
+from trainmaster.runtime.multislice import check_replicas
+from trainmaster.runtime.validation.result import ValidationResult
 from trainmaster.runtime.validation.trainjob import deprecation
 
 _REPLICATED_JOBS = "spec.template.spec.replicatedJobs"
 
 
-def validate_runtime(obj: JsonObject, old: JsonObject | None) -> Verdict:
-    """Judge a runtime that has passed the rules of its schema.
+def validate_runtime(obj: JsonObject, old: JsonObject | None) -> ValidationResult:
+    """Validate a runtime that has passed the rules of its schema.
 
     Args:
         obj: The runtime as it would be stored.
@@ -29,17 +29,17 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None) -> Verdict:
     """
     if old is not None and obj.get("spec") == old.get("spec"):
         # One that was stored before the rules can still be labelled, released and deleted.
-        return Verdict()
+        return ValidationResult()
     try:
         runtime = parse_runtime(obj)
         if runtime.spec.template:
             canonicalize_template(without_blanks(obj["spec"]["template"]))
     except ApiTypeError as error:
-        return Verdict(refusal=f"the runtime cannot be read: {'; '.join(error.problems)}")
+        return ValidationResult(refusal=f"the runtime cannot be read: {'; '.join(error.problems)}")
     except TemplateInvalid as error:
-        return Verdict([FieldError("spec.template.spec", str(error), reason="Forbidden")])
+        return ValidationResult([FieldError("spec.template.spec", str(error), type="Forbidden")])
     warnings = list(_warnings(runtime)) if old is None else []
-    return Verdict(list(_check(runtime)), warnings)
+    return ValidationResult(list(_check(runtime)), warnings)
 
 
 def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldError]:

@@ -3,17 +3,17 @@
 The resolver decides: the TrainJob is resolved in a trial, by the plugins and the runtime that the controller will use,
 and what would fail then, or be refused later by JobSet, Job or Pod validation, is refused here.
 
-- B13: a stored TrainJob is judged by its snapshot. Metadata and `suspend` can be changed whatever became of the
+- B13: a stored TrainJob is validated against its snapshot. Metadata and `suspend` can be changed whatever became of the
   runtime, and so can everything while it is being deleted: nothing stands in the way of its end.
 - B26: whatever is wrong with the runtime, or with merging, is an answer and not a crash.
 - U2: what is added to a TrainJob that runs is admitted, with a warning that it has no effect yet.
 - U4: a trainer has at least one node.
-- U13: a TrainJob that another controller manages is not judged by the runtimes of this cluster.
+- U13: a TrainJob that another controller manages is not validated against the runtimes of this cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
@@ -26,53 +26,53 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_LABEL,
 )
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 from trainmaster.runtime.strategicpatch import MergeError
-from trainmaster.runtime.validation.jobset import check_workload
-from trainmaster.runtime.validation.result import Verdict
-from trainmaster.runtime.validation.runtime_lookup import (
+from trainmaster.runtime.validation.jobset import validate_jobset
+from trainmaster.runtime.validation.result import ValidationResult
+from trainmaster.runtime.validation.runtime_patches import validate_runtime_patches
+from trainmaster.runtime.validation.runtime_ref import (
     Runtime,
-    Unusable,
+    RuntimeUnusable,
     live_runtime,
     runtime_of,
-    shown,
     unsupported_runtime,
 )
-from trainmaster.runtime.validation.runtime_patches import check_patches
 
 
-def validate_trainjob(obj: JsonObject, old: JsonObject | None, *, framework: Framework, listers: Listers) -> Verdict:
-    """Judge a TrainJob that has passed the rules of its schema.
+def validate_trainjob(
+    obj: JsonObject, old: JsonObject | None, *, framework: Framework, listers: Listers
+) -> ValidationResult:
+    """Validate a TrainJob that has passed the rules of its schema.
 
     Args:
         obj: The TrainJob as it would be stored.
         old: The one that is stored, when it is an update.
         framework: The plugins.
-        facts: The cluster, as far as it is known.
+        listers: The cluster, as far as it is known.
     """
     if old is not None and (_is_being_deleted(obj) or not _is_changed(obj, old)):
-        return Verdict(warnings=_warnings(obj, listers))
+        return ValidationResult(warnings=_warnings(obj, listers))
     if not _mapping(_mapping(obj.get("spec")).get("runtimeRef")):
-        return Verdict(refusal="unsupported runtime: ")
+        return ValidationResult(refusal="unsupported runtime: ")
     try:
         job = parse_trainjob(obj)
     except ApiTypeError as error:
-        return Verdict(refusal=f"the TrainJob cannot be read: {'; '.join(error.problems)}")
+        return ValidationResult(refusal=f"the TrainJob cannot be read: {'; '.join(error.problems)}")
     unknown = unsupported_runtime(job.spec.runtime_ref)
     if unknown is not None:
-        return Verdict(refusal=f"unsupported runtime: {unknown}")
+        return ValidationResult(refusal=f"unsupported runtime: {unknown}")
     before = _parsed(old)
-    findings = [*_check_nodes(job), *check_patches(job, before)]
+    errors, warnings = [*_check_nodes(job), *validate_runtime_patches(job, before)], list[FieldWarning]()
     if job.spec.managed_by == MANAGED_BY_TRAINER and not job.is_finished:
-        findings += _check_build(job, before, framework, listers)
-        findings += _check_late_changes(job, before)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    warnings = [f"{finding.path}: {finding.message}" for finding in findings if finding.severity == "warning"]
-    return Verdict(errors, [*_warnings(obj, listers), *warnings])
+        build_errors, warnings = _check_build(job, before, framework, listers)
+        errors += build_errors
+        warnings += _late_changes(job, before)
+    return ValidationResult(errors, [*_warnings(obj, listers), *map(str, warnings)])
 
 
 def _check_nodes(job: TrainJob) -> Iterator[FieldError]:
@@ -81,50 +81,54 @@ def _check_nodes(job: TrainJob) -> Iterator[FieldError]:
         yield FieldError("spec.trainer.numNodes", "must be greater than or equal to 1", value=nodes)
 
 
-def _check_late_changes(job: TrainJob, before: TrainJob | None) -> Iterator[FieldError]:
-    """Tell of what the schema lets one add to a TrainJob that runs."""
+def _late_changes(job: TrainJob, before: TrainJob | None) -> Iterator[FieldWarning]:
+    """Warn of what the schema lets one add to a TrainJob that runs."""
     if before is None or job.spec.suspend or before.spec.suspend:
         return
     for name in ("trainer", "initializer"):
         if getattr(job.spec, name) != getattr(before.spec, name):
-            message = "does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
-            yield FieldError(f"spec.{name}", message, severity="warning")
+            detail = "does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
+            yield FieldWarning(f"spec.{name}", detail)
 
 
 def _check_build(
     job: TrainJob, before: TrainJob | None, framework: Framework, listers: Listers
-) -> Iterable[FieldError]:
-    """Ask the plugins, then try the whole resolution."""
+) -> tuple[list[FieldError], list[FieldWarning]]:
+    """Validate with the plugins, then try the whole resolution."""
     try:
         runtime = runtime_of(job, live_runtime(job, listers), listers, stored=before is not None)
-    except Unusable as error:
-        return [error.finding]
-    try:
-        findings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
+        errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
         # What is wrong already would come up again, in other words.
-        if any(finding.severity == "error" for finding in findings) or any(_check_nodes(job)):
-            return findings
-        return [*findings, *_check_resolution(job, runtime, framework, listers)]
-    except PolicyUnserved as error:
-        return [FieldError("spec.runtimeRef", str(error), value=shown(job.spec.runtime_ref))]
-    except PluginFailed as error:
-        return [FieldError("spec", str(error), reason="Forbidden" if error.rejected else "InternalError")]
-    except MergeError as error:
-        message = f"a runtime patch does not fit the runtime: {error}"
-        return [FieldError("spec.runtimePatches", message, reason="Forbidden")]
-    except TemplateInvalid as error:
-        patched = ", with the runtimePatches of this TrainJob," if job.spec.runtime_patches else ""
-        message = f"the runtime{patched} cannot be used: {error}"
-        return [FieldError("spec.runtimeRef", message, value=shown(job.spec.runtime_ref))]
-    except JobInvalid as error:
-        path, _, message = str(error).partition(": ")
-        return [FieldError(path, message, reason="Forbidden")]
+        if not errors and not any(_check_nodes(job)):
+            errors += _check_resolution(job, runtime, framework, listers)
+    except RuntimeUnusable as error:
+        return [error.field_error], []
+    except (PolicyUnserved, PluginFailed, MergeError, TemplateInvalid, JobInvalid) as error:
+        return [_field_error(error, job)], []
+    return errors, warnings
+
+
+def _field_error(error: Exception, job: TrainJob) -> FieldError:
+    """Name the field that makes a resolution fail."""
+    match error:
+        case PolicyUnserved():
+            return FieldError("spec.runtimeRef", str(error), value=job.spec.runtime_ref.with_defaults())
+        case PluginFailed():
+            return FieldError("spec", str(error), "Forbidden" if error.rejected else "InternalError")
+        case MergeError():
+            return FieldError("spec.runtimePatches", f"a runtime patch does not fit the runtime: {error}", "Forbidden")
+        case TemplateInvalid():
+            patched = ", with the runtimePatches of this TrainJob," if job.spec.runtime_patches else ""
+            detail = f"the runtime{patched} cannot be used: {error}"
+            return FieldError("spec.runtimeRef", detail, value=job.spec.runtime_ref.with_defaults())
+    path, _, detail = str(error).partition(": ")
+    return FieldError(path, detail, "Forbidden")
 
 
 def _check_resolution(job: TrainJob, runtime: Runtime, framework: Framework, listers: Listers) -> Iterator[FieldError]:
     resolution = resolve(job, runtime, framework, listers=listers)
     for desired in resolution.objects:
-        yield from check_workload(desired.object, resolution.info.runtime_template)
+        yield from validate_jobset(desired.object, resolution.info.runtime_template)
 
 
 def _warnings(obj: JsonObject, listers: Listers) -> list[str]:
@@ -155,10 +159,10 @@ def _is_being_deleted(obj: JsonObject) -> bool:
 
 def _is_changed(obj: JsonObject, old: JsonObject) -> bool:
     """Tell whether an update concerns what is built, rather than whether it runs."""
-    return _judged(obj) != _judged(old)
+    return _validated(obj) != _validated(old)
 
 
-def _judged(obj: JsonObject) -> JsonObject:
+def _validated(obj: JsonObject) -> JsonObject:
     spec: JsonObject = without_blanks(_mapping(obj.get("spec")))
     return {key: value for key, value in spec.items() if key != "suspend"}
 

@@ -38,7 +38,7 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 _APPLY = "application/apply-patch+yaml"
 _PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"

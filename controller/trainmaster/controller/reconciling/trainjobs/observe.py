@@ -20,7 +20,7 @@ from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, s
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.validation.runtime_lookup import live_runtime, unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
 
 GroupVersionKind = tuple[str, str]
 """API version and kind."""

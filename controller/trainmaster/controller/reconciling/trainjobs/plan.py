@@ -46,7 +46,7 @@ from trainmaster.runtime.snapshot import (
     parse_snapshot_text,
 )
 from trainmaster.runtime.strategicpatch import MergeError
-from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 OWNED_FIELDS = "ownedFields"
 """Where, in the metadata, `event_handlers.strip_managed_fields` keeps what we own of an object."""

@@ -53,7 +53,7 @@ from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.validation.runtime_lookup import unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 log = structlog.get_logger(__name__)
 

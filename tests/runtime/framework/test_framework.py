@@ -11,6 +11,7 @@ import pytest
 from support.objects import runtime, trainjob
 
 from trainmaster.runtime.extension import Desired, Rejected, StatusReport
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.framework.order import order_plugins
@@ -321,6 +322,30 @@ def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:
 
     with pytest.raises(PluginFailed, match=r"^plugin Reporter failed in status: "):
         Framework([Reporter()]).status(trainjob(), NO_LISTERS)
+
+
+@pytest.mark.parametrize("results", [["spec.x: no"], None])
+def test_garbage_of_a_validating_plugin_is_its_failure(results: Any) -> None:
+    class Validator:
+        name = "Validator"
+
+        def validate(self, info: Any, job: Any, old: Any, listers: Any) -> Any:
+            return results
+
+    with pytest.raises(PluginFailed, match=r"^plugin Validator failed in validate: TypeError: "):
+        Framework([Validator()]).validate(new_info(trainjob(), runtime()), trainjob(), None, NO_LISTERS)
+
+
+def test_errors_and_warnings_of_plugins_are_kept_apart() -> None:
+    class Validator:
+        name = "Validator"
+
+        def validate(self, info: Any, job: Any, old: Any, listers: Any) -> Any:
+            yield FieldWarning("spec.b", "hm")
+            yield FieldError("spec.a", "no")
+
+    errors, warnings = Framework([Validator()]).validate(new_info(trainjob(), runtime()), trainjob(), None, NO_LISTERS)
+    assert (errors, warnings) == ([FieldError("spec.a", "no")], [FieldWarning("spec.b", "hm")])
 
 
 @pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods")])

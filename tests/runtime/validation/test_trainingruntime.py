@@ -26,10 +26,10 @@ def runtime(*jobs: JsonObject, kind: str = "TrainingRuntime", deprecated: bool =
 def test_a_step_has_the_container_that_is_named_after_it(step: str) -> None:
     name = "node" if step == "trainer" else step
     fine = replicated_job(ancestor=step, containers=[{"name": name, "image": "i"}])
-    assert validate_runtime(runtime(fine), None).admitted
+    assert validate_runtime(runtime(fine), None).allowed
     wrong = replicated_job(ancestor=step, containers=[{"name": "main", "image": "i"}])
-    verdict = validate_runtime(runtime(wrong), None)
-    assert verdict.message == (
+    result = validate_runtime(runtime(wrong), None)
+    assert result.message == (
         f'{CONTAINERS}: Invalid value: [{{"name":"main","image":"i","resources":{{}}}}]: '
         f"must contain the required container for the ancestor: {step}"
     )
@@ -38,7 +38,7 @@ def test_a_step_has_the_container_that_is_named_after_it(step: str) -> None:
 @pytest.mark.parametrize("step", ["dataset-initializer", "model-initializer"])
 def test_an_initializer_has_one_replica(step: str) -> None:
     containers = [{"name": step, "image": "i"}]
-    assert validate_runtime(runtime(replicated_job(ancestor=step, containers=containers, replicas=1)), None).admitted
+    assert validate_runtime(runtime(replicated_job(ancestor=step, containers=containers, replicas=1)), None).allowed
     for replicas in (0, 2):
         job = replicated_job(ancestor=step, containers=containers, replicas=replicas)
         assert validate_runtime(runtime(job), None).message == (
@@ -49,27 +49,27 @@ def test_an_initializer_has_one_replica(step: str) -> None:
 def test_jobs_that_play_no_step_are_not_judged() -> None:
     free = replicated_job("side", ancestor=None, containers=[{"name": "x", "image": "i"}], replicas=3)
     odd = replicated_job("odd", ancestor="else", containers=[{"name": "x", "image": "i"}], replicas=3)
-    assert validate_runtime(runtime(replicated_job(), free, odd), None).admitted
+    assert validate_runtime(runtime(replicated_job(), free, odd), None).allowed
 
 
 def test_u4_a_runtime_has_at_least_one_node() -> None:
-    assert validate_runtime(runtime(mlPolicy={"numNodes": 1}), None).admitted
-    verdict = validate_runtime(runtime(mlPolicy={"numNodes": 0}), None)
-    assert verdict.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
+    assert validate_runtime(runtime(mlPolicy={"numNodes": 1}), None).allowed
+    result = validate_runtime(runtime(mlPolicy={"numNodes": 0}), None)
+    assert result.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
 
 
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
 def test_b33_updates_of_both_kinds_are_judged(kind: str) -> None:
     old = runtime(replicated_job(), kind=kind)
     new = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]), kind=kind)
-    assert not validate_runtime(new, old).admitted
-    assert validate_runtime(runtime(replicated_job(dependsOn=[]), kind=kind), old).admitted
+    assert not validate_runtime(new, old).allowed
+    assert validate_runtime(runtime(replicated_job(dependsOn=[]), kind=kind), old).allowed
 
 
 def test_b33_a_runtime_from_before_the_rules_can_be_labelled_and_released() -> None:
     wrong = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]))
     labelled = {**wrong, "metadata": {**wrong["metadata"], "labels": {"a": "b"}}}
-    assert validate_runtime(labelled, wrong).admitted
+    assert validate_runtime(labelled, wrong).allowed
 
 
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
@@ -90,10 +90,10 @@ def test_u18_two_gang_schedulers_are_warned_about() -> None:
 
 def test_what_no_jobset_can_hold_is_refused() -> None:
     resources = {"limits": {"cpu": "many"}}
-    verdict = validate_runtime(
+    result = validate_runtime(
         runtime(replicated_job(containers=[{"name": "node", "image": "i", "resources": resources}])), None
     )
-    assert "spec.template.spec: Forbidden: cpu: 'many' is not a quantity" in verdict.message
+    assert "spec.template.spec: Forbidden: cpu: 'many' is not a quantity" in result.message
 
 
 def test_what_cannot_be_read_is_refused() -> None:
@@ -105,4 +105,4 @@ def test_what_cannot_be_read_is_refused() -> None:
 def test_a_runtime_without_a_template_is_admitted() -> None:
     obj = runtime()
     del obj["spec"]
-    assert validate_runtime(obj, None).admitted
+    assert validate_runtime(obj, None).allowed

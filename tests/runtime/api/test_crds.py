@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILES = {
     "TrainJob": ROOT / "deploy/crds/trainer.kubeflow.org_trainjobs.yaml",
     "TrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_trainingruntimes.yaml",

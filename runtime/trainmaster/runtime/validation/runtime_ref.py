@@ -1,8 +1,8 @@
-"""FieldError the runtime that a TrainJob is judged by: the one that it will be, or has been, built from.
+"""`spec.runtimeRef`: the runtime that a TrainJob is validated against, which it will be, or has been, built from.
 
-- A new TrainJob is judged by the live runtime, read in the way in which the controller freezes it.
-- A stored one is judged by its snapshot, so that editing or deleting a runtime never gets in the way of the jobs that
-  were made from it.
+- A new TrainJob is validated against the live runtime, read in the way in which the controller freezes it.
+- A stored one is validated against its snapshot, so that editing or deleting a runtime never gets in the way of the
+  jobs that were made from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster.runtime.api.constants import (
     snapshot_name,
 )
 from trainmaster.runtime.canonical import TemplateInvalid
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.ownership import is_controlled_by
@@ -29,12 +29,12 @@ Runtime = TrainingRuntime | ClusterTrainingRuntime
 SUPPORTED: Final = (TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND)
 
 
-class Unusable(Exception):
-    """There is no runtime to judge by; the finding says why."""
+class RuntimeUnusable(Exception):
+    """There is no runtime to validate against; `field_error` says why."""
 
-    def __init__(self, finding: FieldError) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
+    def __init__(self, field_error: FieldError) -> None:
+        super().__init__(field_error.detail)
+        self.field_error = field_error
 
 
 def unsupported_runtime(reference: RuntimeRef) -> str | None:
@@ -57,11 +57,11 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
     Args:
         job: The TrainJob.
         live: The runtime that it names, as it is now.
-        facts: Where its snapshot is.
+        listers: Where its snapshot is.
         stored: Whether the TrainJob exists; a new one has no snapshot, whatever is left of an earlier one.
 
     Raises:
-        Unusable: There is none.
+        RuntimeUnusable: There is none.
     """
     try:
         if stored:
@@ -69,19 +69,16 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
             if snapshot is not None and is_controlled_by(snapshot, job):
                 return decode_snapshot(snapshot, job)
         if live is None:
-            raise Unusable(_missing(job.spec.runtime_ref))
+            raise RuntimeUnusable(_not_found(job.spec.runtime_ref))
         return parse_snapshot_text(encode_runtime(live), job)
     except (ApiTypeError, TemplateInvalid, SnapshotInvalid) as error:
-        fault = FieldError("spec.runtimeRef", f"the runtime cannot be used: {error}", value=shown(job.spec.runtime_ref))
-        raise Unusable(fault) from error
+        value = job.spec.runtime_ref.with_defaults()
+        raise RuntimeUnusable(
+            FieldError("spec.runtimeRef", f"the runtime cannot be used: {error}", value=value)
+        ) from error
 
 
-def shown(reference: RuntimeRef) -> JsonObject:
-    """Return a reference as messages show it."""
-    return {"name": reference.name, "apiGroup": reference.api_group, "kind": reference.kind}
-
-
-def _missing(reference: RuntimeRef) -> FieldError:
+def _not_found(reference: RuntimeRef) -> FieldError:
     namespaced = reference.kind == TRAINING_RUNTIME_KIND
     what = "trainingRuntime" if namespaced else "clusterTrainingRuntime"
     return FieldError(
@@ -89,5 +86,5 @@ def _missing(reference: RuntimeRef) -> FieldError:
         "spec.runtimeRef" if namespaced else "spec.RuntimeRef",
         f'{reference.kind}.{GROUP} "{reference.name}" not found: specified {what} must be created before the TrainJob '
         "is created",
-        value=shown(reference),
+        value=reference.with_defaults(),
     )

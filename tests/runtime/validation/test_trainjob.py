@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
-from support.resolutions import FRAMEWORK, KnownFacts
+from support.resolutions import FRAMEWORK, FakeListers
 
 from trainmaster.runtime.api import TrainJob, parse_trainjob
-from trainmaster.runtime.extension import FieldError, Rejected
+from trainmaster.runtime.extension import Rejected
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
-from trainmaster.runtime.validation import Verdict, validate_trainjob
+from trainmaster.runtime.validation import ValidationResult, validate_trainjob
 
 RUNTIME = runtime_object(policy={"torch": {}})
 RESERVED = {"env": [{"name": "PET_NNODES", "value": "1"}]}
@@ -27,10 +29,10 @@ MISSING = (
 GPU = {"nvidia.com/gpu": "1"}
 
 
-def judge(
+def validate(
     obj: JsonObject, *known: JsonObject, old: JsonObject | None = None, framework: Framework = FRAMEWORK
-) -> Verdict:
-    return validate_trainjob(obj, old, framework=framework, listers=KnownFacts(*known))
+) -> ValidationResult:
+    return validate_trainjob(obj, old, framework=framework, listers=FakeListers(*known))
 
 
 def patch(replicated_job: JsonObject, manager: str = "acme.io/a") -> JsonObject:
@@ -49,13 +51,13 @@ def snapshot(of: JsonObject, runtime: JsonObject) -> JsonObject:
 
 
 def test_a_trainjob_on_a_runtime_that_exists_is_admitted() -> None:
-    assert judge(trainjob_object(trainer={"numNodes": 2}), RUNTIME) == Verdict([], [])
+    assert validate(trainjob_object(trainer={"numNodes": 2}), RUNTIME) == ValidationResult([], [])
 
 
 def test_a_missing_runtime_is_named() -> None:
-    assert judge(trainjob_object()).message == MISSING
+    assert validate(trainjob_object()).message == MISSING
     cluster = trainjob_object(runtimeRef={"name": "rt"})
-    assert judge(cluster, RUNTIME).message == (
+    assert validate(cluster, RUNTIME).message == (
         'spec.RuntimeRef: Invalid value: {"name":"rt","apiGroup":"trainer.kubeflow.org",'
         '"kind":"ClusterTrainingRuntime"}: ClusterTrainingRuntime.trainer.kubeflow.org "rt" not found: '
         "specified clusterTrainingRuntime must be created before the TrainJob is created"
@@ -72,14 +74,14 @@ def test_a_missing_runtime_is_named() -> None:
     ],
 )
 def test_what_is_no_kind_of_runtime_is_refused(reference: JsonObject, shown: str) -> None:
-    assert judge(trainjob_object(runtimeRef=reference), RUNTIME).message == f"unsupported runtime: {shown}"
+    assert validate(trainjob_object(runtimeRef=reference), RUNTIME).message == f"unsupported runtime: {shown}"
 
 
 def test_the_former_group_is_taken_for_the_present_one_with_a_warning() -> None:
     reference = {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "kubeflow.org"}
-    verdict = judge(trainjob_object(runtimeRef=reference), RUNTIME)
-    assert verdict.admitted
-    assert verdict.warnings == [
+    result = validate(trainjob_object(runtimeRef=reference), RUNTIME)
+    assert result.allowed
+    assert result.warnings == [
         'spec.runtimeRef.apiGroup: "kubeflow.org" is taken for "trainer.kubeflow.org"; write that instead'
     ]
 
@@ -87,7 +89,7 @@ def test_the_former_group_is_taken_for_the_present_one_with_a_warning() -> None:
 def test_a_deprecated_runtime_is_warned_about() -> None:
     labels = {"labels": {"trainer.kubeflow.org/support": "deprecated"}}
     deprecated = {**RUNTIME, "metadata": {**RUNTIME["metadata"], **labels}}
-    (warning,) = judge(trainjob_object(), deprecated).warnings
+    (warning,) = validate(trainjob_object(), deprecated).warnings
     assert warning.startswith('Referenced TrainingRuntime "rt" is deprecated')
     assert len(warning) <= 256
 
@@ -95,21 +97,24 @@ def test_a_deprecated_runtime_is_warned_about() -> None:
 def test_b26_a_runtime_that_cannot_be_used_is_an_answer() -> None:
     container = {"name": "node", "image": "i", "resources": {"limits": {"cpu": "many"}}}
     broken = runtime_object(replicated_job(containers=[container]))
-    assert "the runtime cannot be used: cpu: 'many' is not a quantity" in judge(trainjob_object(), broken).message
+    assert "the runtime cannot be used: cpu: 'many' is not a quantity" in validate(trainjob_object(), broken).message
     unreadable = {**RUNTIME, "spec": {"template": 7}}
     assert (
-        "the runtime cannot be used: spec.template: must be an object" in judge(trainjob_object(), unreadable).message
+        "the runtime cannot be used: spec.template: must be an object"
+        in validate(trainjob_object(), unreadable).message
     )
 
 
 def test_b26_resources_that_cannot_be_read_are_an_answer() -> None:
-    verdict = judge(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": "many"}}}), RUNTIME)
-    assert verdict.message.startswith("spec.trainer.resourcesPerNode: Forbidden: cpu: 'many' is not a quantity")
+    result = validate(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": "many"}}}), RUNTIME)
+    assert result.message.startswith("spec.trainer.resourcesPerNode: Forbidden: cpu: 'many' is not a quantity")
 
 
 def test_a_policy_that_no_plugin_serves_is_refused() -> None:
     without = Framework([plugin for plugin in load_plugins() if plugin.name != "Torch"])
-    assert "no installed plugin serves mlPolicy.torch" in judge(trainjob_object(), RUNTIME, framework=without).message
+    assert (
+        "no installed plugin serves mlPolicy.torch" in validate(trainjob_object(), RUNTIME, framework=without).message
+    )
 
 
 # --- updates ---
@@ -119,16 +124,16 @@ def test_b13_an_update_is_judged_by_the_snapshot() -> None:
     old = trainjob_object(suspend=True)
     new = trainjob_object(suspend=True, trainer=RESERVED)
     jax = snapshot(old, {**RUNTIME, "spec": {**RUNTIME["spec"], "mlPolicy": {"jax": {}}}})
-    assert judge(new, RUNTIME, jax, old=old).admitted
-    assert judge(new, jax, old=old).admitted
-    assert "must not have reserved envs" in judge(new, RUNTIME, old=old).message
+    assert validate(new, RUNTIME, jax, old=old).allowed
+    assert validate(new, jax, old=old).allowed
+    assert "must not have reserved envs" in validate(new, RUNTIME, old=old).message
 
 
 def test_b13_the_snapshot_of_an_earlier_trainjob_does_not_count() -> None:
     earlier = snapshot(trainjob_object(uid="other"), RUNTIME)
     new = trainjob_object(trainer={"numNodes": 2})
-    assert judge(new, earlier).message == MISSING
-    assert judge(new, earlier, old=trainjob_object()).message == MISSING
+    assert validate(new, earlier).message == MISSING
+    assert validate(new, earlier, old=trainjob_object()).message == MISSING
 
 
 @pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Complete", "status": "True"}]}])
@@ -137,46 +142,46 @@ def test_b13_suspend_and_metadata_change_whatever_became_of_the_runtime(status: 
     labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}, "finalizers": []}}
     suspended = {**old, "spec": {**old["spec"], "suspend": True}}
     for new in (labelled, suspended):
-        assert judge(new, old=old).admitted
-        assert judge(new, RUNTIME, old=old).admitted
+        assert validate(new, old=old).allowed
+        assert validate(new, RUNTIME, old=old).allowed
 
 
 def test_b13_nothing_stands_in_the_way_of_a_deletion() -> None:
     old = trainjob_object()
     new = trainjob_object(trainer=RESERVED)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert judge(new, old=old).admitted
+    assert validate(new, old=old).allowed
 
 
 def test_a_finished_trainjob_is_not_built_and_so_not_judged_by_a_runtime() -> None:
     status = {"conditions": [{"type": "Failed", "status": "True"}]}
     old = trainjob_object(status=status)
-    assert judge(trainjob_object(status=status, activeDeadlineSeconds=5), old=old).admitted
-    assert judge(trainjob_object(activeDeadlineSeconds=5), old=trainjob_object()).message == MISSING
+    assert validate(trainjob_object(status=status, activeDeadlineSeconds=5), old=old).allowed
+    assert validate(trainjob_object(activeDeadlineSeconds=5), old=trainjob_object()).message == MISSING
 
 
 def test_u13_another_controllers_trainjob_is_not_judged_by_the_runtimes_of_this_cluster() -> None:
-    assert judge(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", trainer=RESERVED)).admitted
-    verdict = judge(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", runtimePatches=[patch(pods(), "bad")]))
-    assert verdict.message.startswith("spec.runtimePatches.manager: Invalid value")
+    assert validate(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", trainer=RESERVED)).allowed
+    result = validate(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", runtimePatches=[patch(pods(), "bad")]))
+    assert result.message.startswith("spec.runtimePatches.manager: Invalid value")
 
 
 # --- numbers and names ---
 
 
 def test_u4_a_trainer_has_at_least_one_node() -> None:
-    assert judge(trainjob_object(trainer={"numNodes": 1}), RUNTIME).admitted
-    verdict = judge(trainjob_object(trainer={"numNodes": 0}), RUNTIME)
-    assert verdict.message == "spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
+    assert validate(trainjob_object(trainer={"numNodes": 1}), RUNTIME).allowed
+    result = validate(trainjob_object(trainer={"numNodes": 0}), RUNTIME)
+    assert result.message == "spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
 
 
 @pytest.mark.parametrize(("nodes", "longest"), [(1, 48), (10, 48), (11, 47), (101, 46)])
 def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
     trainer = {"numNodes": nodes}
-    assert judge(trainjob_object("a" * longest, trainer=trainer), RUNTIME).admitted
+    assert validate(trainjob_object("a" * longest, trainer=trainer), RUNTIME).allowed
     name = "a" * (longest + 1)
     pod = f"{name}-node-0-{nodes - 1}-abcde"
-    assert judge(trainjob_object(name, trainer=trainer), RUNTIME).message == (
+    assert validate(trainjob_object(name, trainer=trainer), RUNTIME).message == (
         f'metadata.name: Invalid value: "{name}": the name of a pod, for instance {pod}, would have 64 characters, and '
         "63 are possible; make the name of the TrainJob at least 1 characters shorter"
     )
@@ -185,8 +190,8 @@ def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
 def test_u3_every_replicated_job_counts() -> None:
     other = replicated_job("a-rather-long-name-of-a-job", ancestor=None, replicas=12)
     runtime = runtime_object(replicated_job(), other, policy={"torch": {}})
-    assert judge(trainjob_object("a" * 24), runtime).admitted
-    assert "a-rather-long-name-of-a-job-11-0-abcde" in judge(trainjob_object("a" * 25), runtime).message
+    assert validate(trainjob_object("a" * 24), runtime).allowed
+    assert "a-rather-long-name-of-a-job-11-0-abcde" in validate(trainjob_object("a" * 25), runtime).message
 
 
 # --- runtime patches ---
@@ -203,11 +208,11 @@ def test_u3_every_replicated_job_counts() -> None:
     ],
 )
 def test_a_manager_is_a_domain_prefixed_path(manager: str, problem: str | None) -> None:
-    verdict = judge(trainjob_object(runtimePatches=[patch(pods(), manager)]), RUNTIME)
+    result = validate(trainjob_object(runtimePatches=[patch(pods(), manager)]), RUNTIME)
     if problem is None:
-        assert verdict.admitted
+        assert result.allowed
     else:
-        assert verdict.message.startswith(f"spec.runtimePatches.manager: Invalid value: {problem}")
+        assert result.message.startswith(f"spec.runtimePatches.manager: Invalid value: {problem}")
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -215,10 +220,10 @@ def test_a_manager_is_a_domain_prefixed_path(manager: str, problem: str | None) 
 def test_patches_change_only_while_suspended_before_or_after(before: bool, after: bool) -> None:
     old = trainjob_object(suspend=before)
     new = trainjob_object(suspend=after, runtimePatches=[patch(pods(nodeSelector={"a": "1"}))])
-    verdict = judge(new, RUNTIME, old=old)
-    assert verdict.admitted is (before or after)
-    if not verdict.admitted:
-        assert verdict.message == (
+    result = validate(new, RUNTIME, old=old)
+    assert result.allowed is (before or after)
+    if not result.allowed:
+        assert result.message == (
             "spec.runtimePatches: Forbidden: RuntimePatches can only be modified when the TrainJob is suspended before "
             "or after the update"
         )
@@ -233,12 +238,12 @@ def test_patches_do_not_change_while_pods_still_run() -> None:
         "metadata": {"name": "demo", "namespace": "team"},
         "status": {"replicatedJobsStatus": status},
     }
-    assert judge(new, RUNTIME, jobset, old=old).message == (
+    assert validate(new, RUNTIME, jobset, old=old).message == (
         "spec.runtimePatches: Forbidden: RuntimePatches cannot be modified when the JobSet's ReplicatedJob node is "
         "still active"
     )
     status[0]["active"] = 0
-    assert judge(new, RUNTIME, jobset, old=old).admitted
+    assert validate(new, RUNTIME, jobset, old=old).allowed
 
 
 @pytest.mark.parametrize(
@@ -256,10 +261,10 @@ def test_patches_do_not_change_while_pods_still_run() -> None:
     ],
 )
 def test_b4_a_patch_names_what_the_runtime_has(patched: JsonObject, problem: str) -> None:
-    assert judge(trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node"}]))]), RUNTIME).admitted
-    verdict = judge(trainjob_object(runtimePatches=[patch(patched)]), RUNTIME)
-    assert verdict.message.startswith("spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]")
-    assert f"must not have {problem}" in verdict.message
+    assert validate(trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node"}]))]), RUNTIME).allowed
+    result = validate(trainjob_object(runtimePatches=[patch(patched)]), RUNTIME)
+    assert result.message.startswith("spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]")
+    assert f"must not have {problem}" in result.message
 
 
 def test_the_environment_of_main_containers_is_not_patched() -> None:
@@ -268,9 +273,9 @@ def test_the_environment_of_main_containers_is_not_patched() -> None:
         replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "side", "image": "i"}])
     )
     side = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "side", "env": env}]))])
-    assert judge(side, runtime).admitted
+    assert validate(side, runtime).allowed
     main = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node", "env": env}]))])
-    assert judge(main, runtime).message.endswith(
+    assert validate(main, runtime).message.endswith(
         "must not have envs for the dataset-initializer, model-initializer, node containers"
     )
 
@@ -283,46 +288,48 @@ def test_initializers_have_their_job_container_and_volume(kind: str, section: st
     step = f"{kind}-initializer"
     job = trainjob_object(initializer={kind: {"storageUri": "hf://a/b"}})
 
-    def verdict(*jobs: JsonObject) -> str:
-        return judge(job, runtime_object(replicated_job(), *jobs)).message
+    def result(*jobs: JsonObject) -> str:
+        return validate(job, runtime_object(replicated_job(), *jobs)).message
 
     mounts = [{"name": "initializer", "mountPath": "/workspace"}]
     container = {"name": step, "image": "i"}
     prefix = f"spec.runtimeRef: Invalid value: {REFERENCE}: must have"
-    assert verdict() == f"{prefix} {step} job when trainJob is configured with input {section}"
+    assert result() == f"{prefix} {step} job when trainJob is configured with input {section}"
     other = replicated_job(step, ancestor=step, containers=[{"name": "x", "image": "i"}])
-    assert verdict(other) == f"{prefix} container with name - {step} in the {step} job"
+    assert result(other) == f"{prefix} container with name - {step} in the {step} job"
     without = replicated_job(step, ancestor=step, containers=[container])
-    assert verdict(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
+    assert result(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
     unlabelled = replicated_job(step, ancestor=None, containers=[{**container, "volumeMounts": mounts}])
-    assert "must have the label trainer.kubeflow.org/trainjob-ancestor-step" in verdict(unlabelled)
-    assert verdict(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
+    assert "must have the label trainer.kubeflow.org/trainjob-ancestor-step" in result(unlabelled)
+    assert result(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
 
 
 def test_b17_data_that_goes_to_a_cache_needs_no_volume() -> None:
     step = "dataset-initializer"
     runtime = runtime_object(replicated_job(step, ancestor=step, containers=[{"name": step, "image": "i"}]))
-    assert judge(trainjob_object(initializer={"dataset": {"storageUri": "cache://a/b"}}), runtime).admitted
-    assert not judge(trainjob_object(initializer={"dataset": {"storageUri": "s3://a/b"}}), runtime).admitted
+    assert validate(trainjob_object(initializer={"dataset": {"storageUri": "cache://a/b"}}), runtime).allowed
+    assert not validate(trainjob_object(initializer={"dataset": {"storageUri": "s3://a/b"}}), runtime).allowed
 
 
 # --- plugins ---
 
 
-class Judge:
+class Validator:
     """A plugin with something to say."""
 
-    name = "Judge"
+    name = "Validator"
 
     def __init__(
-        self, *findings: FieldError, error: Exception | None = None, build_error: Exception | None = None
+        self, *results: FieldError | FieldWarning, error: Exception | None = None, build_error: Exception | None = None
     ) -> None:
-        self._findings, self._error, self._build_error = findings, error, build_error
+        self._results, self._error, self._build_error = results, error, build_error
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> tuple[FieldError, ...]:
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterable[FieldError | FieldWarning]:
         if self._error:
             raise self._error
-        return self._findings
+        return self._results
 
     def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
         if self._build_error:
@@ -332,28 +339,28 @@ class Judge:
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
-        (Judge(error=KeyError("x")), "spec: Internal error: plugin Judge failed in validate: KeyError: 'x'"),
+        (Validator(error=KeyError("x")), "spec: Internal error: plugin Validator failed in validate: KeyError: 'x'"),
         (
-            Judge(build_error=KeyError("x")),
-            "spec: Internal error: plugin Judge failed in enforce_pod_spec: KeyError: 'x'",
+            Validator(build_error=KeyError("x")),
+            "spec: Internal error: plugin Validator failed in enforce_pod_spec: KeyError: 'x'",
         ),
-        (Judge(build_error=Rejected("too many nodes")), "spec: Forbidden: too many nodes"),
-        (Judge(FieldError("spec.x", "no", value=1)), "spec.x: Invalid value: 1: no"),
+        (Validator(build_error=Rejected("too many nodes")), "spec: Forbidden: too many nodes"),
+        (Validator(FieldError("spec.x", "no", value=1)), "spec.x: Invalid value: 1: no"),
     ],
 )
-def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Judge, message: str) -> None:
+def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Validator, message: str) -> None:
     framework = Framework([*load_plugins(), plugin])
-    assert judge(trainjob_object(), RUNTIME, framework=framework).message == message
+    assert validate(trainjob_object(), RUNTIME, framework=framework).message == message
 
 
 def test_warnings_of_plugins_do_not_refuse() -> None:
-    framework = Framework([*load_plugins(), Judge(FieldError("spec.x", "hm", severity="warning"))])
-    assert judge(trainjob_object(), RUNTIME, framework=framework) == Verdict([], ["spec.x: hm"])
+    framework = Framework([*load_plugins(), Validator(FieldWarning("spec.x", "hm"))])
+    assert validate(trainjob_object(), RUNTIME, framework=framework) == ValidationResult([], ["spec.x: hm"])
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    verdict = judge(trainjob_object(trainer={"numNodes": "2"}), RUNTIME)
-    assert verdict.message == 'the TrainJob cannot be read: spec.trainer.numNodes: must be an integer, got "2"'
+    result = validate(trainjob_object(trainer={"numNodes": "2"}), RUNTIME)
+    assert result.message == 'the TrainJob cannot be read: spec.trainer.numNodes: must be an integer, got "2"'
 
 
 # --- what the schema lets one add later ---
@@ -369,4 +376,6 @@ def test_u2_what_is_added_to_a_job_that_runs_has_no_effect_yet(before: bool, aft
     message = (
         "spec.trainer: does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
     )
-    assert judge(added, RUNTIME, snapshot(old, RUNTIME), old=old) == Verdict([], [message] if warned else [])
+    assert validate(added, RUNTIME, snapshot(old, RUNTIME), old=old) == ValidationResult(
+        [], [message] if warned else []
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
-from support.resolutions import FRAMEWORK, KnownFacts
+from support.resolutions import FRAMEWORK, FakeListers
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import validate_trainjob
@@ -27,7 +27,7 @@ def pod(**fields: Any) -> JsonObject:
 
 def refusal(*jobs: JsonObject, **spec: Any) -> str:
     """Why a TrainJob on a runtime of these jobs is refused."""
-    listers = KnownFacts(runtime_object(*jobs))
+    listers = FakeListers(runtime_object(*jobs))
     return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, listers=listers).message
 
 
@@ -145,7 +145,7 @@ def test_more_pods_than_an_indexed_job_can_have_are_refused() -> None:
 
 
 def test_references_between_replicated_jobs_are_followed() -> None:
-    listers = KnownFacts(
+    listers = FakeListers(
         runtime_object(
             replicated_job(),
             successPolicy={"operator": "All", "targetReplicatedJobs": ["nobody"]},

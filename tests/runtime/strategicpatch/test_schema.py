@@ -13,7 +13,7 @@ import pytest
 
 from trainmaster.runtime.strategicpatch import MergeSchema, definition, jobset_spec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "runtime" / "trainmaster" / "runtime" / "strategicpatch" / "table.json"
 DEFINITIONS = ROOT / "hack" / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
 

@@ -1,4 +1,4 @@
-"""Values of the wrong type, in the words of the original.
+"""Unmarshal errors: values of the wrong type, in the words of the Go controller.
 
 A defaulting webhook sees a TrainJob before the API server has checked it against the schema. The Go controller decodes
 it into structures there, and so it is the one that refuses `numProcPerNode: auto`, with the text of Go's decoder. What
@@ -58,7 +58,7 @@ _LIMITS: Final = {"int32": 2**31, "int64": 2**63}
 _PACKAGES: Final = {"EnvVar": "v1"}
 
 
-def undecodable(obj: JsonObject) -> str | None:
+def unmarshal_type_error(obj: JsonObject) -> str | None:
     """Say which value of a TrainJob has the wrong type; of several the first one in alphabetical order."""
     return next(_mismatches(obj, _TRAINJOB, "TrainJob", ()), None)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.golden import load_yaml
-from support.resolutions import findings
+from support.resolutions import field_errors
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
-from trainmaster.runtime.extension import FieldError
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jsontree import JsonObject
 
 RECORDED = Path(__file__).parents[1] / "golden" / "admission"
@@ -35,15 +35,13 @@ CASES = [
 def test_complaints_are_those_of_the_original(name: str) -> None:
     case: JsonObject = load_yaml((RECORDED / f"{name}.yaml").read_text())
     (runtime,) = case["given"]
-    found = findings(parse_trainjob(case["request"]["create"]), parse_runtime(runtime))
+    found = field_errors(parse_trainjob(case["request"]["create"]), parse_runtime(runtime))
     _, denied, recorded = case["expect"].get("message", "").partition(" denied the request: ")
     assert case["expect"]["allowed"] is not bool(denied)
     texts = sorted(map(shown, found))  # the recorder sorts the parts, whose order was chance
     assert recorded == (texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else "")
 
 
-def shown(finding: FieldError) -> str:
-    """A finding as the API server's libraries write it."""
-    return (
-        f"{finding.path}: {finding.reason} value: {json.dumps(finding.value, separators=(',', ':'))}: {finding.message}"
-    )
+def shown(error: FieldError) -> str:
+    """A error as the API server's libraries write it."""
+    return f"{error.path}: {error.type} value: {json.dumps(error.value, separators=(',', ':'))}: {error.detail}"
