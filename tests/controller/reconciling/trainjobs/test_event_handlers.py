@@ -48,7 +48,7 @@ def trainjob_owner(name: str, *, version: str = "v1alpha1", controller: bool = T
 
 
 class Wiring:
-    """The caches with the queue of TrainJobs behind them; a test says what the informers hear."""
+    """The caches with the queue of TrainJobs behind them; a test delivers what the informers would."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -60,7 +60,7 @@ class Wiring:
         self.stores = dict(self.caches.stores().values())
         self.stores[TRAINJOBS] = self.caches.trainjobs.store
 
-    def tell(self, resource: Resource, obj: JsonObject | None, *, key: str = "team/child", **marks: bool) -> None:
+    def deliver(self, resource: Resource, obj: JsonObject | None, *, key: str = "team/child", **marks: bool) -> None:
         store = self.stores[resource]
         change = store.remove(key) if obj is None else store.put(obj)
         for name, value in marks.items():
@@ -68,7 +68,7 @@ class Wiring:
         for hear in self.hear[resource]:
             hear(change)
 
-    def woken(self) -> list[str]:
+    def enqueued(self) -> list[str]:
         keys = []
         while (key := self.queue.take()) is not None:
             keys.append(key)
@@ -93,24 +93,24 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Wiring:
 def test_e1_every_change_of_a_trainjob_wakes_it_up(wiring: Wiring, field: str) -> None:
     """Also those that leave the generation as it is: no predicate hides them."""
     job = trainjob_object()
-    wiring.tell(TRAINJOBS, job)
-    assert wiring.woken() == ["team/demo"]
+    wiring.deliver(TRAINJOBS, job)
+    assert wiring.enqueued() == ["team/demo"]
     where = job if field == "status" else job["metadata"]
     where[field] = ["a"] if field == "finalizers" else {"a": "b"}
     job["metadata"]["resourceVersion"] = "8"
-    wiring.tell(TRAINJOBS, job)
-    assert wiring.woken() == ["team/demo"]
-    wiring.tell(TRAINJOBS, None, key="team/demo")
-    assert wiring.woken() == ["team/demo"]
+    wiring.deliver(TRAINJOBS, job)
+    assert wiring.enqueued() == ["team/demo"]
+    wiring.deliver(TRAINJOBS, None, key="team/demo")
+    assert wiring.enqueued() == ["team/demo"]
 
 
 def test_e2_the_status_of_a_child_wakes_its_owner_up(wiring: Wiring) -> None:
     obj = child(trainjob_owner("demo"))
-    wiring.tell(JOBSETS, obj)
-    assert wiring.woken() == ["team/demo"]
+    wiring.deliver(JOBSETS, obj)
+    assert wiring.enqueued() == ["team/demo"]
     obj["status"] = {"restarts": 1}
-    wiring.tell(JOBSETS, obj)
-    assert wiring.woken() == ["team/demo"]
+    wiring.deliver(JOBSETS, obj)
+    assert wiring.enqueued() == ["team/demo"]
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_e3_an_owner_is_found_by_group_and_kind_in_the_childs_namespace(
 
 
 def test_e4_both_the_old_and_the_new_owner_are_woken_up_once(wiring: Wiring) -> None:
-    wiring.tell(JOBSETS, child(trainjob_owner("old")))
-    wiring.woken()
-    wiring.tell(JOBSETS, child(trainjob_owner("new"), version="2"))
-    assert sorted(wiring.woken()) == ["team/new", "team/old"]
-    wiring.tell(JOBSETS, child(version="3"))
-    assert wiring.woken() == ["team/new"]
-    wiring.tell(JOBSETS, child(trainjob_owner("new"), version="4"))
-    wiring.tell(JOBSETS, child(trainjob_owner("new"), version="5"))
-    assert wiring.woken() == ["team/new"]
+    wiring.deliver(JOBSETS, child(trainjob_owner("old")))
+    wiring.enqueued()
+    wiring.deliver(JOBSETS, child(trainjob_owner("new"), version="2"))
+    assert sorted(wiring.enqueued()) == ["team/new", "team/old"]
+    wiring.deliver(JOBSETS, child(version="3"))
+    assert wiring.enqueued() == ["team/new"]
+    wiring.deliver(JOBSETS, child(trainjob_owner("new"), version="4"))
+    wiring.deliver(JOBSETS, child(trainjob_owner("new"), version="5"))
+    assert wiring.enqueued() == ["team/new"]
 
 
 def test_e5_the_mapping_looks_at_no_uid() -> None:
@@ -154,26 +154,26 @@ def test_e6_a_runtime_wakes_up_the_jobs_that_wait_for_it_by_an_index(
     waiting, built, other = trainjob_object("waiting"), trainjob_object("built"), trainjob_object("other")
     other["spec"]["runtimeRef"]["name"] = "another"
     for job in (waiting, built, other):
-        wiring.tell(TRAINJOBS, job)
+        wiring.deliver(TRAINJOBS, job)
     snapshot = child(trainjob_owner("built"), kind="ConfigMap")
     snapshot["metadata"]["name"] = "built-runtime-snapshot"
-    wiring.tell(CONFIGMAPS, snapshot)
-    wiring.woken()
+    wiring.deliver(CONFIGMAPS, snapshot)
+    wiring.enqueued()
 
     def read(*arguments: object) -> None:
         raise AssertionError("a TrainJob was read to find out whom a runtime concerns")
 
     for method in ("get", "list", "each"):
         monkeypatch.setattr(wiring.caches.trainjobs.store, method, read)
-    wiring.tell(TRAINING_RUNTIMES, runtime_object())
-    assert wiring.woken() == ["team/waiting"]
+    wiring.deliver(TRAINING_RUNTIMES, runtime_object())
+    assert wiring.enqueued() == ["team/waiting"]
 
 
 @pytest.mark.parametrize(("mark", "low"), [("initial", True), ("resync", True), (None, False)])
 def test_w22_what_is_not_new_comes_last(wiring: Wiring, mark: str | None, low: bool) -> None:
-    wiring.tell(TRAINJOBS, trainjob_object(), initial=mark == "initial", resync=mark == "resync")
+    wiring.deliver(TRAINJOBS, trainjob_object(), initial=mark == "initial", resync=mark == "resync")
     wiring.queue.add("team/middle", priority=LOW_PRIORITY // 2)
-    assert wiring.woken() == (["team/middle", "team/demo"] if low else ["team/demo", "team/middle"])
+    assert wiring.enqueued() == (["team/middle", "team/demo"] if low else ["team/demo", "team/middle"])
 
 
 def test_s17_of_a_strangers_object_only_its_identity_is_kept() -> None:
