@@ -42,7 +42,7 @@ for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
 assert len(built_in_names()) == 9, built_in_names()
 assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"
-assert {"Torch", "PlainML", "JobSet"} <= {plugin.name for plugin in load_plugins()}
+assert {"torch", "plainml", "jobset"} <= {plugin.name for plugin in load_plugins()}
 foreign = [
     module.__file__
     for name, module in sys.modules.items()

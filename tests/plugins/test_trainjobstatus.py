@@ -46,7 +46,7 @@ def pod(objects: dict[str, Desired], index: int = 0) -> JsonObject:
 
 def test_a_closed_gate_leaves_the_plugin_out() -> None:
     assert "TrainJobStatus" not in [plugin.name for plugin in load_plugins()]
-    assert "TrainJobStatus" in framework().order()["build"]
+    assert "trainjobstatus" in framework().order()["build"]
 
 
 def test_every_container_of_the_trainer_is_told_where_to_report() -> None:

@@ -54,7 +54,7 @@ class Claims:
         gpu_device_classes: Names of the device classes whose devices are GPUs; `*` stands for any text.
     """
 
-    name = "Claims"
+    name = "claims"
     priority = 1000
 
     def __init__(self, *, gpu_device_classes: Sequence[str] = GPU_DEVICE_CLASSES) -> None:

@@ -29,7 +29,7 @@ from trainmaster.runtime.watches import Watch
 class CoScheduling:
     """Serves `podGroupPolicy.coscheduling`."""
 
-    name = "CoScheduling"
+    name = "coscheduling"
     policies = ("coscheduling",)
 
     def watch_extension(self) -> Iterable[Watch]:

@@ -70,7 +70,7 @@ class Flux:
         entropy: Where the randomness of certificates comes from.
     """
 
-    name = "Flux"
+    name = "flux"
     policies = ("flux",)
 
     def __init__(self, *, entropy: Entropy = os.urandom) -> None:

@@ -27,7 +27,7 @@ from trainmaster.runtime.rendezvous import (
 class JAX:
     """Serves `mlPolicy.jax`."""
 
-    name = "JAX"
+    name = "jax"
     policies = ("jax",)
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:

@@ -50,7 +50,7 @@ _MAIN_CONTAINERS: Final = frozenset(MAIN_CONTAINER_OF_ANCESTOR.values())
 class JobSet:
     """Builds the JobSet of a TrainJob and reports its state."""
 
-    name = "JobSet"
+    name = "jobset"
     priority = -1000
 
     def watch_extension(self) -> Iterable[Watch]:

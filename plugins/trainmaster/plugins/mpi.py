@@ -73,7 +73,7 @@ class MPI:
         entropy: Where the randomness of SSH keys comes from.
     """
 
-    name = "MPI"
+    name = "mpi"
     policies = ("mpi",)
 
     def __init__(self, *, entropy: Entropy = os.urandom) -> None:

@@ -13,7 +13,7 @@ from trainmaster.runtime.rendezvous import set_node_count
 class PlainML:
     """Applies `trainer.numNodes` where no framework plugin does."""
 
-    name = "PlainML"
+    name = "plainml"
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
         """Set the number of nodes."""

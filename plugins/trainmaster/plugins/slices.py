@@ -19,7 +19,7 @@ from trainmaster.runtime.rendezvous import node_count
 class Slices:
     """Checks numbers of nodes."""
 
-    name = "Slices"
+    name = "slices"
 
     def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
         """Refuse nodes that do not come out even."""

@@ -50,7 +50,7 @@ from trainmaster.runtime.resources import accelerator_count, cpu_count
 class Torch:
     """Serves `mlPolicy.torch`."""
 
-    name = "Torch"
+    name = "torch"
     policies = ("torch",)
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:

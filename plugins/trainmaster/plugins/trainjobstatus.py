@@ -48,7 +48,7 @@ class TrainJobStatus:
         authority: Returns the certificates that pods are to trust, in PEM; None while there are none.
     """
 
-    name = "TrainJobStatus"
+    name = "trainjobstatus"
     feature_gate = TRAIN_JOB_STATUS_GATE
 
     def __init__(self, *, server: str, authority: Callable[[], str | None]) -> None:

@@ -44,7 +44,7 @@ _LONGEST_QUEUE_NAME: Final = 253
 class Volcano:
     """Serves `podGroupPolicy.volcano`."""
 
-    name = "Volcano"
+    name = "volcano"
     policies = ("volcano",)
 
     def watch_extension(self) -> Iterable[Watch]:
@@ -89,7 +89,7 @@ class Volcano:
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterator[FieldError | FieldWarning]:
         """Check the names of the queue and of PriorityClasses, and warn about a gang that is not whole."""
-        # Of two schedulers, the plugin CoScheduling complains.
+        # Two schedulers are the error of the plugin coscheduling.
         if _policy(info) is None or has_two_schedulers(info):
             return
         queue = _queue(info)

@@ -32,7 +32,7 @@ from trainmaster.runtime.rendezvous import (
 class XGBoost:
     """Serves `mlPolicy.xgboost`."""
 
-    name = "XGBoost"
+    name = "xgboost"
     policies = ("xgboost",)
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:

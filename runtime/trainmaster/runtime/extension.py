@@ -3,7 +3,8 @@
 A plugin is a class that is registered under the entry-point group `trainmaster.plugins` and called without arguments,
 or with its options from the configuration file if it takes any. It has
 
-- `name`: unique among all plugins that are loaded;
+- `name`: that of its entry point, and its name everywhere: in the configuration, in the `before` and `after` of other
+  plugins, in metrics, logs and messages;
 - `api_version` (optional): the version of this interface it was written for, as "major.minor"; default is "1.0";
 - `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`; a
   runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;

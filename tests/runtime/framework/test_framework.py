@@ -51,7 +51,7 @@ class Gated(Enforcer):
     feature_gate = "Gate"
 
     def __init__(self) -> None:
-        super().__init__("Gated")
+        super().__init__("gated")
 
 
 def names(plugins: list[Any]) -> list[str]:
@@ -60,7 +60,7 @@ def names(plugins: list[Any]) -> list[str]:
 
 def test_built_in_plugins_come_through_entry_points() -> None:
     assert {"torch", "plainml", "jobset"} <= {point.name for point in discover()}
-    assert {plugin.name for plugin in load_plugins()} >= {"Torch", "PlainML", "JobSet"}
+    assert {plugin.name for plugin in load_plugins()} >= {"torch", "plainml", "jobset"}
 
 
 def test_a_disabled_plugin_is_not_even_imported() -> None:
@@ -73,13 +73,33 @@ def test_a_plugin_behind_a_gate_is_loaded_when_it_is_open(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "gated_plugin", sys.modules[__name__])
     assert load_plugins(points) == []
     assert load_plugins(points, features=frozenset({"Other"})) == []
-    assert [plugin.name for plugin in load_plugins(points, features=frozenset({"Gate"}))] == ["Gated"]
+    assert [plugin.name for plugin in load_plugins(points, features=frozenset({"Gate"}))] == ["gated"]
 
 
 def test_a_plugin_that_does_not_load_is_named_with_its_module() -> None:
     broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
     with pytest.raises(PluginInvalid, match=r"plugin 'broken' \(no.such.module:Plugin, from .*No module named 'no'"):
         load_plugins([broken])
+
+
+def test_a_plugin_has_the_name_of_its_entry_point() -> None:
+    """What is configured, ordered, measured and told of is one word."""
+    assert [plugin.name for plugin in load_plugins()] == [
+        point.name for point in discover() if not hasattr(point.load(), "feature_gate")
+    ]
+    point = EntryPoint("painter", "acme:Painter", "trainmaster.plugins")
+    fault = (
+        r"^plugin 'painter' \(acme:Painter, from an unknown distribution\) calls itself 'Builder', .*: give its class "
+        r"the `name` 'painter', or rename the entry point; to start without it, add 'painter' to plugins.disabled of "
+    )
+    with pytest.raises(PluginInvalid, match=fault):
+        load_plugins([_point_of(point, Builder)])
+
+
+def test_two_plugins_of_one_name_are_refused() -> None:
+    point = _point_of(EntryPoint("painter", "acme:Painter", "trainmaster.plugins"), lambda: Builder("painter"))
+    with pytest.raises(PluginInvalid, match=r"'painter' \(.*\) has the same name as another plugin; uninstall one of "):
+        load_plugins([point, point])
 
 
 def test_options_of_an_unknown_plugin_are_an_error() -> None:
@@ -93,13 +113,13 @@ class Painter(Builder):
     def __init__(self, *, colour: str, coats: int = 1, random: Any = len) -> None:
         if coats < 1:
             raise ValueError(f"coats must be 1 or more, not {coats!r}")
-        self.name, self.colour = "Painter", colour
+        self.name, self.colour = "painter", colour
 
 
 class Bare:
     """Has no options."""
 
-    name = "Bare"
+    name = "painter"
 
     def enforce_ml_policy(self, info: Any, job: Any) -> None:
         """Does nothing."""
@@ -143,7 +163,7 @@ def test_options_that_are_wrong_are_told_as_what_they_are(make: Any, options: di
 def test_what_takes_any_option_is_given_any() -> None:
     class Open(Builder):
         def __init__(self, **options: Any) -> None:
-            self.name, self.options = "Open", options
+            self.name, self.options = "painter", options
 
     assert load_with(Open, colour="red")[0].options == {"colour": "red"}
 
@@ -365,7 +385,7 @@ def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ({"before": "JobSet"}, r"before must be a list or tuple of plugin names, not 'JobSet'"),
+        ({"before": "jobset"}, r"before must be a list or tuple of plugin names, not 'jobset'"),
         ({"after": [1]}, r"after must be a list or tuple of plugin names"),
         ({"priority": "high"}, "priority must be a whole number, not 'high'"),
     ],

@@ -111,7 +111,7 @@ def test_b26_resources_that_cannot_be_read_are_an_answer() -> None:
 
 
 def test_a_policy_that_no_plugin_serves_is_refused() -> None:
-    without = Framework([plugin for plugin in load_plugins() if plugin.name != "Torch"])
+    without = Framework([plugin for plugin in load_plugins() if plugin.name != "torch"])
     assert (
         "no installed plugin serves mlPolicy.torch" in validate(trainjob_object(), RUNTIME, framework=without).message
     )

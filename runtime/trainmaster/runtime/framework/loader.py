@@ -29,7 +29,7 @@ def load_plugins(
 
     Args:
         points: The entry points to load; default is everything installed.
-        disabled: Names of plugins that are left out without being imported.
+        disabled: Plugins that are left out without being imported, by name, which is that of the entry point.
         options: Keyword arguments of plugins, by plugin name.
         features: The feature gates that are open; a plugin behind another one is left out.
 
@@ -44,17 +44,21 @@ def load_plugins(
         if point.name in disabled:
             continue
         origin = f"plugin {point.name!r} ({point.value}, from {_name_of(point.dist)})"
+        if point.name in plugins:
+            raise PluginInvalid(f"{origin} has the same name as another plugin; uninstall one of the two")
         make = _import(point, origin)
         gate = getattr(make, "feature_gate", None)
         if gate is not None and gate not in features:
             continue
         place = f"plugins.options.{point.name} of the configuration file"
         plugin = _construct(make, options.get(point.name, {}), origin=origin, place=place)
-        if plugin.name in plugins:
+        if plugin.name != point.name:
             raise PluginInvalid(
-                f"{origin} has the same name as another plugin: {plugin.name!r}. Disable or uninstall one of them."
+                f"{origin} calls itself {plugin.name!r}, but a plugin has one name everywhere, that of its entry "
+                f"point: give its class the `name` {point.name!r}, or rename the entry point; to start without it, add "
+                f"{point.name!r} to plugins.disabled of the configuration file"
             )
-        plugins[plugin.name] = plugin
+        plugins[point.name] = plugin
     unknown = sorted((disabled | options.keys()) - known)
     if unknown:
         raise PluginInvalid(
