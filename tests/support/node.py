@@ -50,7 +50,7 @@ class Node:
         kubelet = Kubelet(
             self.api,
             node_name="laptop",
-            state_dir=self.directory,
+            root_dir=self.directory,
             server_url="https://127.0.0.1:16443",
             networking=self.networking,
             clock=lambda: datetime.now(UTC),

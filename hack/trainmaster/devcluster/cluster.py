@@ -325,7 +325,7 @@ class Cluster:
             kubelet = Kubelet(
                 api,
                 node_name=NODE_NAME,
-                state_dir=self._state.kubelet,
+                root_dir=self._state.kubelet,
                 server_url=_url(port),
                 networking=networking,
                 clock=api.clock,

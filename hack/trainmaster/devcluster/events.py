@@ -3,10 +3,13 @@
 - The same fact about the same object is one Event whose count grows; its name is derived from the fact, so this
   also holds after a restart.
 - Recording is best effort: an Event that cannot be written (its namespace goes away, say) is logged and forgotten.
+- A controller waits until its Event is written (`EventRecorder`); the kubelet has them written in the background
+  (`EventBroadcaster`), so that no pod waits for them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +25,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _NAME_LIMIT = 253
 _NOTE_LIMIT = 1024  # the API refuses longer messages
+
+_QUEUE_LIMIT = 10_000
 
 _log = structlog.get_logger(__name__)
 
@@ -98,3 +103,29 @@ class EventRecorder:
             **({"action": action} if action else {}),
         }
         await self._api.create(EVENTS, event, namespace=namespace, options=options)
+
+
+class EventBroadcaster:
+    """Queues the Events of one component and writes them while it runs; a full queue drops what comes."""
+
+    def __init__(self, api: Api, component: str) -> None:
+        self._recorder = EventRecorder(api, component)
+        self._queue: asyncio.Queue[tuple[JsonObject, Note]] = asyncio.Queue(_QUEUE_LIMIT)
+
+    async def run(self) -> None:
+        """Write Events until cancelled."""
+        while True:
+            regarding, note = await self._queue.get()
+            await self._recorder.record(regarding, note)
+
+    def normal(self, regarding: JsonObject, reason: str, message: str, *, field_path: str = "") -> None:
+        """Queue an Event about something expected."""
+        self._put(regarding, Note("Normal", reason, message, field_path))
+
+    def warning(self, regarding: JsonObject, reason: str, message: str, *, field_path: str = "") -> None:
+        """Queue an Event about something that somebody may have to look at."""
+        self._put(regarding, Note("Warning", reason, message, field_path))
+
+    def _put(self, regarding: JsonObject, note: Note) -> None:
+        if not self._queue.full():
+            self._queue.put_nowait((regarding, note))

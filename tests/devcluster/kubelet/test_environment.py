@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
+from trainmaster.devcluster.kubelet.container_config import command_of
 from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.environment import base_environment, expand, pod_environment, thread_limit
-from trainmaster.devcluster.kubelet.images import command_of
-from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
 from trainmaster.runtime.jsontree import JsonObject
 
 OBJECTS: dict[tuple[GroupResource, str], JsonObject] = {
@@ -143,7 +143,7 @@ def test_keys_of_config_maps_and_secrets() -> None:
     ],
 )
 def test_what_is_missing_says_so_and_may_still_come(source: JsonObject, message: str) -> None:
-    with pytest.raises(NotYetError) as caught:
+    with pytest.raises(CreateContainerError) as caught:
         value(source)
     assert caught.value.reason == "CreateContainerConfigError"
     assert message in caught.value.message
@@ -153,7 +153,7 @@ def test_optional_references_leave_the_variable_undefined() -> None:
     assert value({"configMapKeyRef": {"name": "none", "key": "a", "optional": True}}) is None
     assert value({"secretKeyRef": {"name": "keys", "key": "a", "optional": True}}) is None
     assert environment(envFrom=[{"secretRef": {"name": "none", "optional": True}}]) == {"S": "svc"}
-    with pytest.raises(NotYetError):
+    with pytest.raises(CreateContainerError):
         environment(envFrom=[{"configMapRef": {"name": "none"}}])
 
 
@@ -186,7 +186,7 @@ def test_command_is_followed_by_arguments() -> None:
 
 @pytest.mark.parametrize("container", [{"args": ["x"]}, {"command": []}, {"command": None}])
 def test_without_a_command_the_image_would_have_to_be_known(container: JsonObject) -> None:
-    with pytest.raises(ImpossibleError, match="set `command` in the container") as caught:
+    with pytest.raises(PodRejectedError, match="set `command` in the container") as caught:
         command_of({"name": "c", "image": "repo/img:1", **container})
     assert caught.value.reason == "ImageEntrypointUnknown"
     assert "repo/img:1" in caught.value.message

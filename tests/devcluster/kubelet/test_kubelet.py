@@ -6,32 +6,18 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.node import LIMIT, MODES, Node, alive, eventually, first_line, sh, terminated
+from support.node import LIMIT, Node, alive, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
-from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
 PYTHON = sys.executable
-
-
-@pytest.fixture(params=MODES)
-async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
-    node = Node(tmp_path / "state", request.param)
-    await seed(node.api)
-    return node
-
-
-@pytest.fixture
-async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
-    async with node.running() as kubelet:
-        yield kubelet
 
 
 async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Kubelet) -> None:
@@ -336,7 +322,7 @@ async def test_stopping_the_kubelet_ends_all_processes(node: Node) -> None:
 
 
 def temporary(node: Node) -> Path:
-    return StateDirectory(node.directory).pod("any").tmp.parent
+    return RootDirectory(node.directory).pod("any").tmp.parent
 
 
 async def test_a_dead_supervisor_is_replaced_and_its_containers_count_as_killed(node: Node, kubelet: Kubelet) -> None:

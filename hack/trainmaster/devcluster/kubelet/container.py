@@ -1,19 +1,39 @@
-"""The containers of a pod: what is known of each, as data."""
+"""The containers of a pod: what is known of each, as data, and the two errors that keep one from being started."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.kubelet.times import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
 Role: TypeAlias = Literal["init", "sidecar", "main"]
 
 LOST_REASON = "ContainerStatusUnknown"
 """The reason that Kubernetes gives when nobody knows how a container ended."""
+
+
+class CreateContainerError(Exception):
+    """Something is missing that may still come, for instance a ConfigMap: the container waits and tries again.
+
+    `reason` becomes that of its waiting state: CreateContainerConfigError, CreateContainerError or ContainerCreating.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class PodRejectedError(Exception):
+    """The embedded cluster cannot do what the pod asks for: the pod fails at once, with this reason and message."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +68,8 @@ class Termination:
             reason=terminated.get("reason", ""),
             message=terminated.get("message", ""),
             signal=terminated.get("signal", 0),
-            started_at=parse_time(terminated.get("startedAt")),
-            finished_at=parse_time(terminated.get("finishedAt")) or now,
+            started_at=recorded_time(terminated.get("startedAt")),
+            finished_at=recorded_time(terminated.get("finishedAt")) or now,
         )
 
 
@@ -66,20 +86,20 @@ class Container:
     restarts: int = 0
     failures: int = 0
     started_at: datetime | None = None
-    passed: bool = False
+    started: bool = False
     """Whether it runs and its startup probe, if it has one, has succeeded."""
 
-    was_up: bool = False
+    ever_started: bool = False
     """Whether any attempt has got that far: what waits for a sidecar waits for that."""
 
     ready: bool = False
     """Whether its readiness probe, if it has one, succeeds."""
 
-    condemned: str = ""
-    """Why this attempt has to end while the pod goes on, for instance that its liveness probe fails."""
+    stop_message: str = ""
+    """Why this attempt is being stopped while the pod goes on, for instance that its liveness probe fails."""
 
     kill_at: datetime | None = None
-    """When a condemned attempt is killed."""
+    """When the attempt that is being stopped is killed."""
 
     not_before: datetime | None = None
     ended: Termination | None = None
@@ -94,3 +114,20 @@ class Container:
     def succeeded(self) -> bool:
         """Whether the container ended with exit code 0 and stays ended."""
         return self.state == "terminated" and self.ended is not None and self.ended.exit_code == 0
+
+
+def container_field_path(pod: JsonObject, name: str) -> str:
+    """Give the field path by which Events about the pod name one of its containers."""
+    init = any(entry["name"] == name for entry in pod["spec"].get("initContainers") or ())
+    return f"spec.{'initContainers' if init else 'containers'}{{{name}}}"
+
+
+def recorded_time(text: str | None) -> datetime | None:
+    """Read a time of a recorded status; None when there is none or it is unreadable, for anyone may have written it."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

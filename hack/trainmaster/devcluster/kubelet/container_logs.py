@@ -1,6 +1,6 @@
-"""Reading container logs: what `kubectl logs` shows, with its options and its errors.
+"""What containers leave to be read: their logs, as `kubectl logs` shows them, and their termination messages.
 
-A warden writes one file per attempt, each line as `<time> F <text>`, or `P` for a part that the next continues. What
+A shim writes one file per attempt, each line as `<time> F <text>`, or `P` for a part that the next continues. What
 came before is in a second file when the log has reached half of its limit; both are shown as one.
 A log that is followed ends when the container does; everything that the container printed is delivered before.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.kubelet.directories import PodFiles, StateDirectory, rotated
+from trainmaster.devcluster.kubelet.directories import PodFiles, RootDirectory, rotated
 from trainmaster.devcluster.kubelet.pod_status import container_identity
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -25,6 +25,9 @@ POLL_INTERVAL = 0.1
 """How often a followed log is looked at, in seconds."""
 
 _BLOCK = 64 * 1024
+_MESSAGE_LIMIT = 4096
+_FALLBACK_LIMIT = 2048
+_FALLBACK_LINES = 80
 _STAMP = len("2026-01-01T00:00:00.000000000Z")
 _TEXT = _STAMP + len(" F ")
 
@@ -42,10 +45,8 @@ class LogView:
 class PodLogs:
     """The logs of all pods of this node: the kubelet's part as a `LogSource`."""
 
-    def __init__(
-        self, state: StateDirectory, *, is_active: Callable[[str], bool], clock: Callable[[], datetime]
-    ) -> None:
-        self._state = state
+    def __init__(self, root: RootDirectory, *, is_active: Callable[[str], bool], clock: Callable[[], datetime]) -> None:
+        self._root = root
         self._is_active = is_active
         self._clock = clock
 
@@ -66,7 +67,7 @@ class PodLogs:
         """Open a container's log; raises StatusError when there is nothing to open."""
         name = _chosen(pod, container)
         uid = pod["metadata"]["uid"]
-        attempt, path = _attempt(pod, name, self._state.pod(uid), previous=previous)
+        attempt, path = _attempt(pod, name, self._root.pod(uid), previous=previous)
         if since_seconds is not None:
             since_time = self._clock() - timedelta(seconds=since_seconds)
         view = LogView(
@@ -178,6 +179,19 @@ def tail(path: Path, *, lines: int) -> bytes:
     finally:
         for log in logs:
             log.close()
+
+
+def termination_message(container: JsonObject, *, files: PodFiles, attempt: int, failed: bool) -> str:
+    """Read the termination message; the log stands in for it if the policy says so and the container failed."""
+    name = container["name"]
+    try:
+        with files.termination_message(name).open("rb") as message:
+            text = message.read(_MESSAGE_LIMIT)
+        if not text and failed and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            text = tail(files.log(name, attempt), lines=_FALLBACK_LINES)[-_FALLBACK_LIMIT:]
+    except OSError:  # the program may have replaced its file by anything
+        return ""
+    return text.decode(errors="replace")
 
 
 def _stamp(moment: datetime) -> bytes:

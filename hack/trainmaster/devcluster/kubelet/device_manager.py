@@ -1,11 +1,11 @@
-"""GPUs of the host: counted for the Node object and handed out so that no two containers share one."""
+"""The device manager: GPUs of the host, counted for the Node and allocated so that no two containers share one."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from trainmaster.devcluster.kubelet.problems import ImpossibleError
+from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
@@ -20,15 +20,15 @@ def detect_gpus(devices: Path = Path("/dev")) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-class DeviceTable:
+class DeviceManager:
     """Which container holds which GPUs."""
 
     def __init__(self, gpus: list[int]) -> None:
         self.gpus = gpus
         self._holders: dict[int, str] = {}
 
-    def variables(self, identity: str, container: JsonObject) -> dict[str, str]:
-        """Assign what the container asks for and give the variables that tell it; without a request it sees no GPU."""
+    def allocate(self, identity: str, container: JsonObject) -> dict[str, str]:
+        """Allocate the GPUs that a container asks for and give the variables that name them; without any it sees none."""
         wanted = _requested(container)
         if not self.gpus:
             if wanted:
@@ -56,8 +56,8 @@ def _requested(container: JsonObject) -> int:
         return 0
 
 
-def _shortage(container: JsonObject, wanted: int, *, free: int) -> ImpossibleError:
-    return ImpossibleError(
+def _shortage(container: JsonObject, wanted: int, *, free: int) -> PodRejectedError:
+    return PodRejectedError(
         "UnexpectedAdmissionError",
         f"container {container['name']!r} asks for {wanted} {GPU_RESOURCE}, and {free} are free on this node",
     )

@@ -1,6 +1,6 @@
-"""Where the kubelet keeps things on disk.
+"""The directories of the kubelet: its root directory, which lies in the state directory of the cluster.
 
-<state>/                        0700: Secrets of pods are below it
+<root>/                         0700: Secrets of pods are below it
   ports.json                    local ports by job
   hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
   claims/<namespace>/<name>     PersistentVolumeClaims
@@ -49,6 +49,10 @@ class PodFiles:
         """The log file of an attempt to run a container."""
         return self.root / "logs" / container / f"{attempt}.log"
 
+    def termination_message(self, container: str) -> Path:
+        """The file with the termination message of a container."""
+        return self.container(container) / "termination-log"
+
     def drop_logs(self, container: str, *, before: int) -> None:
         """Remove the logs of attempts that came before one."""
         for attempt, path in self.logs(container):
@@ -67,8 +71,8 @@ def rotated(log: Path) -> Path:
     return log.with_name(log.name + ROTATED)
 
 
-class StateDirectory:
-    """The kubelet's part of the state directory."""
+class RootDirectory:
+    """The root directory of the kubelet, with a private directory for temporary files of pods beside it."""
 
     def __init__(self, root: Path, *, tmp: Path = Path("/tmp")) -> None:  # noqa: S108 - checked for its owner below
         self.root = root

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.downward_api import (
     PodFacts,
     UnknownFieldError,
@@ -23,7 +24,6 @@ from trainmaster.devcluster.kubelet.downward_api import (
     field_value,
     resource_value,
 )
-from trainmaster.devcluster.kubelet.problems import NotYetError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
@@ -119,7 +119,7 @@ def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, look
             named = reference.get("containerName")
             return resource_value(reference, container_named(named, facts.pod) if named else container, facts)
     except UnknownFieldError as error:
-        raise NotYetError(_CONFIG_ERROR, str(error)) from error
+        raise CreateContainerError(_CONFIG_ERROR, str(error)) from error
     for field, resource in (("configMapKeyRef", CONFIGMAPS), ("secretKeyRef", SECRETS)):
         if reference := source.get(field):
             values = _texts(resource, _find(resource, namespace, reference, lookup))
@@ -127,16 +127,18 @@ def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, look
             if key not in values and not reference.get("optional"):
                 kind = "ConfigMap" if resource is CONFIGMAPS else "Secret"
                 name = reference.get("name", "")
-                raise NotYetError(_CONFIG_ERROR, f"couldn't find key {key} in {kind} {namespace}/{name}")
+                raise CreateContainerError(_CONFIG_ERROR, f"couldn't find key {key} in {kind} {namespace}/{name}")
             return values.get(key)
-    raise NotYetError(_CONFIG_ERROR, f"no supported source in valueFrom: {', '.join(sorted(source)) or 'it is empty'}")
+    raise CreateContainerError(
+        _CONFIG_ERROR, f"no supported source in valueFrom: {', '.join(sorted(source)) or 'it is empty'}"
+    )
 
 
 def _find(resource: GroupResource, namespace: str, reference: JsonObject, lookup: Lookup) -> JsonObject | None:
     name = reference.get("name") or ""
     found = lookup(resource, namespace, name)
     if found is None and not reference.get("optional"):
-        raise NotYetError(_CONFIG_ERROR, f'{resource.resource.removesuffix("s")} "{name}" not found')
+        raise CreateContainerError(_CONFIG_ERROR, f'{resource.resource.removesuffix("s")} "{name}" not found')
     return found
 
 

@@ -1,7 +1,7 @@
 """The kubelet: watches the pods that are bound to its node and runs each of them; keeps the Node object Ready.
 
 Guarantees:
-- A pod is run by one runner at a time, found by its uid: a pod that replaces another of its name is a different pod.
+- A pod is run by one worker at a time, found by its uid: a pod that replaces another of its name is a different pod.
 - A failing pod, also one that trips over a mistake in this code, affects no other pod.
 - When `run` ends, for whatever reason, all processes of all pods have ended.
 - What a deleted pod left on disk is removed, also if it was deleted while the kubelet was not running.
@@ -20,23 +20,26 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountT
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, WriteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
+from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
-from trainmaster.devcluster.kubelet.device_manager import DeviceTable, detect_gpus
-from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.kubelet.device_manager import DeviceManager, detect_gpus
+from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
-from trainmaster.devcluster.kubelet.pod_events import PodEvents
-from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, NodeContext, PodRunner
+from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.supervisor_client import ProcessSupervisor, Report
-from trainmaster.devcluster.kubelet.volumes.volumes import claim_directory
+from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
+from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
 
 _RETRY_DELAY = 1.0
+_HEARTBEAT_INTERVAL = 60.0
+"""Seconds between checks that the Node object exists and says Ready."""
+
 _FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -48,7 +51,7 @@ class Kubelet:
         api: Api,
         *,
         node_name: str,
-        state_dir: Path,
+        root_dir: Path,
         server_url: str,
         networking: Networking = REWRITING,
         clock: Callable[[], datetime],
@@ -59,31 +62,31 @@ class Kubelet:
         self._clock = clock
         self._settings = settings or KubeletSettings()
         self._node_name = node_name
-        self._state = StateDirectory(state_dir)
+        self._root = RootDirectory(root_dir)
         gpus = list(range(self._settings.fake_gpus)) or detect_gpus()
-        capacity = host_capacity(gpus=len(gpus), max_pods=self._settings.max_pods)
+        capacity = host_capacity(gpus=len(gpus))
         self._node = node_object(node_name, capacity=capacity)
-        self._supervisor = ProcessSupervisor(on_report=self._report, clock=clock)
-        self._events = PodEvents(api)
-        self._context = NodeContext(
+        self._supervisor = SupervisorClient(on_report=self._report, clock=clock)
+        self._events = EventBroadcaster(api, FIELD_MANAGER)
+        self._dependencies = Dependencies(
             api=api,
             settings=self._settings,
-            state=self._state,
+            root=self._root,
             supervisor=self._supervisor,
             networking=networking,
-            hosts=HostsTable(self._state.hosts, lookup=self._lookup),
-            ports=PortTable(self._state.ports),
+            hosts=HostsTable(self._root.hosts, lookup=self._lookup),
+            ports=PortTable(self._root.ports),
             events=self._events,
-            devices=DeviceTable(gpus),
+            devices=DeviceManager(gpus),
             capacity=capacity,
             server_url=server_url,
             clock=clock,
             tokens=tokens,
         )
-        self._runners: dict[str, PodRunner] = {}
+        self._workers: dict[str, PodWorker] = {}
         self._jobs: dict[str, str] = {}
         """The job of each pod on this node, by uid."""
-        self.logs = PodLogs(self._state, is_active=self._supervisor.is_active, clock=clock)
+        self.logs = PodLogs(self._root, is_active=self._supervisor.is_active, clock=clock)
 
     @property
     def supervisor_pid(self) -> int | None:
@@ -92,7 +95,7 @@ class Kubelet:
 
     async def run(self) -> None:
         """Be the node until cancelled."""
-        self._state.prepare()
+        self._root.prepare()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
@@ -101,10 +104,10 @@ class Kubelet:
                 tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
                 tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
         finally:
-            self._state.remove_temporary()
+            self._root.remove_temporary()
 
     def _lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
-        return self._context.lookup(resource, namespace, name)
+        return self._dependencies.lookup(resource, namespace, name)
 
     # Watching
 
@@ -141,50 +144,50 @@ class Kubelet:
             self._forget(uid, tasks)
             return
         self._jobs[uid] = job_key(pod)
-        if runner := self._runners.get(uid):
-            runner.update(pod)
+        if worker := self._workers.get(uid):
+            worker.update(pod)
         elif _has_work(pod):
-            self._runners[uid] = runner = PodRunner(pod, self._context)
-            tasks.create_task(self._run(runner), name=f"pod-{pod['metadata']['name']}")
+            self._workers[uid] = worker = PodWorker(pod, self._dependencies)
+            tasks.create_task(self._run(worker), name=f"pod-{pod['metadata']['name']}")
 
-    async def _run(self, runner: PodRunner) -> None:
+    async def _run(self, worker: PodWorker) -> None:
         while True:
             try:
-                await runner.run()
+                await worker.run()
                 break
             except Exception:  # whatever it is, it must not stop the other pods
-                _log.exception("running pod %s/%s failed; trying again", runner.namespace, runner.name)
+                _log.exception("running pod %s/%s failed; trying again", worker.namespace, worker.name)
                 await asyncio.sleep(_RETRY_DELAY)
-        del self._runners[runner.uid]
-        if runner.uid not in self._jobs:
-            await asyncio.to_thread(self._state.remove_pod, runner.uid)
+        del self._workers[worker.uid]
+        if worker.uid not in self._jobs:
+            await asyncio.to_thread(self._root.remove_pod, worker.uid)
 
     def _forget(self, uid: str, tasks: asyncio.TaskGroup) -> None:
         """The pod is gone: end what runs, then remove what it left."""
         job = self._jobs.pop(uid, None)
         if job is not None and job not in self._jobs.values():
             self._keep_jobs()
-        if runner := self._runners.get(uid):
-            runner.vanish()
+        if worker := self._workers.get(uid):
+            worker.removed()
         else:
-            tasks.create_task(asyncio.to_thread(self._state.remove_pod, uid))
+            tasks.create_task(asyncio.to_thread(self._root.remove_pod, uid))
 
     def _keep_jobs(self) -> None:
         """Forget the ports and hosts files of jobs that have no pod here any more."""
-        self._context.ports.keep(self._jobs.values())
-        self._context.hosts.keep(self._jobs.values())
+        self._dependencies.ports.keep(self._jobs.values())
+        self._dependencies.hosts.keep(self._jobs.values())
 
     def _forget_all_but(self, uids: set[str], tasks: asyncio.TaskGroup) -> None:
         for uid in self._jobs.keys() - uids:
             self._forget(uid, tasks)
-        self._state.remove_all_but(uids | self._runners.keys())
+        self._root.remove_all_but(uids | self._workers.keys())
 
     def _on_claim(self, event: WatchEvent, tasks: asyncio.TaskGroup) -> None:
         claim = event.object
         if claim is None:
             return
         if event.type == "DELETED":
-            directory = claim_directory(self._state.claims, claim)
+            directory = claim_directory(self._root.claims, claim)
             if directory.is_dir():
                 # Out of the way at once, for a claim of the same name may follow.
                 trash = directory.with_name(f".{claim['metadata']['uid']}")
@@ -208,12 +211,12 @@ class Kubelet:
     async def _keep_node(self) -> None:
         """Register the node, and again if somebody deletes it."""
         while True:
-            live = self._context.lookup(NODES, "", self._node_name)
+            live = self._dependencies.lookup(NODES, "", self._node_name)
             if live is None:
                 live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
             if not is_ready(live, wanted=self._node):
                 await self._update(NODES, with_readiness(live, wanted=self._node, now=self._clock()))
-            await asyncio.sleep(self._settings.heartbeat_interval)
+            await asyncio.sleep(_HEARTBEAT_INTERVAL)
 
     async def _update(self, resource: GroupResource, obj: JsonObject) -> None:
         """Write a status; whoever was faster causes another look at the object anyway."""
@@ -231,12 +234,12 @@ class Kubelet:
 
     def _report(self, report: Report) -> None:
         uid, container, attempt = report.identity.split("/")
-        if runner := self._runners.get(uid):
-            runner.report(container, int(attempt), report)
+        if worker := self._workers.get(uid):
+            worker.report(container, int(attempt), report)
 
 
 def _has_work(pod: JsonObject) -> bool:
-    """Say whether a pod without a runner needs one: it may run, or its deletion waits for the kubelet."""
+    """Say whether a pod without a worker needs one: it may run, or its deletion waits for the kubelet."""
     metadata = pod["metadata"]
     if metadata.get("deletionTimestamp"):
         return bool(metadata.get("deletionGracePeriodSeconds") != 0)

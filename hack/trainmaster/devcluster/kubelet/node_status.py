@@ -14,14 +14,15 @@ from trainmaster.devcluster.kubelet.device_manager import GPU_RESOURCE
 from trainmaster.devcluster.kubelet.downward_api import HOST_IP
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
+_MAX_PODS = 1000
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def host_capacity(*, gpus: int, max_pods: int) -> dict[str, str]:
+def host_capacity(*, gpus: int) -> dict[str, str]:
     """Measure what the host has for pods. A GPU is listed only where there is one."""
     cpus = len(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else os.cpu_count() or 1
-    capacity = {"cpu": str(cpus), "memory": f"{_memory() // 1024}Ki", "pods": str(max_pods)}
+    capacity = {"cpu": str(cpus), "memory": f"{_memory() // 1024}Ki", "pods": str(_MAX_PODS)}
     if gpus:
         capacity[GPU_RESOURCE] = str(gpus)
     return capacity

@@ -1,13 +1,15 @@
 """The life of one pod as a state machine without I/O.
 
-Facts go in (`started`, `exited`, `deferred`, `stop`, ...), and `step` says what has to be done now. Guarantees:
+Facts go in (`running`, `exited`, `deferred`, `delete`, ...), and `compute_actions` says what has to be done now.
+Guarantees:
 - Init containers run one after the other, each after the success of the one before; sidecars (init containers with
   restartPolicy Always) only have to be started, which includes the success of their startup probe. Main containers
   start together.
 - A container is never started twice at the same time, and never after the pod began to stop.
 - A pod that stops gets SIGTERM once, SIGKILL after its grace period, and is finished when no process is left. Sidecars
   end after the main containers, the last one first.
-- A condemned container (a failed liveness probe, for instance) ends in the same way; the restart policy decides on it.
+- A container that is stopped (because its liveness probe failed, for instance) ends in the same way; the restart policy
+  decides on it.
 - After a restart of the server, containers that were running count as killed (exit code 137).
 
 The phase follows Kubernetes: Pending until the first main container was started, Running until none will run again.
@@ -19,20 +21,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from trainmaster.devcluster.kubelet.container import LOST_REASON, Container, Role, Termination
+from trainmaster.devcluster.kubelet.container import LOST_REASON, Container, Role, Termination, recorded_time
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.times import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+
+MAX_RESTART_BACKOFF = 300.0
+"""The longest wait before a restart in seconds, as in Kubernetes."""
 
 STEADY_AFTER = timedelta(minutes=10)
 """A container that ran this long starts again without the delays that earlier failures earned it."""
 
 
 @dataclass(slots=True)
-class Step:
-    """What has to be done now, by container name, and when to ask again."""
+class PodActions:
+    """What has to be done now, by container name, and when to compute it again."""
 
     start: list[str] = field(default_factory=list)
     terminate: list[str] = field(default_factory=list)
@@ -40,7 +44,7 @@ class Step:
     wake_at: datetime | None = None
 
     def wake(self, at: datetime) -> None:
-        """Ask to be called again at that time, or earlier."""
+        """Compute them again at that time, or earlier."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
 
@@ -54,7 +58,7 @@ class PodLifecycle:
         self._title = f"{pod['metadata']['name']}_{pod['metadata']['namespace']}({pod['metadata']['uid']})"
         self._policy: str = spec.get("restartPolicy") or "Always"
         self._grace: float = spec.get("terminationGracePeriodSeconds", 30)
-        self.started_at = parse_time(status.get("startTime")) or now
+        self.started_at = recorded_time(status.get("startTime")) or now
         self._deadline: datetime | None = None
         if seconds := spec.get("activeDeadlineSeconds"):
             self._deadline = self.started_at + timedelta(seconds=seconds)
@@ -71,31 +75,31 @@ class PodLifecycle:
 
     # Facts
 
-    def started(self, name: str, *, at: datetime, passed: bool = True, ready: bool = True) -> None:
-        """Record that the process runs, and whether it needs no startup probe (`passed`) and no readiness probe."""
+    def running(self, name: str, *, at: datetime, started: bool = True, ready: bool = True) -> None:
+        """Record that the process runs, and whether it needs no startup probe (`started`) and no readiness probe."""
         container = self.containers[name]
         container.state, container.started_at = "running", at
         container.reason = container.message = ""
         container.ready = ready
-        self.probed(name, passed=passed)
+        self.probed(name, started=started)
 
-    def probed(self, name: str, *, passed: bool | None = None, ready: bool | None = None) -> bool:
+    def probed(self, name: str, *, started: bool | None = None, ready: bool | None = None) -> bool:
         """Record what a startup or readiness probe found out; say whether that is new."""
         container = self.containers[name]
-        before = (container.passed, container.ready)
-        if passed is not None:
-            container.passed = passed
-            container.was_up |= passed
+        before = (container.started, container.ready)
+        if started is not None:
+            container.started = started
+            container.ever_started |= started
         if ready is not None:
             container.ready = ready
-        return (container.passed, container.ready) != before
+        return (container.started, container.ready) != before
 
-    def condemn(self, name: str, why: str, *, now: datetime, grace: float | None = None) -> bool:
+    def stop_container(self, name: str, why: str, *, now: datetime, grace: float | None = None) -> bool:
         """End this attempt to run a container, though not the pod; say whether that is new."""
         container = self.containers[name]
-        if not container.active or container.condemned:
+        if not container.active or container.stop_message:
             return False
-        container.condemned = why
+        container.stop_message = why
         container.kill_at = now + timedelta(seconds=self._grace if grace is None else grace)
         return True
 
@@ -103,8 +107,8 @@ class PodLifecycle:
         """Record that the process is gone."""
         container = self.containers[name]
         container.state, container.ended = "terminated", ended
-        container.passed = container.ready = False
-        container.condemned, container.kill_at = "", None
+        container.started = container.ready = False
+        container.stop_message, container.kill_at = "", None
         self._terminated.discard(name)
         self._killed.discard(name)
         if container.started_at is not None and ended.finished_at - container.started_at >= STEADY_AFTER:
@@ -134,7 +138,7 @@ class PodLifecycle:
         kill_at = now + timedelta(seconds=grace)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
-    # Answers
+    # State
 
     @property
     def active(self) -> bool:
@@ -163,94 +167,94 @@ class PodLifecycle:
         begun = any(c.state in {"running", "terminated"} or c.restarts or c.ended for c in mains)
         return "Running" if begun else "Pending"
 
-    def step(self, now: datetime) -> Step:
-        """Decide what has to be done at this time; asking again without a new fact gives nothing new to do."""
-        step = Step()
+    def compute_actions(self, now: datetime) -> PodActions:
+        """Decide what has to be done at this time; without a new fact the next call gives nothing new to do."""
+        actions = PodActions()
         if self._deadline is not None and not self._stopping and not self._decided():
             if now >= self._deadline:
                 self.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
             else:
-                step.wake(self._deadline)
+                actions.wake(self._deadline)
         if self._stopping:
-            self._stop(step, now)
+            self._stop(actions, now)
         elif self._decided():
-            self._end_sidecars(step, now)
+            self._end_sidecars(actions, now)
         else:
-            self._advance(step, now)
+            self._advance(actions, now)
         for container in self.containers.values():
             if container.active and container.kill_at is not None:
-                self._end(container, step, now, kill_at=container.kill_at)
-        return step
+                self._end(container, actions, now, kill_at=container.kill_at)
+        return actions
 
     # Decisions
 
-    def _advance(self, step: Step, now: datetime) -> None:
+    def _advance(self, actions: PodActions, now: datetime) -> None:
         for container in self._of("init", "sidecar"):
-            self._keep(container, step, now)
-            if not (container.was_up if container.role == "sidecar" else container.succeeded):
+            self._keep(container, actions, now)
+            if not (container.ever_started if container.role == "sidecar" else container.succeeded):
                 return
         for container in self._of("main"):
-            self._keep(container, step, now)
+            self._keep(container, actions, now)
 
-    def _keep(self, container: Container, step: Step, now: datetime) -> None:
+    def _keep(self, container: Container, actions: PodActions, now: datetime) -> None:
         """Start a container that waits and is due, or plan the restart of one that ended."""
         if container.state == "terminated" and self._restarts(container):
             self._back_off(container)
         if container.state != "waiting":
             return
         if container.not_before is not None and now < container.not_before:
-            step.wake(container.not_before)
+            actions.wake(container.not_before)
             return
         if container.ended is not None:
             container.restarts += 1
             container.previous, container.ended = container.ended, None
         container.state, container.not_before = "starting", None
-        step.start.append(container.name)
+        actions.start.append(container.name)
 
     def _back_off(self, container: Container) -> None:
         ended = container.ended
         if ended is None:
             return
         container.failures += 1
-        delay = min(
-            self._settings.restart_backoff * 2.0 ** min(container.failures - 1, 60), self._settings.restart_backoff_cap
-        )
+        delay = min(self._settings.restart_backoff * 2.0 ** min(container.failures - 1, 60), MAX_RESTART_BACKOFF)
         container.state, container.reason = "waiting", "CrashLoopBackOff"
         container.message = f"back-off {delay:g}s restarting failed container={container.name} pod={self._title}"
         container.not_before = ended.finished_at + timedelta(seconds=delay)
 
-    def _stop(self, step: Step, now: datetime) -> None:
+    def _stop(self, actions: PodActions, now: datetime) -> None:
         for container in self.containers.values():
             if container.active and container.role != "sidecar":
-                self._end(container, step, now)
+                self._end(container, actions, now)
             elif container.state == "waiting" and self.failure is None:
                 self._never_ran(container, now)
-        self._end_sidecars(step, now)
+        self._end_sidecars(actions, now)
 
-    def _end_sidecars(self, step: Step, now: datetime) -> None:
+    def _end_sidecars(self, actions: PodActions, now: datetime) -> None:
         """Sidecars serve what was started after them and end after that, or when the grace period does."""
         for container in (*self._of("init", "main"), *reversed(self._of("sidecar"))):
             if not container.active:
                 continue
             if container.role == "sidecar":
-                self._end(container, step, now)
+                self._end(container, actions, now)
             if self._kill_at is None or now < self._kill_at:
                 return
 
-    def _end(self, container: Container, step: Step, now: datetime, *, kill_at: datetime | None = None) -> None:
-        """Ask the container to end, and once the grace period is over, do not ask."""
+    def _end(
+        self, container: Container, actions: PodActions, now: datetime, *, kill_at: datetime | None = None
+    ) -> None:
+        """Terminate the container, and kill it once the grace period is over."""
         if kill_at is None:
             if self._kill_at is None:
                 self._kill_at = now + timedelta(seconds=self._grace)
             kill_at = self._kill_at
         if container.name not in self._terminated:
             self._terminated.add(container.name)
-            step.terminate.append(container.name)
+            actions.terminate.append(container.name)
         if now < kill_at:
-            step.wake(kill_at)
+            actions.wake(kill_at)
         elif container.name not in self._killed:
             self._killed.add(container.name)
-            step.kill.append(container.name)
+            actions.kill.append(container.name)
 
     def _never_ran(self, container: Container, now: datetime) -> None:
         """End a waiting container of a deleted pod: as it last did, or as never started."""
@@ -279,7 +283,7 @@ class PodLifecycle:
 
     def _pending_init(self) -> Container | None:
         for container in self._of("init", "sidecar"):
-            if not (container.was_up if container.role == "sidecar" else container.succeeded):
+            if not (container.ever_started if container.role == "sidecar" else container.succeeded):
                 return container
         return None
 
@@ -298,7 +302,7 @@ class PodLifecycle:
             if container is None:
                 continue
             container.restarts = container.failures = entry.get("restartCount", 0)
-            container.was_up = bool(entry.get("started")) or initialized
+            container.ever_started = bool(entry.get("started")) or initialized
             if last := (entry.get("lastState") or {}).get("terminated"):
                 container.previous = Termination.from_json(last, now=now)
             if running := state.get("running"):
@@ -306,7 +310,7 @@ class PodLifecycle:
                     exit_code=137,
                     reason=LOST_REASON,
                     message="The process was lost: the embedded cluster stopped while the container was running",
-                    started_at=parse_time(running.get("startedAt")),
+                    started_at=recorded_time(running.get("startedAt")),
                     finished_at=now,
                 )
                 container.state, container.ended = "terminated", lost

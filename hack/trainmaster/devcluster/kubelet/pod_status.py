@@ -49,7 +49,7 @@ def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject
         "restartCount": container.restarts,
         # An init container is ready when it has done its work.
         "ready": container.succeeded if container.role == "init" else _is_ready(container),
-        "started": container.passed,
+        "started": container.started,
         "state": _state(container, identity, life),
         "lastState": {},
     }
@@ -62,7 +62,7 @@ def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject
 
 
 def _is_ready(container: Container) -> bool:
-    return container.state == "running" and container.passed and container.ready
+    return container.state == "running" and container.started and container.ready
 
 
 def _state(container: Container, identity: str, life: PodLifecycle) -> JsonObject:
@@ -113,7 +113,7 @@ def _initialized(life: PodLifecycle) -> JsonObject:
     if life.initialized:
         return _condition("Initialized", missing="") | ({"reason": "PodCompleted"} if life.phase == "Succeeded" else {})
     incomplete = [c.name for c in life.containers.values() if c.role == "init" and not c.succeeded]
-    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and not c.was_up]
+    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and not c.ever_started]
     return _condition(
         "Initialized",
         missing="ContainersNotInitialized",

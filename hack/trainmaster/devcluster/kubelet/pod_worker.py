@@ -1,7 +1,8 @@
-"""Running one pod: carries out what its lifecycle decides and keeps the status in the API up to date.
+"""The pod worker: carries out what the lifecycle of its pod decides and keeps the status in the API up to date.
 
 The lifecycle is pure; this module does its I/O. Facts (reports of processes, changes of the pod) arrive synchronously
-and wake the runner, which then steps, acts and publishes. Status writes that pile up while one is under way become one.
+and wake the worker, which then syncs: it computes the actions, performs them and updates the status. Status writes that
+pile up while one is under way become one.
 """
 
 from __future__ import annotations
@@ -18,27 +19,31 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountT
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, GroupResource
-from trainmaster.devcluster.kubelet.container import LOST_REASON, Termination
-from trainmaster.devcluster.kubelet.device_manager import DeviceTable
-from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.events import EventBroadcaster
+from trainmaster.devcluster.kubelet.container import (
+    LOST_REASON,
+    CreateContainerError,
+    PodRejectedError,
+    Termination,
+    container_field_path,
+)
+from trainmaster.devcluster.kubelet.container_config import ContainerConfig, command_of, generate_container_config
+from trainmaster.devcluster.kubelet.container_logs import termination_message
+from trainmaster.devcluster.kubelet.device_manager import DeviceManager
+from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.downward_api import PodFacts
-from trainmaster.devcluster.kubelet.images import command_of
-from trainmaster.devcluster.kubelet.launch import Launch, prepare_launch
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
-from trainmaster.devcluster.kubelet.pod_events import PodEvents
-from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle, Step
+from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
-from trainmaster.devcluster.kubelet.prober.handler import check_actions
-from trainmaster.devcluster.kubelet.prober.prober import Attendant
-from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.kubelet.prober.handler import validate_probes
+from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.supervisor_client import Exited, ProcessSupervisor, Report, Started
-from trainmaster.devcluster.kubelet.termination import last_words
+from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient
 from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces
-from trainmaster.devcluster.kubelet.volumes.volumes import VolumeMounter
+from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -46,25 +51,25 @@ _log = logging.getLogger(__name__)
 FIELD_MANAGER = "kubelet"
 
 _ANSWER_WINDOW = 1.0
-"""How long a status write waits for the supervisor's answer to a launch; it takes milliseconds."""
+"""How long a status write waits for the supervisor's answer to a start; it takes milliseconds."""
 
 _MERGE_WINDOW = 0.02
 """How long the news that a container runs waits for the news that it has ended: short containers cost one write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeContext:
-    """What all pods of the node share."""
+class Dependencies:
+    """What the workers of all pods of the node share."""
 
     api: Api
     settings: KubeletSettings
-    state: StateDirectory
-    supervisor: ProcessSupervisor
+    root: RootDirectory
+    supervisor: SupervisorClient
     networking: Networking
     hosts: HostsTable
     ports: PortTable
-    events: PodEvents
-    devices: DeviceTable
+    events: EventBroadcaster
+    devices: DeviceManager
     capacity: dict[str, str]
     server_url: str
     clock: Callable[[], datetime]
@@ -80,38 +85,38 @@ class NodeContext:
             raise
 
 
-class PodRunner:
+class PodWorker:
     """One pod on this node, from its binding to its end."""
 
-    def __init__(self, pod: JsonObject, context: NodeContext) -> None:
+    def __init__(self, pod: JsonObject, dependencies: Dependencies) -> None:
         metadata, spec = pod["metadata"], pod["spec"]
         self.uid: str = metadata["uid"]
         self.namespace: str = metadata["namespace"]
         self.name: str = metadata["name"]
         self._pod = pod
-        self._context = context
-        self._life = PodLifecycle(pod, now=context.clock(), settings=context.settings)
+        self._dependencies = dependencies
+        self._life = PodLifecycle(pod, now=dependencies.clock(), settings=dependencies.settings)
         self._containers: dict[str, JsonObject] = {
             entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
         }
-        self._facts = PodFacts(pod=pod, pod_ip=pod_address(pod), capacity=context.capacity)
-        self._files = context.state.pod(self.uid)
-        self._news = asyncio.Event()
-        self._attendant = Attendant(
+        self._facts = PodFacts(pod=pod, pod_ip=pod_address(pod), capacity=dependencies.capacity)
+        self._files = dependencies.root.pod(self.uid)
+        self._wake = asyncio.Event()
+        self._probe_manager = ProbeManager(
             pod,
             self._life,
-            supervisor=context.supervisor,
-            events=context.events,
-            address=self._facts.pod_ip if context.networking.mode == "namespaces" else LOCAL_ADDRESS,
-            clock=context.clock,
-            wake=self._news.set,
+            supervisor=dependencies.supervisor,
+            events=dependencies.events,
+            address=self._facts.pod_ip if dependencies.networking.mode == "namespaces" else LOCAL_ADDRESS,
+            clock=dependencies.clock,
+            wake=self._wake.set,
         )
-        self._launches: dict[str, Launch] = {}
-        self._told: dict[str, str] = {}
-        """What was last told about a container that waits."""
+        self._configs: dict[str, ContainerConfig] = {}
+        self._recorded: dict[str, str] = {}
+        """The message of the last Event about a container that waits."""
         self._rewriter: Rewriter | None = None
         self._namespaces: Namespaces | None = None
-        self._mounter: VolumeMounter | None = None
+        self._volume_manager: VolumeManager | None = None
         self._volumes: dict[str, Path] = {}
         self._gone = False
         self.update(pod)
@@ -123,16 +128,16 @@ class PodRunner:
         self._pod = pod
         if pod["metadata"].get("deletionTimestamp"):
             grace = pod["metadata"].get("deletionGracePeriodSeconds")
-            self._life.delete(grace=30 if grace is None else grace, now=self._context.clock())
-            self._news.set()
+            self._life.delete(grace=30 if grace is None else grace, now=self._dependencies.clock())
+            self._wake.set()
 
-    def vanish(self) -> None:
+    def removed(self) -> None:
         """The pod is no longer in the API: end its processes without grace."""
         if self._gone:
-            return  # no news, and every status write that finds no pod would otherwise cause the next one
+            return  # nothing new, and every status write that finds no pod would otherwise cause the next one
         self._gone = True
-        self._life.delete(grace=0, now=self._context.clock())
-        self._news.set()
+        self._life.delete(grace=0, now=self._dependencies.clock())
+        self._wake.set()
 
     def report(self, container: str, attempt: int, report: Report) -> None:
         """Take note of what happened to a process."""
@@ -140,80 +145,84 @@ class PodRunner:
         if known is None or known.restarts != attempt or not known.active:
             return
         if isinstance(report, Started):
-            self._attendant.started(container, self._launches[container], pid=report.pid, at=report.at)
+            self._probe_manager.started(container, self._configs[container], pid=report.pid, at=report.at)
         else:
-            self._attendant.ended(container)
-            self._context.devices.release(report.identity)
+            self._probe_manager.exited(container)
+            self._dependencies.devices.release(report.identity)
             self._life.exited(container, self._termination(container, attempt, report))
-        self._news.set()
+        self._wake.set()
 
     # The loop
 
     async def run(self) -> None:
         """Run the pod until no process is left and none will come, and the API knows it."""
         async with asyncio.TaskGroup() as tasks:
-            self._attendant.open(tasks)
+            self._probe_manager.start(tasks)
             await self._run()
-            self._attendant.close()
+            self._probe_manager.stop()
         if self._life.deleting and not self._gone:
-            await self._remove()
+            await self._delete()
 
     async def _run(self) -> None:
         while True:
-            self._news.clear()
-            step, launched = self._act()
-            if launched:
+            self._wake.clear()
+            actions, started = self._sync()
+            if started:
                 await self._settle()
             finished = self._life.finished
             # Nobody sees the last status of a pod that is removed with the next request.
             removed_next = finished and self._life.deleting and not self._pod["metadata"].get("finalizers")
             if not self._gone and not removed_next:
-                await self._publish()
+                await self._update_status()
             if finished:
                 break
-            await self._sleep(self._refresh(step.wake_at))
+            await self._sleep(self._refresh(actions.wake_at))
 
-    def _act(self) -> tuple[Step, bool]:
-        """Do what the lifecycle says until it has nothing more to say."""
-        launched = False
-        self._attendant.attend()
+    def _sync(self) -> tuple[PodActions, bool]:
+        """Perform the actions that the lifecycle computes until there are no new ones."""
+        started = False
+        self._probe_manager.sync()
         while True:
-            step = self._life.step(self._context.clock())
-            for name in step.start:
-                launched |= self._launch(name)
-            for name in step.terminate:
-                self._attendant.terminate(name, self._identity(name))
-            for name in step.kill:
-                self._context.supervisor.kill(self._identity(name))
-            if not step.start:
-                self._tell_delays()
-                return step, launched
+            actions = self._life.compute_actions(self._dependencies.clock())
+            for name in actions.start:
+                started |= self._start_container(name)
+            for name in actions.terminate:
+                self._probe_manager.terminate(name, self._identity(name))
+            for name in actions.kill:
+                self._dependencies.supervisor.kill(self._identity(name))
+            if not actions.start:
+                self._record_backoffs()
+                return actions, started
 
-    def _tell_delays(self) -> None:
+    def _record_backoffs(self) -> None:
         """Record an event for each container that has begun to wait for its restart."""
         for name, container in self._life.containers.items():
             if container.state == "waiting" and container.reason == "CrashLoopBackOff":
-                if self._told.get(name) != container.message:
+                if self._recorded.get(name) != container.message:
                     title = f"{self.name}_{self.namespace}({self.uid})"
                     message = f"Back-off restarting failed container {name} in pod {title}"
-                    self._context.events.warning(self._pod, "BackOff", message, container=name)
-                self._told[name] = container.message
+                    self._warn("BackOff", message, container=name)
+                self._recorded[name] = container.message
 
-    def _tell_problem(self, name: str, reason: str, message: str) -> None:
+    def _record_failure(self, name: str, reason: str, message: str) -> None:
         """Record an event for a container that cannot be started, once for each new problem."""
-        if self._told.get(name) != message:
-            self._told[name] = message
+        if self._recorded.get(name) != message:
+            self._recorded[name] = message
             if reason == "ContainerCreating":  # what all containers of the pod share is missing
-                self._context.events.warning(self._pod, "FailedMount", f"MountVolume.SetUp failed: {message}")
+                self._warn("FailedMount", f"MountVolume.SetUp failed: {message}")
             else:
-                self._context.events.warning(self._pod, "Failed", f"Error: {message}", container=name)
+                self._warn("Failed", f"Error: {message}", container=name)
 
-    def _launch(self, name: str) -> bool:
+    def _warn(self, reason: str, message: str, *, container: str = "") -> None:
+        field_path = container_field_path(self._pod, container) if container else ""
+        self._dependencies.events.warning(self._pod, reason, message, field_path=field_path)
+
+    def _start_container(self, name: str) -> bool:
         container, attempt = self._containers[name], self._life.containers[name].restarts
-        identity, context = self._identity(name), self._context
+        identity, dependencies = self._identity(name), self._dependencies
         try:
             rewriter = self._prepare()
-            launch = prepare_launch(
+            config = generate_container_config(
                 container,
                 self._facts,
                 identity=identity,
@@ -221,29 +230,28 @@ class PodRunner:
                 files=self._files,
                 volumes=self._volumes,
                 rewriter=rewriter,
-                server_url=context.server_url,
-                lookup=context.lookup,
-                devices=context.devices.variables(identity, container),
-                log_limit=context.settings.log_limit,
+                server_url=dependencies.server_url,
+                lookup=dependencies.lookup,
+                devices=dependencies.devices.allocate(identity, container),
                 namespaces=self._namespaces,
             )
-        except NotYetError as problem:
-            self._tell_problem(name, problem.reason, problem.message)
-            self._life.deferred(name, reason=problem.reason, message=problem.message, now=context.clock())
-        except ImpossibleError as problem:
-            self._tell_problem(name, problem.reason, problem.message)
+        except CreateContainerError as problem:
+            self._record_failure(name, problem.reason, problem.message)
+            self._life.deferred(name, reason=problem.reason, message=problem.message, now=dependencies.clock())
+        except PodRejectedError as problem:
+            self._record_failure(name, problem.reason, problem.message)
             self._life.fail(problem.reason, problem.message, container=name)
         except OSError as problem:  # a full disk, for instance
-            self._life.deferred(name, reason="CreateContainerError", message=str(problem), now=context.clock())
+            self._life.deferred(name, reason="CreateContainerError", message=str(problem), now=dependencies.clock())
         except Exception as problem:  # a mistake in this code must fail the pod, not leave it between two states
             _log.exception("cannot start container %s of pod %s/%s", name, self.namespace, self.name)
             self._life.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
         else:
-            self._launches[name] = launch
-            self._told.pop(name, None)
-            context.supervisor.launch(launch)
+            self._configs[name] = config
+            self._recorded.pop(name, None)
+            dependencies.supervisor.start(config)
             return True
-        context.devices.release(identity)
+        dependencies.devices.release(identity)
         return False
 
     def _prepare(self) -> Rewriter:
@@ -251,25 +259,24 @@ class PodRunner:
         if self._rewriter is None:
             for container in self._containers.values():
                 command_of(container)
-                check_actions(container)
-            context, in_namespaces = self._context, self._context.networking.mode == "namespaces"
-            ports = context.ports.ports(job_key(self._pod), job_ports(self._pod))
+                validate_probes(container)
+            dependencies, in_namespaces = self._dependencies, self._dependencies.networking.mode == "namespaces"
+            ports = dependencies.ports.ports(job_key(self._pod), job_ports(self._pod))
             address = None if in_namespaces else LOCAL_ADDRESS
             rewriter = Rewriter(names=pod_names(self._pod), address=address, ports=ports)
-            self._mounter = VolumeMounter(
+            self._volume_manager = VolumeManager(
                 self._facts,
                 directory=self._files.volumes,
-                claims=context.state.claims,
-                lookup=context.lookup,
-                allow_host_path=context.settings.allow_host_path,
+                claims=dependencies.root.claims,
+                lookup=dependencies.lookup,
                 rewrite=rewriter.names_in,
-                tokens=context.tokens,
+                tokens=dependencies.tokens,
             )
-            self._volumes = self._mounter.mount_all()
+            self._volumes = self._volume_manager.mount_all()
             if in_namespaces:
                 self._files.root.mkdir(mode=0o700, exist_ok=True)
-                hosts = context.hosts.file(self._pod, own=self._files.root / "hosts")
-                self._namespaces = Namespaces(hosts=hosts, user_namespace=context.networking.user_namespace)
+                hosts = dependencies.hosts.file(self._pod, own=self._files.root / "hosts")
+                self._namespaces = Namespaces(hosts=hosts, user_namespace=dependencies.networking.user_namespace)
             self._rewriter = rewriter
         return self._rewriter
 
@@ -278,46 +285,46 @@ class PodRunner:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_WINDOW):
                 while any(container.state == "starting" for container in self._life.containers.values()):
-                    await self._news.wait()
-                    self._news.clear()
+                    await self._wake.wait()
+                    self._wake.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MERGE_WINDOW):
                 while self._life.active:
-                    await self._news.wait()
-                    self._news.clear()
-        self._news.set()  # what arrived meanwhile has not been acted on
+                    await self._wake.wait()
+                    self._wake.clear()
+        self._wake.set()  # what arrived meanwhile has not been synced
 
     def _refresh(self, wake_at: datetime | None) -> datetime | None:
         """Renew the tokens that are due, and give the time of the next thing to do."""
-        if self._rewriter is None or self._mounter is None or self._mounter.refresh_at is None:
+        if self._rewriter is None or self._volume_manager is None or self._volume_manager.refresh_at is None:
             return wake_at
-        now = self._context.clock()
-        if now >= self._mounter.refresh_at:
-            self._mounter.refresh(now=now)
-        due = self._mounter.refresh_at
+        now = self._dependencies.clock()
+        if now >= self._volume_manager.refresh_at:
+            self._volume_manager.refresh(now=now)
+        due = self._volume_manager.refresh_at
         return min(filter(None, (due, wake_at)), default=None)
 
     async def _sleep(self, wake_at: datetime | None) -> None:
-        timeout = None if wake_at is None else max(0.0, (wake_at - self._context.clock()).total_seconds())
+        timeout = None if wake_at is None else max(0.0, (wake_at - self._dependencies.clock()).total_seconds())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._news.wait()
+                await self._wake.wait()
 
     # The API
 
-    async def _publish(self) -> None:
+    async def _update_status(self) -> None:
         """Write the status if it changed."""
-        context = self._context
+        dependencies = self._dependencies
         for _ in range(5):
-            live = context.lookup(PODS, self.namespace, self.name)
+            live = dependencies.lookup(PODS, self.namespace, self.name)
             if live is None or live["metadata"]["uid"] != self.uid:
-                self.vanish()
+                self.removed()
                 return
-            status = pod_status(live, self._life, pod_ip=self._facts.pod_ip, now=context.clock())
+            status = pod_status(live, self._life, pod_ip=self._facts.pod_ip, now=dependencies.clock())
             if status == live.get("status"):
                 return
             try:
-                await context.api.update(
+                await dependencies.api.update(
                     PODS,
                     {**live, "status": status},
                     namespace=self.namespace,
@@ -330,10 +337,10 @@ class PodRunner:
             else:
                 return
 
-    async def _remove(self) -> None:
+    async def _delete(self) -> None:
         """Let the API remove the pod, now that nothing of it runs any more."""
         try:
-            await self._context.api.delete(
+            await self._dependencies.api.delete(
                 PODS, self.namespace, self.name, options=DeleteOptions(grace_seconds=0, uid=self.uid)
             )
         except StatusError as error:
@@ -352,7 +359,9 @@ class PodRunner:
             reason, message = LOST_REASON, "The process was lost: the supervisor of the container processes ended"
         else:
             reason = "Completed" if report.code == 0 else "Error"
-            message = last_words(self._containers[name], files=self._files, attempt=attempt, failed=report.code != 0)
+            message = termination_message(
+                self._containers[name], files=self._files, attempt=attempt, failed=report.code != 0
+            )
         return Termination(
             exit_code=report.code,
             signal=report.signal,

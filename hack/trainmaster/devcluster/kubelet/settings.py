@@ -15,17 +15,8 @@ class KubeletSettings:
     restart_backoff: float = 1.0
     """Seconds before the first restart of a container; doubles with each further one. A real kubelet takes 10 s."""
 
-    restart_backoff_cap: float = 300.0
-    """The longest wait before a restart, as in Kubernetes."""
-
     retry_interval: float = 1.0
     """Seconds between attempts to mount a volume or to build an environment whose ConfigMap or Secret is missing."""
-
-    allow_host_path: bool = False
-    """Whether pods may mount directories of the host. Processes could open them anyway; this keeps manifests honest."""
-
-    max_pods: int = 1000
-    """The `pods` capacity of the node."""
 
     networking: NetworkingChoice = "auto"
     """How pods find each other and their volumes: in namespaces of their own (Linux), or by rewriting what they are
@@ -34,9 +25,3 @@ class KubeletSettings:
     fake_gpus: int = 0
     """GPUs that the node claims to have in place of real ones, to try out scheduling. Pods that ask for some are told
     their numbers, as they would be; programs that look for the devices find none."""
-
-    log_limit: int = 64 * 2**20
-    """The most bytes that the log of a container attempt takes; the newest half of it is always kept."""
-
-    heartbeat_interval: float = 60.0
-    """Seconds between checks that the Node object exists and says Ready."""

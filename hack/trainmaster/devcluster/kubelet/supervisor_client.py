@@ -1,8 +1,8 @@
 """The server's end of the supervisor: starts the child, sends it commands and delivers its reports.
 
-- Each launch is answered by `Started` and then `Exited`, or by one of `Unstartable` and `Exited`, exactly once.
+- Each start is answered by `Started` and then `Exited`, or by one of `Unstartable` and `Exited`, exactly once.
 - When the supervisor dies, everything that it ran is dead too and is reported as killed. A new one is started, which
-  gets the launches that were not answered.
+  gets the starts that were not answered.
 - Closing, cancelling and dying all end every process.
 - What is executed in a container ends with a result, also when the supervisor dies or nobody waits any longer.
 """
@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import orjson
 
-from trainmaster.devcluster.kubelet.launch import Launch
+from trainmaster.devcluster.kubelet.container_config import LOG_LIMIT, ContainerConfig
 from trainmaster.devcluster.kubelet.runtime import supervisor
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -59,7 +59,7 @@ class Unstartable:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecResult:
     """How a program that was run in a container ended, and the beginning of its output; the code is None if it could
     not be started or was lost."""
 
@@ -70,7 +70,7 @@ class Executed:
 Report: TypeAlias = Started | Exited | Unstartable
 
 
-class ProcessSupervisor:
+class SupervisorClient:
     """Runs container processes. Commands may be given at any time, also before `run`."""
 
     def __init__(self, *, on_report: Callable[[Report], None], clock: Callable[[], datetime]) -> None:
@@ -79,46 +79,46 @@ class ProcessSupervisor:
         self._input: asyncio.StreamWriter | None = None
         self._active: set[str] = set()
         self._unanswered: dict[str, list[bytes]] = {}
-        """Commands for launches that no report has come for: sent again if the supervisor dies."""
-        self._executions: dict[str, asyncio.Future[Executed]] = {}
+        """Commands for container attempts that no report has come for: sent again if the supervisor dies."""
+        self._executions: dict[str, asyncio.Future[ExecResult]] = {}
         self._numbers = itertools.count()
         self.pid: int | None = None
 
     def is_active(self, identity: str) -> bool:
-        """Say whether a launch has not been reported as ended yet."""
+        """Say whether a container attempt has not been reported as ended yet."""
         return identity in self._active
 
-    def launch(self, launch: Launch) -> None:
-        """Start a process."""
-        self._active.add(launch.identity)
-        self._unanswered[launch.identity] = []
+    def start(self, config: ContainerConfig) -> None:
+        """Start the first process of a container."""
+        self._active.add(config.identity)
+        self._unanswered[config.identity] = []
         self._send(
             {
                 "op": "start",
-                "id": launch.identity,
-                "argv": launch.argv,
-                "env": launch.environment,
-                "cwd": str(launch.directory),
-                "log": str(launch.log),
-                "log_limit": launch.log_limit,
-                "sandbox": launch.sandbox,
+                "id": config.identity,
+                "argv": config.argv,
+                "env": config.environment,
+                "cwd": str(config.directory),
+                "log": str(config.log),
+                "log_limit": LOG_LIMIT,
+                "sandbox": config.sandbox,
             }
         )
 
-    async def execute(self, launch: Launch, argv: list[str], *, pid: int) -> Executed:
+    async def execute(self, config: ContainerConfig, argv: list[str], *, pid: int) -> ExecResult:
         """Run a program in a container whose first process is `pid`; cancelled, it is killed."""
-        identity = f"{launch.identity}/{next(self._numbers)}"
-        self._executions[identity] = done = asyncio.Future[Executed]()
+        identity = f"{config.identity}/{next(self._numbers)}"
+        self._executions[identity] = done = asyncio.Future[ExecResult]()
         self._send(
             {
                 "op": "execute",
                 "id": identity,
-                "target": launch.identity,
+                "target": config.identity,
                 "pid": pid,
                 "argv": argv,
-                "env": launch.environment,
-                "cwd": str(launch.directory),
-                "sandbox": launch.sandbox,
+                "env": config.environment,
+                "cwd": str(config.directory),
+                "sandbox": config.sandbox,
             }
         )
         try:
@@ -174,13 +174,15 @@ class ProcessSupervisor:
         if self._input is not None:
             self._input.write(line)
         elif (execution := self._executions.get(command["id"])) and not execution.done():
-            execution.set_result(Executed(None, "the supervisor of the container processes does not run"))
+            execution.set_result(ExecResult(None, "the supervisor of the container processes does not run"))
 
     def _deliver(self, message: JsonObject) -> None:
         identity, at = message["id"], datetime.fromtimestamp(message["at"], UTC)
         if execution := self._executions.get(identity):
             if not execution.done():
-                execution.set_result(Executed(message.get("code"), message.get("output") or message.get("error") or ""))
+                execution.set_result(
+                    ExecResult(message.get("code"), message.get("output") or message.get("error") or "")
+                )
             return
         self._unanswered.pop(identity, None)
         report: Report
@@ -199,7 +201,7 @@ class ProcessSupervisor:
     def _lose_all(self) -> None:
         for execution in self._executions.values():
             if not execution.done():
-                execution.set_result(Executed(None, "the supervisor of the container processes ended"))
+                execution.set_result(ExecResult(None, "the supervisor of the container processes ended"))
         lost = sorted(self._active - self._unanswered.keys())
         self._active.difference_update(lost)
         for identity in lost:

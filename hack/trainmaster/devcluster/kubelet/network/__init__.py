@@ -1,1 +1,2 @@
-"""hack/trainmaster/devcluster/kubelet/network: TODO."""
+"""How pods on one host find each other: their addresses, local ports, hosts files and, without namespaces, the
+rewriting of names and paths in their commands and variables."""

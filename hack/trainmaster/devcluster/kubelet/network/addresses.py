@@ -19,8 +19,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS
-from trainmaster.devcluster.kubelet.problems import NotYetError
 from trainmaster.runtime.jsontree import JsonObject
 
 # Below the ranges from which Linux (32768) and macOS (49152) take ports for outgoing connections, and below 29500,
@@ -110,7 +110,7 @@ class PortTable:
             port = _FIRST_PORT + (start + offset) % count
             if port not in taken and self._free(port):
                 return port
-        raise NotYetError(
+        raise CreateContainerError(
             "CreateContainerError",
             f"no free port between {_FIRST_PORT} and {_LAST_PORT} for {label}; stop what holds them",
         )

@@ -25,7 +25,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 LOCAL_ADDRESS = "127.0.0.1"
 
-MEETING_POINTS = frozenset(
+RENDEZVOUS_VARIABLES = frozenset(
     {
         "MASTER_PORT",
         "PET_MASTER_PORT",
@@ -36,7 +36,7 @@ MEETING_POINTS = frozenset(
         "COORDINATOR_ADDRESS",
     }
 )
-"""Variables that hold the port, or host:port, where the pods of a job meet: the job's own port, declared or not."""
+"""Variables that hold the port, or host:port, of the rendezvous of a job's pods: a port of the job, declared or not."""
 
 _NAME_END = r"(?![\w-]|\.\w)"
 _PATH_START = r"(?:(?<![\w./~})*-])|(?<=://))"
@@ -67,14 +67,14 @@ def pod_names(pod: JsonObject) -> re.Pattern[str] | None:
 
 
 def job_ports(pod: JsonObject) -> set[int]:
-    """Give the ports that belong to the pod's job: those its containers declare and those of its meeting points."""
+    """Give the ports of the pod's job: those that its containers declare and those of its rendezvous variables."""
     spec = pod["spec"]
     ports: set[int] = set()
     for container in (*spec["containers"], *(spec.get("initContainers") or ())):
         ports |= {entry["containerPort"] for entry in container.get("ports") or () if "containerPort" in entry}
         for variable in container.get("env") or ():
             port = str(variable.get("value") or "").rpartition(":")[2]
-            if variable["name"] in MEETING_POINTS and port.isdecimal() and 0 < int(port) < 65536:
+            if variable["name"] in RENDEZVOUS_VARIABLES and port.isdecimal() and 0 < int(port) < 65536:
                 ports.add(int(port))
     return ports
 

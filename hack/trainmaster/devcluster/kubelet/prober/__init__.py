@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/kubelet/prober: TODO."""
+"""Probes and lifecycle hooks of containers: their handlers, when a result counts, and what follows from it."""

@@ -1,4 +1,4 @@
-"""The log of one container attempt, as its warden writes it; standard library only.
+"""The log of one container attempt, as its shim writes it; standard library only.
 
 - Each line carries the time it was read and whether it is full (F) or a part of one (P).
 - A log never takes more than its limit: at half of it the file is set aside as `<name>.1`, in place of what was set

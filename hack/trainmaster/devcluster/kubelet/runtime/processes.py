@@ -1,4 +1,4 @@
-"""What the supervisor and its wardens need from the operating system; standard library only.
+"""What the supervisor and its shims need from the operating system; standard library only.
 
 See `supervisor` for the picture. Everything here must start fast and survive a fork.
 """
@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 LINUX = sys.platform.startswith("linux")
 
 KILL = signal.SIGUSR1
-"""What a warden understands as "kill your container now"."""
+"""What a shim understands as "kill your container now"."""
 
 HANDLED = (signal.SIGTERM, KILL, signal.SIGCHLD)
 """The signals that arrive through a `SignalPipe`."""
@@ -39,8 +40,20 @@ def die_with_parent(number: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
+def reap(on_exit: Callable[[int, int], None]) -> bool:
+    """Collect the ended child processes, each as `on_exit(pid, wait status)`; say whether any child is left."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+        on_exit(pid, status)
+
+
 def report(identity: str, event: str, **fields: Any) -> None:
-    """Tell the server; nobody listens any more when it is gone, and then its pipe ends us anyway."""
+    """Report to the server; nobody listens any more when it is gone, and then its pipe ends us anyway."""
     line = json.dumps({"id": identity, "event": event, "at": time.time(), **fields}) + "\n"
     with contextlib.suppress(BrokenPipeError):
         os.write(1, line.encode())

@@ -62,8 +62,8 @@ def enter(sandbox: dict[str, Any]) -> None:
     # Links of the host, such as /var/run, lead to the same places in the new root.
     binds = sorted((os.path.realpath(target), source, read_only) for source, target, read_only in sandbox["binds"])
     targets = [target for target, _, _ in binds]
-    for directory in sorted({"/dev", *_hollow(targets)}):
-        _hollow_out(root, directory)
+    for directory in sorted({"/dev", *_tmpfs_parents(targets)}):
+        _replace_by_tmpfs(root, directory)
     for target, source, _ in binds:
         _bind(source, root, target)
     for target, _, read_only in binds:
@@ -162,9 +162,9 @@ def _fill(root: str, directory: str) -> None:
                     _mount(entry.path, target, flags=_BIND | _REC)
 
 
-def _hollow(targets: list[str]) -> set[str]:
+def _tmpfs_parents(targets: list[str]) -> set[str]:
     """Give the directories of the host in which a mount point has to be made, other than the root itself."""
-    hollow = set()
+    parents = set()
     for target in targets:
         above = os.path.dirname(target)  # noqa: PTH120 - as above
         if os.path.lexists(target) or any(target.startswith(f"{other}/") for other in targets):
@@ -173,11 +173,11 @@ def _hollow(targets: list[str]) -> set[str]:
             above = os.path.dirname(above)  # noqa: PTH120 - as above
         if f"{above}/".startswith(_KERNEL):
             raise SandboxError(f"cannot mount at {target}: {above} shows the kernel and has no room for more")
-        hollow.add(above)
-    return hollow - {"/"}
+        parents.add(above)
+    return parents - {"/"}
 
 
-def _hollow_out(root: str, directory: str) -> None:
+def _replace_by_tmpfs(root: str, directory: str) -> None:
     """Replace a directory by a tmpfs with the same entries."""
     _mount("tmpfs", root + directory, kind="tmpfs", options="mode=0755")
     try:

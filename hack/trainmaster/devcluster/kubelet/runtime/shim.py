@@ -1,6 +1,7 @@
-"""The warden of one container, or of one program that is run in a container; standard library only.
+"""The shim of one container, or of one program that is executed in a container; standard library only.
 
-It starts the first process, copies the output to the log, and cleans up behind it. See `supervisor` for the picture.
+As containerd's, it starts the first process, copies the output to the log, and cleans up behind it. See `supervisor`
+for the picture.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainmaster.devcluster.kubelet.runtime.processes import (
     SignalPipe,
     children,
     die_with_parent,
+    reap,
     report,
 )
 
@@ -30,7 +32,7 @@ ERROR_LIMIT = 300
 """A report must stay below PIPE_BUF, which is 512 bytes on macOS, to be written atomically."""
 
 
-class Warden:
+class Shim:
     """Runs one container or, with a `target`, a program beside the processes of one."""
 
     def __init__(self, command: dict[str, Any], *, life: int, signals: SignalPipe) -> None:
@@ -53,7 +55,7 @@ class Warden:
             return
         if self._excerpt is None:
             report(self.identity, "started", pid=self._main)
-        self._attend(log)
+        self._supervise(log)
         self._drain(log)
         log.finish()
         code = os.waitstatus_to_exitcode(self._status or 0)
@@ -106,14 +108,14 @@ class Warden:
         if self._excerpt is None:
             sandbox.enter(settings)
         else:
-            target, warden = self._command["pid"], self._command["warden"]
-            sandbox.join(target, parent=warden, user_namespace=settings["user_namespace"])
+            target, shim = self._command["pid"], self._command["shim"]
+            sandbox.join(target, parent=shim, user_namespace=settings["user_namespace"])
         die_with_parent(signal.SIGKILL)  # a change of credentials may have taken that back
 
-    def _attend(self, log: LogFile | Excerpt) -> None:
+    def _supervise(self, log: LogFile | Excerpt) -> None:
         """Copy output and obey signals until the container is gone."""
         sources = [self._output, self._signals.read_end, self._life]
-        while self._status is None or (self._stopping and self._reap()):
+        while self._status is None or (self._stopping and reap(self._on_exit)):
             ready, _, _ = select.select(sources, (), ())
             if self._output in ready:
                 data = os.read(self._output, 65536)
@@ -130,27 +132,19 @@ class Warden:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._main, signal.SIGTERM)
             if signal.SIGCHLD in received:
-                self._reap()
+                reap(self._on_exit)
         self._kill_tree()
 
-    def _reap(self) -> bool:
-        """Collect ended processes; say whether any are left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            if pid == self._main:
-                self._status = status
+    def _on_exit(self, pid: int, status: int) -> None:
+        if pid == self._main:
+            self._status = status
 
     def _kill_tree(self) -> None:
         """Kill until nothing is left: the children of a killed process become ours and die in the next round."""
         if self._status is None:  # while it is not reaped, its number cannot mean another process
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._main, signal.SIGKILL)
-        while self._reap():
+        while reap(self._on_exit):
             for pid in children() if LINUX else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -1,21 +1,21 @@
 """Owner of all container processes: a child of the server that imports the standard library only and outlives nobody.
 
-    server -- pipe --> supervisor -- fork --> one warden per container -- fork, exec --> the container's processes
+    server -- pipe --> supervisor -- fork --> one shim per container -- fork, exec --> the container's processes
 
 Guarantees:
 - No process survives the server: when the pipe to it closes, whatever the reason (SIGKILL included), all are killed.
 - No process survives its container: when the first process of a container ends, the rest of its tree is killed, also
   what left the session or was daemonised (Linux; elsewhere, the process group).
-- No process survives the supervisor: wardens hold a pipe that closes with it, and kill their containers.
+- No process survives the supervisor: shims hold a pipe that closes with it, and kill their containers.
 - All output of a container is in its log file before its exit is reported.
 
 The server writes one JSON object per line to standard input: `{"op": "start", "id", "argv", "env", "cwd", "log",
-"log_limit", "sandbox"}`, where `sandbox` is null or what `sandboxing.enter` takes; `{"op": "execute", "id", "target",
+"log_limit", "sandbox"}`, where `sandbox` is null or what `sandbox.enter` takes; `{"op": "execute", "id", "target",
 "pid", "argv", "env", "cwd", "sandbox"}` to run a program in the container whose id is `target` and whose first process
 is `pid`; `{"op": "terminate", "id"}` (SIGTERM to the process group) and `{"op": "kill", "id"}`. Reports come back on
 standard output: `{"id", "event": "started", "pid", "at"}` (of containers only), `{"id", "event": "exited", "code",
 "signal", "at"}` with the beginning of the `output` of what was executed, and `{"id", "event": "unstartable", "error",
-"at"}`. A report is one short write, so that all wardens share the pipe.
+"at"}`. A report is one short write, so that all shims share the pipe.
 
 It runs isolated from site-packages (`command_line`): it starts in a few milliseconds and forks cheaply.
 """
@@ -41,19 +41,20 @@ from trainmaster.devcluster.kubelet.runtime.processes import (
     adopt_orphans,
     children,
     die_with_parent,
+    reap,
     report,
 )
-from trainmaster.devcluster.kubelet.runtime.shim import Warden
+from trainmaster.devcluster.kubelet.runtime.shim import Shim
 
 
 class Supervisor:
-    """Forks wardens at the server's command and notices when one is lost."""
+    """Forks shims at the server's command and notices when one is lost."""
 
     def __init__(self) -> None:
         adopt_orphans()
         self._signals = SignalPipe()
         self._life, self._life_end = os.pipe()
-        self._wardens: dict[int, str] = {}
+        self._shims: dict[int, str] = {}
         self._pids: dict[str, int] = {}
         self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
             "start": self._start,
@@ -63,13 +64,13 @@ class Supervisor:
         }
 
     def run(self) -> None:
-        """Serve the server until its end of the pipe closes or we are told to end, then kill everything."""
+        """Serve the server until its end of the pipe closes or SIGTERM arrives, then kill everything."""
         rest = b""
         while True:
             ready, _, _ = select.select([0, self._signals.read_end], (), ())
             if self._signals.read_end in ready and signal.SIGTERM in self._signals.drain():
                 break
-            self._reap()
+            reap(self._on_exit)
             if 0 in ready:
                 data = os.read(0, 1 << 20)
                 if not data:
@@ -81,25 +82,25 @@ class Supervisor:
         self._end()
 
     def _start(self, command: dict[str, Any]) -> None:
-        # Signals that arrive before the warden has its handlers must wait for them, not end it.
+        # Signals that arrive before the shim has its handlers must wait for them, not end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_warden(command, parent=parent)
-        self._wardens[pid] = command["id"]
+            self._become_shim(command, parent=parent)
+        self._shims[pid] = command["id"]
         self._pids[command["id"]] = pid
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
     def _execute(self, command: dict[str, Any]) -> None:
         """Start a program in a running container."""
-        warden = self._pids.get(command["target"])
-        if warden is None:
+        shim = self._pids.get(command["target"])
+        if shim is None:
             report(command["id"], "unstartable", error="the container has ended")
         else:
-            self._start({**command, "warden": warden})
+            self._start({**command, "shim": shim})
 
-    def _become_warden(self, command: dict[str, Any], *, parent: int) -> NoReturn:
+    def _become_shim(self, command: dict[str, Any], *, parent: int) -> NoReturn:
         code = 70
         try:
             os.close(0)
@@ -110,7 +111,7 @@ class Supervisor:
             signals = SignalPipe()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             if os.getppid() == parent:  # otherwise the supervisor ended before it could be watched
-                Warden(command, life=self._life, signals=signals).run()
+                Shim(command, life=self._life, signals=signals).run()
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -121,40 +122,33 @@ class Supervisor:
         if pid := self._pids.get(command["id"]):
             os.kill(pid, number)
 
-    def _reap(self) -> bool:
-        """Collect ended processes, report lost wardens and kill what those left; say whether any process is left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            identity = self._wardens.pop(pid, None)
-            if identity is not None:
-                del self._pids[identity]
-            if identity is None or status != 0:
-                # A process of a lost warden. Its own children became ours when it ended, not when the warden did:
-                # hence a look at every such end, not only at the warden's.
-                self._kill_orphans()
-            if identity is not None and status != 0:
-                report(identity, "exited", code=137, signal=int(signal.SIGKILL))
+    def _on_exit(self, pid: int, status: int) -> None:
+        """Report a lost shim and kill what it left."""
+        identity = self._shims.pop(pid, None)
+        if identity is not None:
+            del self._pids[identity]
+        if identity is None or status != 0:
+            # A process of a lost shim. Its own children became ours when it ended, not when the shim did:
+            # hence a look at every such end, not only at the shim's.
+            self._kill_orphans()
+        if identity is not None and status != 0:
+            report(identity, "exited", code=137, signal=int(signal.SIGKILL))
 
     def _kill_orphans(self) -> None:
-        """Kill what lost wardens left behind: every child that is not a warden."""
+        """Kill what lost shims left behind: every child that is not a shim."""
         for pid in children() if LINUX else ():
-            if pid not in self._wardens:
+            if pid not in self._shims:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _end(self) -> None:
-        """Let the wardens kill their containers; those that do not manage are killed with what they leave."""
-        for pid in self._wardens:
+        """Let the shims kill their containers; those that do not manage are killed with what they leave."""
+        for pid in self._shims:
             os.kill(pid, KILL)
         patience = time.monotonic() + 5
-        while self._reap():
+        while reap(self._on_exit):
             if time.monotonic() > patience:
-                for pid in self._wardens:
+                for pid in self._shims:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
 

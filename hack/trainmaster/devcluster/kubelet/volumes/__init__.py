@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/kubelet/volumes: TODO."""
+"""Volumes of pods: directories of the host with what the pod asks for, and where its containers see them."""

@@ -1,4 +1,7 @@
-"""What a container in namespaces sees at which path: volumes, its hosts file, and what these must not hide."""
+"""Mounts: where a container sees its volumes and, in namespaces, its hosts file, and what these must not hide.
+
+No subPath leads out of its volume.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles
+from trainmaster.devcluster.kubelet.environment import expand
+from trainmaster.devcluster.kubelet.volumes.atomic_writer import path_inside
 from trainmaster.runtime.jsontree import JsonObject
 
 HOSTS_FILE = "/etc/hosts"
@@ -18,6 +24,7 @@ HOSTS_FILE = "/etc/hosts"
 Bind: TypeAlias = tuple[str, str, bool]
 """What is mounted, where, and whether it is read-only."""
 
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point of containers, not a temporary file of ours
 _GENERATED = ("configMap", "secret", "downwardAPI", "projected")
 
 
@@ -27,6 +34,31 @@ class Namespaces:
 
     hosts: Path
     user_namespace: bool
+
+
+def mounted_paths(container: JsonObject, volumes: dict[str, Path], variables: dict[str, str]) -> dict[str, str]:
+    """Give the real place of each mount path of a container."""
+    paths = {}
+    for mount in container.get("volumeMounts") or ():
+        volume = volumes.get(mount["name"])
+        path = "/" + mount["mountPath"].strip("/")
+        if volume is None or path == "/":
+            wrong = f"volume {mount['name']!r} is not in the pod" if volume is None else "nothing can be mounted at /"
+            raise PodRejectedError("InvalidVolumeMount", f"container {container['name']!r}, mount {path}: {wrong}")
+        if path == _SHARED_MEMORY:
+            continue  # the host's own serves all processes, and libraries open it without asking
+        below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
+        paths[path] = str(_sub_path(volume, below) if below else volume)
+    return paths
+
+
+def _sub_path(volume: Path, below: str) -> Path:
+    place: Path = volume / path_inside(below)
+    if not place.resolve().is_relative_to(volume.resolve()):
+        raise PodRejectedError("InvalidVolumeMount", f"subPath {below!r} leads out of its volume by a symbolic link")
+    if not place.exists():
+        place.mkdir(parents=True)
+    return place
 
 
 def volume_binds(container: JsonObject, pod: JsonObject, paths: Mapping[str, str]) -> list[Bind]:
@@ -44,7 +76,7 @@ def volume_binds(container: JsonObject, pod: JsonObject, paths: Mapping[str, str
     return binds
 
 
-def rescued(binds: Iterable[Bind], *, files: PodFiles, needed: Iterable[str] | None = None) -> list[Bind]:
+def preserved_binds(binds: Iterable[Bind], *, files: PodFiles, needed: Iterable[str] | None = None) -> list[Bind]:
     """Give mounts that show again what other mounts would hide, although every container needs it.
 
     That is this Python with its packages, and the pod's own directories: a volume at /workspace must not take away the

@@ -1,4 +1,9 @@
-"""Turning a container of a pod into the command that the supervisor starts."""
+"""The configuration of a container: what the supervisor starts for it.
+
+Images are never pulled, so the command has to be in the pod: the entrypoint of an image is written inside the image. A
+container that relies on it has no meaning as a local process; it fails the pod with a message that says so, instead of
+waiting for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles, rotated
 from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.environment import Lookup, base_environment, expand, pod_environment, thread_limit
-from trainmaster.devcluster.kubelet.images import command_of
 from trainmaster.devcluster.kubelet.network.addresses import hostname
 from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
-from trainmaster.devcluster.kubelet.volumes.mounts import Bind, Namespaces, rescued, sandbox_of, volume_binds
-from trainmaster.devcluster.kubelet.volumes.volumes import mounted_paths
+from trainmaster.devcluster.kubelet.volumes.mounts import (
+    Bind,
+    Namespaces,
+    mounted_paths,
+    preserved_binds,
+    sandbox_of,
+    volume_binds,
+)
 from trainmaster.runtime.jsontree import JsonObject
+
+LOG_LIMIT = 64 * 2**20
+"""The most bytes that the log of a container attempt takes; the newest half of it is always kept."""
 
 _DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A process to start, with everything resolved."""
+class ContainerConfig:
+    """The first process of a container attempt, with everything resolved."""
 
     identity: str
     argv: list[str]
     environment: dict[str, str]
     directory: Path
     log: Path
-    log_limit: int
     rewriter: Rewriter
     """Rewrites what is executed in the container later."""
 
@@ -43,7 +56,7 @@ def service_variables(server_url: str) -> dict[str, str]:
     return {"KUBERNETES_SERVICE_HOST": url.hostname or "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
 
 
-def prepare_launch(
+def generate_container_config(
     container: JsonObject,
     facts: PodFacts,
     *,
@@ -55,9 +68,8 @@ def prepare_launch(
     server_url: str,
     lookup: Lookup,
     devices: dict[str, str],
-    log_limit: int,
     namespaces: Namespaces | None = None,
-) -> Launch:
+) -> ContainerConfig:
     """Resolve a container and create the directories that it writes to. `devices` are variables that name hardware."""
     name = container["name"]
     command = command_of(container)
@@ -66,7 +78,7 @@ def prepare_launch(
     for directory in (home, work, files.tmp, files.log(name, attempt).parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     variables = pod_environment(container, facts, services=service_variables(server_url), lookup=lookup)
-    paths = {termination_path(container): str(termination_file(files, container))}
+    paths = {termination_message_path(container): str(files.termination_message(name))}
     paths |= mounted_paths(container, volumes, variables)
     places = replace(rewriter, paths=paths)
     directory, private = _working_directory(container, places, default=work, root=own / "root")
@@ -84,27 +96,34 @@ def prepare_launch(
     files.drop_logs(name, before=attempt - 1)
     log.unlink(missing_ok=True)  # left by an attempt that a crash of the server kept from being recorded
     rotated(log).unlink(missing_ok=True)
-    termination_file(files, container).write_bytes(b"")
-    return Launch(
+    files.termination_message(name).write_bytes(b"")
+    return ContainerConfig(
         identity=identity,
         argv=rewriter.words([expand(word, variables) for word in command]),
         environment=environment,
         directory=directory,
         log=log,
-        log_limit=log_limit,
         rewriter=rewriter,
         sandbox=sandbox,
     )
 
 
-def termination_path(container: JsonObject) -> str:
-    """Give the path at which the container is told to leave its last words."""
+def command_of(container: JsonObject) -> list[str]:
+    """Give the container's command with its arguments, before the expansion of variables."""
+    command = container.get("command")
+    if not command:
+        name, image = container["name"], container.get("image") or "<none>"
+        raise PodRejectedError(
+            "ImageEntrypointUnknown",
+            f"container {name!r} has no command, and the entrypoint of image {image!r} is not known: the embedded "
+            "cluster runs containers as local processes and reads no images; set `command` in the container",
+        )
+    return [*command, *(container.get("args") or ())]
+
+
+def termination_message_path(container: JsonObject) -> str:
+    """Give the path at which the container writes its termination message."""
     return container.get("terminationMessagePath") or _DEFAULT_TERMINATION_LOG
-
-
-def termination_file(files: PodFiles, container: JsonObject) -> Path:
-    """Give the file behind that path."""
-    return files.container(container["name"]) / "termination-log"
 
 
 def _working_directory(container: JsonObject, places: Rewriter, *, default: Path, root: Path) -> tuple[Path, bool]:
@@ -136,7 +155,7 @@ def _in_namespaces(
     """Give the working directory as the container sees it, and its sandbox."""
     view = files.container(container["name"]) / "view"
     view.mkdir(mode=0o700, exist_ok=True)
-    message = termination_path(container)
+    message = termination_message_path(container)
     binds: list[Bind] = [(paths[message], message, False), *volume_binds(container, pod, paths)]
     wanted = container.get("workingDir")
     if wanted and not (private and directory == files.container(container["name"]) / "work"):
@@ -144,5 +163,5 @@ def _in_namespaces(
         if private and not seen.is_dir():
             binds.append((str(directory.absolute()), str(seen), False))
         directory = seen
-    binds += rescued(binds, files=files)
+    binds += preserved_binds(binds, files=files)
     return directory, sandbox_of(namespaces, binds, view=view, hostname=hostname(pod))

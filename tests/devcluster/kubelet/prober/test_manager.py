@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import cast
 
 import pytest
-from support.node import MODES, Node, eventually, sh, terminated
+from support.node import Node, eventually, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PODS
 from trainmaster.devcluster.apiserver.storage import Store
+from trainmaster.devcluster.events import EventBroadcaster
+from trainmaster.devcluster.kubelet.container_config import ContainerConfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.launch import Launch
-from trainmaster.devcluster.kubelet.pod_events import PodEvents
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
-from trainmaster.devcluster.kubelet.prober.prober import Attendant
+from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.kubelet.supervisor_client import ProcessSupervisor
+from trainmaster.devcluster.kubelet.supervisor_client import SupervisorClient
 from trainmaster.runtime.jsontree import JsonObject
 
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"
@@ -31,19 +29,6 @@ FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"
 
 def executes(script: str, **probe: int) -> JsonObject:
     return {"exec": {"command": ["/bin/sh", "-c", script]}, **probe}
-
-
-@pytest.fixture(params=MODES)
-async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
-    node = Node(tmp_path / "state", request.param)
-    await seed(node.api)
-    return node
-
-
-@pytest.fixture
-async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
-    async with node.running() as kubelet:
-        yield kubelet
 
 
 def shared(script: str, **container: object) -> tuple[JsonObject, JsonObject]:
@@ -141,9 +126,7 @@ async def test_a_sidecar_has_to_pass_its_startup_probe_before_others_start(node:
     assert await node.log(kubelet) == "found\n"
 
 
-async def test_the_first_hook_comes_before_running_and_the_last_one_before_the_end(
-    node: Node, kubelet: Kubelet
-) -> None:
+async def test_post_start_comes_before_running_and_pre_stop_before_the_end(node: Node, kubelet: Kubelet) -> None:
     hooks = {
         "postStart": executes("echo begun > /shared/hook"),
         "preStop": executes("cat /shared/hook > /shared/last; sleep 0.1; echo done >> /shared/last"),
@@ -162,7 +145,7 @@ async def test_the_first_hook_comes_before_running_and_the_last_one_before_the_e
     assert [line.split(" ")[-1] for line in log.read_text().splitlines()][-2:] == ["begun", "done"]
 
 
-async def test_a_failing_first_hook_ends_the_container(node: Node, kubelet: Kubelet) -> None:
+async def test_a_failing_post_start_hook_ends_the_container(node: Node, kubelet: Kubelet) -> None:
     lifecycle = {"postStart": executes("echo broken; exit 1")}
     await node.create(sh("trap '' TERM; sleep 60", lifecycle=lifecycle), terminationGracePeriodSeconds=1)
     pod = await node.phase("Failed")
@@ -170,14 +153,14 @@ async def test_a_failing_first_hook_ends_the_container(node: Node, kubelet: Kube
     assert (await node.told("FailedPostStartHook")).startswith("PostStartHook failed: broken")
 
 
-async def test_a_last_hook_that_hangs_ends_with_the_grace_period(node: Node, kubelet: Kubelet) -> None:
+async def test_a_pre_stop_hook_that_hangs_ends_with_the_grace_period(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("sleep 60", lifecycle={"preStop": executes("sleep 60")}))
     await node.phase("Running")
     await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=1))
     await node.gone()
 
 
-async def test_a_container_that_is_told_to_end_is_not_probed_any_more(node: Node, kubelet: Kubelet) -> None:
+async def test_a_container_that_is_being_stopped_is_not_probed_any_more(node: Node, kubelet: Kubelet) -> None:
     """A server that shuts down stops to answer; that must not cut its grace period short."""
     container, volumes = shared(
         "trap 'touch /shared/told' TERM; while :; do sleep 0.02; done",
@@ -232,41 +215,41 @@ async def test_fake_gpus_are_handed_out_as_real_ones_would_be(node: Node) -> Non
 
 
 class Terminations:
-    """Stands in for the supervisor and notes who is asked to end."""
+    """Stands in for the supervisor and notes what is terminated."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.terminated: list[str] = []
 
     def terminate(self, identity: str) -> None:
-        self.asked.append(identity)
+        self.terminated.append(identity)
 
 
-def alone(container: JsonObject, terminations: Terminations) -> Attendant:
-    """Attend to a pod with one container, without a kubelet."""
+def alone(container: JsonObject, terminations: Terminations) -> ProbeManager:
+    """The probe manager of a pod with one container, without a kubelet."""
     pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [container]}}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    return Attendant(
+    return ProbeManager(
         pod,
         PodLifecycle(pod, now=now, settings=KubeletSettings()),
-        supervisor=cast("ProcessSupervisor", terminations),
-        events=PodEvents(Api(Store(), builtin_registry())),
+        supervisor=cast("SupervisorClient", terminations),
+        events=EventBroadcaster(Api(Store(), builtin_registry()), "kubelet"),
         address="127.0.0.1",
         clock=lambda: now,
         wake=lambda: None,
     )
 
 
-def test_a_container_that_is_still_starting_is_asked_to_end_at_once() -> None:
+def test_a_container_that_is_still_starting_is_terminated_at_once() -> None:
     """There is a process although the report of it is still under way; a hook has nothing to run in yet."""
     terminations = Terminations()
     alone(sh("sleep 60", lifecycle={"preStop": executes("sleep 60")}), terminations).terminate("c", "u/c/0")
-    assert terminations.asked == ["u/c/0"]
+    assert terminations.terminated == ["u/c/0"]
 
 
-async def test_a_container_that_starts_when_it_was_told_to_end_is_not_probed() -> None:
-    attendant = alone(sh("sleep 60", livenessProbe=executes("true", initialDelaySeconds=60)), Terminations())
+async def test_a_container_that_starts_while_it_is_being_stopped_is_not_probed() -> None:
+    probe_manager = alone(sh("sleep 60", livenessProbe=executes("true", initialDelaySeconds=60)), Terminations())
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:  # which would wait for a probe
-        attendant.open(group)
-        attendant.terminate("c", "u/c/0")
-        attendant.started("c", cast("Launch", None), pid=1, at=datetime(2026, 11, 20, tzinfo=UTC))
-        attendant.attend()
+        probe_manager.start(group)
+        probe_manager.terminate("c", "u/c/0")
+        probe_manager.started("c", cast("ContainerConfig", None), pid=1, at=datetime(2026, 11, 20, tzinfo=UTC))
+        probe_manager.sync()

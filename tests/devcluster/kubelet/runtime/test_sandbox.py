@@ -198,7 +198,7 @@ def test_what_cannot_be_mounted_is_named(inside: Inside) -> None:
 
 @pytest.mark.parametrize("reaped", [False, True])
 def test_a_container_that_has_ended_cannot_be_joined(*, reaped: bool) -> None:
-    """It may end at any time, and its warden may take a moment to notice: neither is a fault of the system."""
+    """It may end at any time, and its shim may take a moment to notice: neither is a fault of the system."""
     us, ended = os.getpid(), os.fork()
     if ended == 0:
         os._exit(0)

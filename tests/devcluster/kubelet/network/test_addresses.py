@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, host_address, is_free, job_key, pod_address
-from trainmaster.devcluster.kubelet.problems import NotYetError
 
 
 def test_two_jobs_get_different_ports_for_the_same_one(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_table_survives_a_restart_even_if_its_ports_are_in_use(tmp_path: Pat
 def test_a_finished_job_gives_its_ports_back(tmp_path: Path) -> None:
     only = PortTable(tmp_path / "ports.json", free=lambda port: port == 12000)
     assert only.ports("ns/a", [1]) == {1: 12000}
-    with pytest.raises(NotYetError, match="no free port"):
+    with pytest.raises(CreateContainerError, match="no free port"):
         only.ports("ns/b", [1])
     only.keep([])
     assert only.ports("ns/b", [1]) == {1: 12000}

@@ -1,4 +1,4 @@
-"""Volumes as directories, and mounts that stay inside them."""
+"""Volumes as directories."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import PodFacts
-from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.kubelet.volumes.volumes import VolumeMounter, mounted_paths
+from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -20,7 +20,6 @@ class Mounts:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.allow_host_path = False
         self.objects: dict[tuple[GroupResource, str], JsonObject] = {
             (CONFIGMAPS, "settings"): {
                 "data": {"host": "peer.svc", "other": "x"},
@@ -38,15 +37,14 @@ class Mounts:
                 "containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}],
             },
         }
-        mounter = VolumeMounter(
+        volume_manager = VolumeManager(
             PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
             directory=self.directory / "volumes",
             claims=self.directory / "claims",
             lookup=lambda resource, namespace, name: self.objects.get((resource, name)) if namespace == "ns" else None,
-            allow_host_path=self.allow_host_path,
             rewrite=lambda text: text.replace("peer.svc", "127.0.0.1"),
         )
-        return mounter.mount_all()["v"]
+        return volume_manager.mount_all()["v"]
 
 
 @pytest.fixture
@@ -122,7 +120,7 @@ def test_projected_sources_share_a_directory(mounts: Mounts) -> None:
     ],
 )
 def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, message: str) -> None:
-    with pytest.raises(NotYetError, match=message):
+    with pytest.raises(CreateContainerError, match=message):
         mounts.mount(**source)
 
 
@@ -130,7 +128,7 @@ def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, mess
     ("source", "message"),
     [
         ({"nfs": {"server": "x"}}, "volume 'v' of type nfs is not supported"),
-        ({"hostPath": {"path": "/etc"}}, "host paths enabled"),
+        ({"hostPath": {"path": "/etc"}}, "volume 'v' of type hostPath is not supported"),
         ({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}, "serviceAccountToken is not supported"),
         ({"configMap": {"name": "settings", "items": [{"key": "host", "path": "../x"}]}}, "must not contain"),
         ({"configMap": {"name": "settings", "items": [{"key": "host", "path": "/x"}]}}, "must be relative"),
@@ -138,7 +136,7 @@ def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, mess
     ],
 )
 def test_what_is_impossible_fails(mounts: Mounts, source: JsonObject, message: str) -> None:
-    with pytest.raises(ImpossibleError, match=message):
+    with pytest.raises(PodRejectedError, match=message):
         mounts.mount(**source)
 
 
@@ -150,47 +148,3 @@ def test_claims_are_shared(mounts: Mounts) -> None:
     claim = {"persistentVolumeClaim": {"claimName": "ws"}}
     (mounts.mount(**claim) / "model").write_text("weights")
     assert (mounts.mount(**claim) / "model").read_text() == "weights"
-
-
-def test_host_paths_where_they_are_enabled(mounts: Mounts, tmp_path: Path) -> None:
-    mounts.allow_host_path = True
-    wanted = tmp_path / "made"
-    assert mounts.mount(hostPath={"path": str(wanted), "type": "DirectoryOrCreate"}) == wanted
-    assert wanted.is_dir()
-    with pytest.raises(NotYetError, match="does not exist"):
-        mounts.mount(hostPath={"path": "/no/such", "type": "Directory"})
-
-
-def container(*mounts: JsonObject) -> JsonObject:
-    return {"name": "c", "volumeMounts": list(mounts)}
-
-
-def test_mount_paths(tmp_path: Path) -> None:
-    mounted = container(
-        {"name": "v", "mountPath": "/data/"},
-        {"name": "v", "mountPath": "/sub", "subPath": "a/b"},
-        {"name": "v", "mountPath": "/own", "subPathExpr": "$(POD)"},
-        {"name": "v", "mountPath": "/dev/shm"},
-    )
-    paths = mounted_paths(mounted, {"v": tmp_path}, {"POD": "p-0"})
-    assert paths == {"/data": str(tmp_path), "/sub": str(tmp_path / "a/b"), "/own": str(tmp_path / "p-0")}
-    assert (tmp_path / "a/b").is_dir()
-
-
-@pytest.mark.parametrize(
-    "mount",
-    [
-        {"name": "unknown", "mountPath": "/x"},
-        {"name": "v", "mountPath": "/"},
-        {"name": "v", "mountPath": "/x", "subPath": "../up"},
-        {"name": "v", "mountPath": "/x", "subPath": "/abs"},
-        {"name": "v", "mountPath": "/x", "subPath": "link/y"},
-    ],
-)
-def test_bad_mounts_are_refused(tmp_path: Path, mount: JsonObject) -> None:
-    volume = tmp_path / "volume"
-    volume.mkdir()
-    (volume / "link").symlink_to("/")
-    with pytest.raises(ImpossibleError) as caught:
-        mounted_paths(container(mount), {"v": volume}, {})
-    assert caught.value.reason == "InvalidVolumeMount"

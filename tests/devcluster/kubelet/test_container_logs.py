@@ -11,7 +11,7 @@ import pytest
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.kubelet.container_logs import PodLogs, tail
-from trainmaster.devcluster.kubelet.directories import StateDirectory
+from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.runtime.log_writer import LogFile
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -22,7 +22,7 @@ class Logs:
     """A pod with one container `c` and hand-written log files."""
 
     def __init__(self, directory: Path) -> None:
-        state = StateDirectory(directory)
+        state = RootDirectory(directory)
         self.files = state.pod("uid")
         self.running: set[str] = set()
         self.source = PodLogs(state, is_active=self.running.__contains__, clock=lambda: NOW)

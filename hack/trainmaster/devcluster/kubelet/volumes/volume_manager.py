@@ -1,13 +1,12 @@
-"""Volumes of pods as directories, and where containers see them.
+"""The volume manager: volumes of pods as directories.
 
-    <state>/pods/<uid>/volumes/<name>   emptyDir, configMap, secret, downwardAPI, projected: gone with the pod
-    <state>/claims/<namespace>/<name>   PersistentVolumeClaim: shared by all pods, gone with the claim
+    <root>/pods/<uid>/volumes/<name>   emptyDir, configMap, secret, downwardAPI, projected: gone with the pod
+    <root>/claims/<namespace>/<name>   PersistentVolumeClaim: shared by all pods, gone with the claim
 
 Guarantees:
-- Files of a configMap, secret, downwardAPI or projected volume appear all at once, behind a `..data` link.
-- Neither an item's path nor a subPath leads out of its volume.
+- Files of a configMap, secret, downwardAPI or projected volume appear all at once (see `atomic_writer`).
+- No item's path leads out of its volume.
 - What the embedded cluster cannot mount fails the pod with a message; what is missing is waited for.
-
 - Tokens of service accounts are renewed when 80% of their life is over, for as long as the pod runs.
 
 Not enforced here: `readOnly` (see `mounts`), size limits. Contents other than tokens are those of the moment in which
@@ -18,17 +17,14 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import DEFAULT_SECONDS, AccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import (
     PodFacts,
     UnknownFieldError,
@@ -36,8 +32,8 @@ from trainmaster.devcluster.kubelet.downward_api import (
     field_value,
     resource_value,
 )
-from trainmaster.devcluster.kubelet.environment import Lookup, decoded, expand
-from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
+from trainmaster.devcluster.kubelet.environment import Lookup, decoded
+from trainmaster.devcluster.kubelet.volumes.atomic_writer import VolumeFile, path_inside, write_atomically
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -51,19 +47,8 @@ _RENEWED_AFTER = 0.8
 _RENEWAL_PAUSE = timedelta(seconds=30)
 """Between attempts to renew a token that failed; what is left of its life is longer."""
 
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point of containers, not a temporary file of ours
 
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """One file of a generated volume."""
-
-    path: str
-    content: bytes
-    mode: int
-
-
-class VolumeMounter:
+class VolumeManager:
     """Prepares the volumes of one pod."""
 
     def __init__(
@@ -73,7 +58,6 @@ class VolumeMounter:
         directory: Path,
         claims: Path,
         lookup: Lookup,
-        allow_host_path: bool,
         rewrite: Callable[[str], str],
         tokens: AccountTokens | None = None,
     ) -> None:
@@ -83,7 +67,6 @@ class VolumeMounter:
         self._directory = directory
         self._claims = claims
         self._lookup = lookup
-        self._allow_host_path = allow_host_path
         self._rewrite = rewrite
         self._tokens = tokens
         self._renewable: dict[str, JsonObject] = {}
@@ -100,7 +83,7 @@ class VolumeMounter:
         try:
             for volume in self._renewable.values():
                 self._mount(volume)
-        except (NotYetError, OSError) as problem:
+        except (CreateContainerError, OSError) as problem:
             _log.warning("cannot renew the tokens of pod %s: %s", self._pod["metadata"]["name"], problem)
             self.refresh_at = now + _RENEWAL_PAUSE
 
@@ -109,18 +92,16 @@ class VolumeMounter:
         place: Path = self._directory / name
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             return self._claim(claim["claimName"])
-        if (host := volume.get("hostPath")) is not None:
-            return self._host_path(name, host)
         if any(volume.get(kind) is not None for kind in ("configMap", "secret", "downwardAPI", "projected")):
-            files = {_inside(file.path): file for file in self._files(volume)}
-            _publish(place, list(files.values()))
+            files = {path_inside(file.path): file for file in self._files(volume)}
+            write_atomically(place, list(files.values()))
             if any("serviceAccountToken" in part for part in (volume.get("projected") or {}).get("sources") or ()):
                 self._renewable[name] = volume
         elif volume.get("emptyDir") is not None or volume.keys() == {"name"}:
             place.mkdir(parents=True, exist_ok=True)
         else:
             kinds = ", ".join(sorted(volume.keys() - {"name"}))
-            raise ImpossibleError(
+            raise PodRejectedError(
                 _UNSUPPORTED,
                 f"volume {name!r} of type {kinds} is not supported by the embedded cluster; use emptyDir, configMap, "
                 "secret, downwardAPI, projected or persistentVolumeClaim",
@@ -130,31 +111,14 @@ class VolumeMounter:
     def _claim(self, name: str) -> Path:
         claim = self._lookup(PERSISTENT_VOLUME_CLAIMS, self._namespace, name)
         if claim is None:
-            raise NotYetError(_WAITING, f'persistentvolumeclaim "{name}" not found')
+            raise CreateContainerError(_WAITING, f'persistentvolumeclaim "{name}" not found')
         if claim["metadata"].get("deletionTimestamp"):
-            raise NotYetError(_WAITING, f'persistentvolumeclaim "{name}" is being deleted')
+            raise CreateContainerError(_WAITING, f'persistentvolumeclaim "{name}" is being deleted')
         place = claim_directory(self._claims, claim)
         place.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _host_path(self, name: str, source: JsonObject) -> Path:
-        path = Path(source["path"])
-        if not self._allow_host_path:
-            raise ImpossibleError(
-                _UNSUPPORTED,
-                f"volume {name!r} mounts {path} of the host, which the embedded cluster allows only when it was "
-                "started with host paths enabled; use a persistentVolumeClaim",
-            )
-        wanted = source.get("type") or ""
-        if wanted == "DirectoryOrCreate":
-            path.mkdir(parents=True, exist_ok=True)
-        elif wanted == "FileOrCreate":
-            path.touch()
-        elif wanted and not path.exists():
-            raise NotYetError(_WAITING, f"hostPath {path} of volume {name!r} does not exist (wanted: {wanted})")
-        return path
-
-    def _files(self, volume: JsonObject) -> Iterator[File]:
+    def _files(self, volume: JsonObject) -> Iterator[VolumeFile]:
         if (source := volume.get("configMap")) is not None:
             yield from self._config_map(source, _mode(source))
         elif (source := volume.get("secret")) is not None:
@@ -166,7 +130,7 @@ class VolumeMounter:
             for part in projected.get("sources") or ():
                 yield from self._projected(part, _mode(projected))
 
-    def _projected(self, part: JsonObject, mode: int) -> Iterator[File]:
+    def _projected(self, part: JsonObject, mode: int) -> Iterator[VolumeFile]:
         if (source := part.get("configMap")) is not None:
             yield from self._config_map(source, mode)
         elif (source := part.get("secret")) is not None:
@@ -176,41 +140,41 @@ class VolumeMounter:
         elif (source := part.get("serviceAccountToken")) is not None and self._tokens is not None:
             yield self._token(self._tokens, source, mode)
         else:
-            raise ImpossibleError(
+            raise PodRejectedError(
                 _UNSUPPORTED,
                 f"projected source {', '.join(sorted(part)) or '<empty>'} is not supported by the embedded cluster; "
                 "it projects configMap, secret, downwardAPI and serviceAccountToken",
             )
 
-    def _token(self, tokens: AccountTokens, source: JsonObject, mode: int) -> File:
+    def _token(self, tokens: AccountTokens, source: JsonObject, mode: int) -> VolumeFile:
         seconds = source.get("expirationSeconds") or DEFAULT_SECONDS
         try:
             issued = tokens.for_pod(self._pod, audience=source.get("audience"), seconds=seconds)
         except StatusError as error:
-            raise NotYetError(_WAITING, f"failed to fetch token: {error.message}") from error
+            raise CreateContainerError(_WAITING, f"failed to fetch token: {error.message}") from error
         due = issued.issued + (issued.expires - issued.issued) * _RENEWED_AFTER
         self.refresh_at = min(due, self.refresh_at or due)
-        return File(source.get("path") or "token", issued.token.encode(), mode)
+        return VolumeFile(source.get("path") or "token", issued.token.encode(), mode)
 
-    def _config_map(self, source: JsonObject, mode: int) -> Iterator[File]:
+    def _config_map(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         name = source.get("name") or ""
         found = self._lookup(CONFIGMAPS, self._namespace, name)
         if found is None and not source.get("optional"):
-            raise NotYetError(_WAITING, f'configmap "{name}" not found')
+            raise CreateContainerError(_WAITING, f'configmap "{name}" not found')
         found = found or {}
         contents = {key: self._rewrite(text).encode() for key, text in (found.get("data") or {}).items()}
         contents |= {key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()}
         yield from _selected(contents, source, mode=mode, described=f"configmap {self._namespace}/{name}")
 
-    def _secret(self, source: JsonObject, mode: int) -> Iterator[File]:
+    def _secret(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         name = source.get("name") or ""
         found = self._lookup(SECRETS, self._namespace, name)
         if found is None and not source.get("optional"):
-            raise NotYetError(_WAITING, f'secret "{name}" not found')
+            raise CreateContainerError(_WAITING, f'secret "{name}" not found')
         contents = decoded(found) if found else {}
         yield from _selected(contents, source, mode=mode, described=f"secret {self._namespace}/{name}")
 
-    def _downward(self, source: JsonObject, mode: int) -> Iterator[File]:
+    def _downward(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         for item in source.get("items") or ():
             try:
                 if reference := item.get("fieldRef"):
@@ -221,8 +185,8 @@ class VolumeMounter:
                         reference, container_named(reference.get("containerName"), self._pod), self._facts
                     )
             except UnknownFieldError as error:
-                raise ImpossibleError(_UNSUPPORTED, f"downward API file {item.get('path')!r}: {error}") from error
-            yield File(item["path"], text.encode(), item.get("mode") or mode)
+                raise PodRejectedError(_UNSUPPORTED, f"downward API file {item.get('path')!r}: {error}") from error
+            yield VolumeFile(item["path"], text.encode(), item.get("mode") or mode)
 
 
 def claim_directory(claims: Path, claim: JsonObject) -> Path:
@@ -232,44 +196,12 @@ def claim_directory(claims: Path, claim: JsonObject) -> Path:
     return claims / namespace / name
 
 
-def mounted_paths(container: JsonObject, volumes: dict[str, Path], variables: dict[str, str]) -> dict[str, str]:
-    """Give the real place of each mount path of a container."""
-    paths = {}
-    for mount in container.get("volumeMounts") or ():
-        volume = volumes.get(mount["name"])
-        path = "/" + mount["mountPath"].strip("/")
-        if volume is None or path == "/":
-            wrong = f"volume {mount['name']!r} is not in the pod" if volume is None else "nothing can be mounted at /"
-            raise ImpossibleError("InvalidVolumeMount", f"container {container['name']!r}, mount {path}: {wrong}")
-        if path == _SHARED_MEMORY:
-            continue  # the host's own serves all processes, and libraries open it without asking
-        below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
-        paths[path] = str(_sub_path(volume, below) if below else volume)
-    return paths
-
-
-def _sub_path(volume: Path, below: str) -> Path:
-    place: Path = volume / _inside(below)
-    if not place.resolve().is_relative_to(volume.resolve()):
-        raise ImpossibleError("InvalidVolumeMount", f"subPath {below!r} leads out of its volume by a symbolic link")
-    if not place.exists():
-        place.mkdir(parents=True)
-    return place
-
-
-def _inside(path: str) -> PurePosixPath:
-    relative = PurePosixPath(path)
-    if not path or relative.is_absolute() or ".." in relative.parts:
-        raise ImpossibleError("InvalidVolumeMount", f"path {path!r} must be relative and must not contain '..'")
-    return relative
-
-
 def _mode(source: JsonObject) -> int:
     mode = source.get("defaultMode")
     return _DEFAULT_MODE if mode is None else int(mode)
 
 
-def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, described: str) -> Iterator[File]:
+def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, described: str) -> Iterator[VolumeFile]:
     """Apply `items`: without them all keys become files of their name."""
     items = source.get("items")
     if not items:
@@ -277,29 +209,6 @@ def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, desc
     for item in items:
         key = item["key"]
         if key in contents:
-            yield File(item["path"], contents[key], mode if item.get("mode") is None else int(item["mode"]))
+            yield VolumeFile(item["path"], contents[key], mode if item.get("mode") is None else int(item["mode"]))
         elif not source.get("optional"):
-            raise NotYetError(_WAITING, f"{described} has no key {key!r}")
-
-
-def _publish(place: Path, files: list[File]) -> None:
-    """Write the files to a fresh directory and switch `..data` to it, which no reader can see half done."""
-    place.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="..", dir=place))
-    for file in files:
-        target = fresh / _inside(file.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-        target.chmod(file.mode)
-    fresh.chmod(0o755)
-    data = place / "..data"
-    before = data.resolve() if data.is_symlink() else None
-    link = place / "..data.new"
-    link.unlink(missing_ok=True)
-    link.symlink_to(fresh.name)
-    os.replace(link, data)  # noqa: PTH105 - atomic, and named as what it is
-    for name in {_inside(file.path).parts[0] for file in files}:
-        if not (place / name).is_symlink():
-            (place / name).symlink_to(Path("..data") / name)
-    if before is not None:
-        shutil.rmtree(before, ignore_errors=True)
+            raise CreateContainerError(_WAITING, f"{described} has no key {key!r}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.kubelet.container import LOST_REASON, Termination
-from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle, Step
+from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import pod_status
 from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
@@ -33,22 +33,22 @@ class Machine:
         self.now = START
         self.life = PodLifecycle(self.pod, now=START, settings=KubeletSettings())
 
-    def step(self, *, after: float = 0) -> Step:
+    def actions(self, *, after: float = 0) -> PodActions:
         self.now += timedelta(seconds=after)
-        return self.life.step(self.now)
+        return self.life.compute_actions(self.now)
 
     def start(self, *names: str) -> None:
         for name in names:
-            self.life.started(name, at=self.now)
+            self.life.running(name, at=self.now)
 
     def exit(self, name: str, code: int = 0) -> None:
         ended = Termination(exit_code=code, reason="Completed" if code == 0 else "Error", finished_at=self.now)
         self.life.exited(name, ended)
 
-    def run_and_exit(self, name: str, code: int = 0) -> Step:
+    def run_and_exit(self, name: str, code: int = 0) -> PodActions:
         self.start(name)
         self.exit(name, code)
-        return self.step()
+        return self.actions()
 
     def status(self) -> JsonObject:
         self.pod["status"] = pod_status(self.pod, self.life, pod_ip="127.1.2.3", now=self.now)
@@ -66,13 +66,13 @@ def two(**spec: Any) -> Machine:
 
 def test_main_containers_start_together_and_once() -> None:
     machine = two()
-    assert machine.step().start == ["a", "b"]
-    assert machine.step().start == []
+    assert machine.actions().start == ["a", "b"]
+    assert machine.actions().start == []
 
 
 def test_init_containers_run_in_order_and_each_waits_for_success() -> None:
     machine = Machine(initContainers=[{"name": "one"}, {"name": "two"}], restartPolicy="Never")
-    assert machine.step().start == ["one"]
+    assert machine.actions().start == ["one"]
     assert machine.run_and_exit("one").start == ["two"]
     assert machine.status()["phase"] == "Pending"
     assert machine.condition("Initialized")["status"] == "False"
@@ -83,7 +83,7 @@ def test_init_containers_run_in_order_and_each_waits_for_success() -> None:
 
 def test_a_failing_init_container_fails_the_pod_if_it_may_not_restart() -> None:
     machine = Machine(initContainers=[{"name": "one"}], restartPolicy="Never")
-    machine.step()
+    machine.actions()
     assert machine.run_and_exit("one", 1).start == []
     assert machine.life.finished
     assert machine.status()["phase"] == "Failed"
@@ -91,38 +91,38 @@ def test_a_failing_init_container_fails_the_pod_if_it_may_not_restart() -> None:
 
 def test_a_failing_init_container_restarts_under_on_failure() -> None:
     machine = Machine(initContainers=[{"name": "one"}], restartPolicy="OnFailure")
-    machine.step()
-    step = machine.run_and_exit("one", 1)
-    assert (step.start, step.wake_at) == ([], at(1))
-    assert machine.step(after=1).start == ["one"]
+    machine.actions()
+    actions = machine.run_and_exit("one", 1)
+    assert (actions.start, actions.wake_at) == ([], at(1))
+    assert machine.actions(after=1).start == ["one"]
     assert machine.life.phase == "Pending"
 
 
 def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
     sidecar = {"name": "proxy", "restartPolicy": "Always"}
     machine = Machine(initContainers=[sidecar, {"name": "one"}], restartPolicy="Never")
-    assert machine.step().start == ["proxy"]
+    assert machine.actions().start == ["proxy"]
     machine.start("proxy")
-    assert machine.step().start == ["one"]
+    assert machine.actions().start == ["one"]
     assert machine.run_and_exit("one").start == ["main"]
-    step = machine.run_and_exit("main")
-    assert step.terminate == ["proxy"]
+    actions = machine.run_and_exit("main")
+    assert actions.terminate == ["proxy"]
     assert (machine.life.phase, machine.life.finished) == ("Running", False)
-    assert machine.step(after=30).kill == ["proxy"]
+    assert machine.actions(after=30).kill == ["proxy"]
     machine.exit("proxy", 137)
-    machine.step()
+    machine.actions()
     assert (machine.life.phase, machine.life.finished) == ("Succeeded", True)
 
 
 def test_a_sidecar_that_ends_early_restarts() -> None:
     machine = Machine(initContainers=[{"name": "proxy", "restartPolicy": "Always"}], restartPolicy="Never")
-    machine.step()
+    machine.actions()
     machine.start("proxy")
-    machine.step()
+    machine.actions()
     machine.start("main")
     machine.exit("proxy", 0)
-    assert machine.step().start == []
-    assert machine.step(after=1).start == ["proxy"]
+    assert machine.actions().start == []
+    assert machine.actions(after=1).start == ["proxy"]
 
 
 @pytest.mark.parametrize(
@@ -138,55 +138,55 @@ def test_a_sidecar_that_ends_early_restarts() -> None:
 )
 def test_restart_policies(policy: str, code: int, restarts: bool, phase: str) -> None:
     machine = Machine(restartPolicy=policy)
-    machine.step()
-    step = machine.run_and_exit("main", code)
-    assert step.start == []
-    assert (step.wake_at is not None) is restarts
+    machine.actions()
+    actions = machine.run_and_exit("main", code)
+    assert actions.start == []
+    assert (actions.wake_at is not None) is restarts
     assert machine.status()["phase"] == phase
     assert machine.life.finished is not restarts
 
 
 def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
     machine = two(restartPolicy="Never")
-    machine.step()
+    machine.actions()
     machine.start("a", "b")
     machine.exit("a", 1)
-    machine.step()
+    machine.actions()
     assert (machine.life.phase, machine.life.finished) == ("Running", False)
     machine.exit("b", 0)
-    machine.step()
+    machine.actions()
     assert (machine.life.phase, machine.life.finished) == ("Failed", True)
 
 
 def test_delays_double_up_to_the_cap_and_restarts_are_counted() -> None:
     machine = Machine(restartPolicy="OnFailure")
-    machine.step()
+    machine.actions()
     delays = []
     for _ in range(11):
-        step = machine.run_and_exit("main", 1)
-        assert step.wake_at is not None
-        delays.append((step.wake_at - machine.now).total_seconds())
-        assert machine.step(after=delays[-1] - 0.001).start == []
-        assert machine.step(after=0.001).start == ["main"]
+        actions = machine.run_and_exit("main", 1)
+        assert actions.wake_at is not None
+        delays.append((actions.wake_at - machine.now).total_seconds())
+        assert machine.actions(after=delays[-1] - 0.001).start == []
+        assert machine.actions(after=0.001).start == ["main"]
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert machine.status()["containerStatuses"][0]["restartCount"] == 11
 
 
 def test_a_container_that_ran_long_restarts_soon_again() -> None:
     machine = Machine(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     for _ in range(4):
         machine.run_and_exit("main", 1)
-        machine.step(after=300)
+        machine.actions(after=300)
     machine.start("main")
-    machine.step(after=600)
+    machine.actions(after=600)
     machine.exit("main", 1)
-    assert machine.step().wake_at == machine.now + timedelta(seconds=1)
+    assert machine.actions().wake_at == machine.now + timedelta(seconds=1)
 
 
 def test_back_off_is_visible_with_the_last_termination() -> None:
     machine = Machine(restartPolicy="OnFailure")
-    machine.step()
+    machine.actions()
     machine.run_and_exit("main", 3)
     [shown] = machine.status()["containerStatuses"]
     assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
@@ -197,7 +197,7 @@ def test_back_off_is_visible_with_the_last_termination() -> None:
 
 def test_conditions_of_a_running_pod() -> None:
     machine = two()
-    machine.step()
+    machine.actions()
     machine.start("a")
     message = "containers with unready status: [b]"
     assert machine.condition("ContainersReady")["message"] == message
@@ -220,14 +220,14 @@ def test_conditions_of_a_running_pod() -> None:
 def test_conditions_and_fields_of_others_stay() -> None:
     theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     machine = Machine(status={"conditions": [theirs], "qosClass": "BestEffort", "phase": "Pending"})
-    machine.step()
+    machine.actions()
     assert theirs in machine.status()["conditions"]
     assert machine.status()["qosClass"] == "BestEffort"
 
 
 def test_readiness_gates_hold_back_ready() -> None:
     machine = Machine(readinessGates=[{"conditionType": "example.com/gate"}])
-    machine.step()
+    machine.actions()
     machine.start("main")
     assert machine.condition("ContainersReady")["status"] == "True"
     assert machine.condition("Ready")["reason"] == "ReadinessGatesNotReady"
@@ -237,35 +237,35 @@ def test_readiness_gates_hold_back_ready() -> None:
 
 def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
     machine = Machine(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     machine.start("main")
     machine.life.delete(grace=10, now=machine.now)
-    step = machine.step()
-    assert (step.terminate, step.kill, step.wake_at) == (["main"], [], at(10))
-    assert machine.step(after=9).terminate == []
-    assert machine.step(after=1).kill == ["main"]
-    assert machine.step(after=1).kill == []
+    actions = machine.actions()
+    assert (actions.terminate, actions.kill, actions.wake_at) == (["main"], [], at(10))
+    assert machine.actions(after=9).terminate == []
+    assert machine.actions(after=1).kill == ["main"]
+    assert machine.actions(after=1).kill == []
     machine.exit("main", 137)
-    assert machine.step().start == [], "a pod that stops restarts nothing"
+    assert machine.actions().start == [], "a pod that stops restarts nothing"
     assert (machine.life.phase, machine.life.finished) == ("Failed", True)
 
 
 def test_a_second_deletion_may_shorten_the_grace_period_only() -> None:
     machine = Machine()
-    machine.step()
+    machine.actions()
     machine.start("main")
     machine.life.delete(grace=10, now=machine.now)
     machine.life.delete(grace=60, now=machine.now)
-    assert machine.step().wake_at == at(10)
+    assert machine.actions().wake_at == at(10)
     machine.life.delete(grace=0, now=machine.now)
-    assert machine.step().kill == ["main"]
+    assert machine.actions().kill == ["main"]
 
 
 def test_a_container_that_is_just_starting_is_stopped_too() -> None:
     machine = Machine()
-    machine.step()
+    machine.actions()
     machine.life.delete(grace=5, now=machine.now)
-    assert machine.step().terminate == ["main"]
+    assert machine.actions().terminate == ["main"]
     assert not machine.life.finished
     machine.start("main")
     machine.exit("main", 143)
@@ -275,12 +275,12 @@ def test_a_container_that_is_just_starting_is_stopped_too() -> None:
 def test_a_deleted_pod_that_never_ran_fails() -> None:
     """The Job controller waits for a final phase before it replaces the pod."""
     machine = Machine(initContainers=[{"name": "one"}])
-    machine.step()
+    machine.actions()
     machine.start("one")
     machine.life.delete(grace=5, now=machine.now)
-    machine.step()
+    machine.actions()
     machine.exit("one", 143)
-    assert machine.step().start == []
+    assert machine.actions().start == []
     terminated = machine.status()["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (137, LOST_REASON)
     assert machine.status()["phase"] == "Failed"
@@ -288,50 +288,50 @@ def test_a_deleted_pod_that_never_ran_fails() -> None:
 
 def test_the_deadline_of_the_pod_stops_it() -> None:
     machine = Machine(activeDeadlineSeconds=60, terminationGracePeriodSeconds=5, restartPolicy="OnFailure")
-    assert machine.step().wake_at == at(60)
+    assert machine.actions().wake_at == at(60)
     machine.start("main")
-    step = machine.step(after=60)
-    assert (step.terminate, step.wake_at) == (["main"], at(65))
+    actions = machine.actions(after=60)
+    assert (actions.terminate, actions.wake_at) == (["main"], at(65))
     machine.exit("main", 143)
-    machine.step()
+    machine.actions()
     assert machine.life.finished
     assert (machine.status()["phase"], machine.status()["reason"]) == ("Failed", "DeadlineExceeded")
 
 
 def test_the_deadline_counts_from_the_recorded_start() -> None:
     machine = Machine(activeDeadlineSeconds=60, status={"startTime": "2026-11-20T11:59:30Z"})
-    assert machine.step().wake_at == at(30)
+    assert machine.actions().wake_at == at(30)
 
 
 def test_the_deadline_of_a_finished_pod_does_not_matter() -> None:
     machine = Machine(activeDeadlineSeconds=60, restartPolicy="Never")
-    machine.step()
+    machine.actions()
     machine.run_and_exit("main")
-    machine.step(after=100)
+    machine.actions(after=100)
     assert machine.life.phase == "Succeeded"
 
 
 def test_a_container_that_waits_for_something_tries_again() -> None:
     machine = Machine()
-    machine.step()
+    machine.actions()
     machine.life.deferred("main", reason="CreateContainerConfigError", message='secret "s" not found', now=machine.now)
-    assert machine.step().wake_at == at(1)
+    assert machine.actions().wake_at == at(1)
     [shown] = machine.status()["containerStatuses"]
     assert shown["state"]["waiting"] == {"reason": "CreateContainerConfigError", "message": 'secret "s" not found'}
     assert machine.status()["phase"] == "Pending"
-    assert machine.step(after=1).start == ["main"]
+    assert machine.actions(after=1).start == ["main"]
     machine.start("main")
     assert machine.life.containers["main"].restarts == 0
 
 
 def test_a_restart_that_has_to_wait_is_counted_once() -> None:
     machine = Machine(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     machine.run_and_exit("main", 1)
     for _ in range(3):
-        assert machine.step(after=1).start == ["main"]
+        assert machine.actions(after=1).start == ["main"]
         machine.life.deferred("main", reason="CreateContainerConfigError", message="", now=machine.now)
-    machine.step(after=1)
+    machine.actions(after=1)
     machine.start("main")
     [shown] = machine.status()["containerStatuses"]
     assert shown["restartCount"] == 1
@@ -340,12 +340,12 @@ def test_a_restart_that_has_to_wait_is_counted_once() -> None:
 
 def test_an_impossible_container_fails_the_pod_and_stops_the_others() -> None:
     machine = two(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     machine.start("a")
     machine.life.fail("ImageEntrypointUnknown", "no command", container="b")
-    assert machine.step().terminate == ["a"]
+    assert machine.actions().terminate == ["a"]
     machine.exit("a", 143)
-    machine.step()
+    machine.actions()
     status = machine.status()
     assert machine.life.finished
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "ImageEntrypointUnknown", "no command")
@@ -361,10 +361,10 @@ def restarted(machine: Machine) -> Machine:
 
 def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
     machine = Machine(restartPolicy="Never")
-    machine.step()
+    machine.actions()
     machine.start("main")
     again = restarted(machine)
-    assert again.step().start == []
+    assert again.actions().start == []
     terminated = again.status()["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (137, LOST_REASON)
     assert "embedded cluster stopped" in terminated["message"]
@@ -374,12 +374,12 @@ def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
 
 def test_a_lost_container_restarts_in_place_where_it_may() -> None:
     machine = Machine(restartPolicy="OnFailure", initContainers=[{"name": "one"}])
-    machine.step()
+    machine.actions()
     machine.run_and_exit("one")
     machine.start("main")
     again = restarted(machine)
-    again.step()
-    assert again.step(after=1).start == ["main"], "what init containers did is still there"
+    again.actions()
+    assert again.actions(after=1).start == ["main"], "what init containers did is still there"
     again.start("main")
     [shown] = again.status()["containerStatuses"]
     assert (shown["restartCount"], shown["lastState"]["terminated"]["exitCode"]) == (1, 137)
@@ -387,16 +387,16 @@ def test_a_lost_container_restarts_in_place_where_it_may() -> None:
 
 def test_a_restart_that_was_due_goes_on_after_a_restart_of_the_server() -> None:
     machine = Machine(restartPolicy="OnFailure")
-    machine.step()
+    machine.actions()
     machine.run_and_exit("main", 1)
     again = restarted(machine)
-    assert again.step(after=1).start == ["main"]
+    assert again.actions(after=1).start == ["main"]
     assert again.life.containers["main"].restarts == 1
 
 
 def test_a_damaged_status_is_survived() -> None:
     status = {"startTime": "yesterday", "containerStatuses": [{"name": "other"}, {"name": "main", "state": None}]}
-    assert Machine(status=status).step().start == ["main"]
+    assert Machine(status=status).actions().start == ["main"]
 
 
 SIDECARS = [{"name": "one", "restartPolicy": "Always"}, {"name": "two", "restartPolicy": "Always"}]
@@ -404,36 +404,36 @@ SIDECARS = [{"name": "one", "restartPolicy": "Always"}, {"name": "two", "restart
 
 def with_sidecars(**spec: Any) -> Machine:
     machine = Machine(initContainers=SIDECARS, **spec)
-    machine.step()
+    machine.actions()
     for name in ("one", "two", "main"):
         machine.start(name)
-        machine.step()
+        machine.actions()
     return machine
 
 
 def test_a_sidecar_holds_back_what_follows_until_its_startup_probe_succeeds() -> None:
     machine = Machine(initContainers=SIDECARS[:1])
-    machine.step()
-    machine.life.started("one", at=machine.now, passed=False)
-    assert machine.step().start == []
+    machine.actions()
+    machine.life.running("one", at=machine.now, started=False)
+    assert machine.actions().start == []
     assert machine.condition("Initialized")["message"] == "containers with incomplete status: [one]"
-    assert machine.life.probed("one", passed=True)
-    assert machine.step().start == ["main"]
+    assert machine.life.probed("one", started=True)
+    assert machine.actions().start == ["main"]
 
 
 def test_a_sidecar_that_is_down_does_not_keep_main_containers_from_restarting() -> None:
     machine = with_sidecars(restartPolicy="Always")
     machine.exit("one", 1)
     machine.exit("main", 1)
-    machine.step()
-    assert machine.step(after=1).start == ["one", "main"]
+    machine.actions()
+    assert machine.actions(after=1).start == ["one", "main"]
 
 
 def test_sidecars_end_after_the_main_containers_the_last_one_first() -> None:
     machine = with_sidecars()
     machine.life.delete(grace=30, now=machine.now)
     for name in ("main", "two", "one"):
-        assert machine.step().terminate == [name]
+        assert machine.actions().terminate == [name]
         machine.exit(name, 143)
     assert machine.life.finished
 
@@ -441,14 +441,14 @@ def test_sidecars_end_after_the_main_containers_the_last_one_first() -> None:
 def test_the_grace_period_ends_for_sidecars_too() -> None:
     machine = with_sidecars()
     machine.life.delete(grace=30, now=machine.now)
-    machine.step()
-    assert sorted(machine.step(after=30).kill) == ["main", "one", "two"]
+    machine.actions()
+    assert sorted(machine.actions(after=30).kill) == ["main", "one", "two"]
 
 
 def test_readiness_is_what_the_probe_says() -> None:
     machine = Machine()
-    machine.step()
-    machine.life.started("main", at=machine.now, ready=False)
+    machine.actions()
+    machine.life.running("main", at=machine.now, ready=False)
     assert machine.condition("Ready")["status"] == "False"
     assert machine.life.probed("main", ready=True)
     assert not machine.life.probed("main", ready=True), "nothing new"
@@ -460,53 +460,53 @@ def test_readiness_is_what_the_probe_says() -> None:
 
 def test_a_container_that_has_not_started_up_is_not_ready() -> None:
     machine = Machine()
-    machine.step()
-    machine.life.started("main", at=machine.now, passed=False)
+    machine.actions()
+    machine.life.running("main", at=machine.now, started=False)
     [shown] = machine.status()["containerStatuses"]
     assert (shown["ready"], shown["started"]) == (False, False)
     assert "running" in shown["state"]
 
 
-def test_a_condemned_container_ends_with_grace_and_restarts_by_the_policy() -> None:
+def test_a_stopped_container_ends_with_grace_and_restarts_by_the_policy() -> None:
     machine = two(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     machine.start("a", "b")
-    assert machine.life.condemn("a", "because", now=machine.now, grace=5)
-    assert not machine.life.condemn("a", "again", now=machine.now), "nothing new"
-    step = machine.step()
-    assert (step.terminate, step.kill, step.wake_at) == (["a"], [], at(5))
-    assert machine.step(after=5).kill == ["a"]
+    assert machine.life.stop_container("a", "because", now=machine.now, grace=5)
+    assert not machine.life.stop_container("a", "again", now=machine.now), "nothing new"
+    actions = machine.actions()
+    assert (actions.terminate, actions.kill, actions.wake_at) == (["a"], [], at(5))
+    assert machine.actions(after=5).kill == ["a"]
     machine.exit("a", 137)
-    machine.step()
-    assert machine.step(after=1).start == ["a"]
+    machine.actions()
+    assert machine.actions(after=1).start == ["a"]
     machine.start("a")
-    assert (machine.step().terminate, machine.life.containers["a"].condemned) == ([], "")
-    assert machine.life.condemn("a", "once more", now=machine.now, grace=5)
-    assert machine.step().terminate == ["a"]
+    assert (machine.actions().terminate, machine.life.containers["a"].stop_message) == ([], "")
+    assert machine.life.stop_container("a", "once more", now=machine.now, grace=5)
+    assert machine.actions().terminate == ["a"]
 
 
-def test_a_condemned_container_fails_the_pod_that_may_not_restart() -> None:
+def test_a_stopped_container_fails_the_pod_that_may_not_restart() -> None:
     machine = Machine(restartPolicy="Never")
-    machine.step()
+    machine.actions()
     machine.start("main")
-    machine.life.condemn("main", "because", now=machine.now)
-    machine.step()
+    machine.life.stop_container("main", "because", now=machine.now)
+    machine.actions()
     machine.exit("main", 143)
-    machine.step()
+    machine.actions()
     assert (machine.life.phase, machine.life.finished) == ("Failed", True)
 
 
-def test_a_deletion_may_shorten_the_time_of_a_condemned_container() -> None:
+def test_a_deletion_may_shorten_the_time_of_a_stopped_container() -> None:
     machine = Machine(restartPolicy="Always")
-    machine.step()
+    machine.actions()
     machine.start("main")
-    machine.life.condemn("main", "because", now=machine.now, grace=60)
-    machine.step()
+    machine.life.stop_container("main", "because", now=machine.now, grace=60)
+    machine.actions()
     machine.life.delete(grace=1, now=machine.now)
-    assert machine.step(after=1).kill == ["main"]
+    assert machine.actions(after=1).kill == ["main"]
 
 
 def test_what_waited_for_a_sidecar_need_not_wait_again_after_a_restart_of_the_server() -> None:
     again = restarted(with_sidecars(restartPolicy="Always"))
-    again.step()
-    assert again.step(after=1).start == ["one", "two", "main"]
+    again.actions()
+    assert again.actions(after=1).start == ["one", "two", "main"]

@@ -19,10 +19,10 @@ from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import PodFacts
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.problems import ImpossibleError, NotYetError
-from trainmaster.devcluster.kubelet.volumes.volumes import VolumeMounter
+from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
@@ -37,7 +37,7 @@ class Pods:
         self.tokens = AccountTokens(self.api, SigningKey())
         self._directory = directory
 
-    async def mounter(self, *sources: JsonObject, tokens: bool = True) -> VolumeMounter:
+    async def volume_manager(self, *sources: JsonObject, tokens: bool = True) -> VolumeManager:
         pod = await self.api.create(
             PODS,
             {
@@ -52,12 +52,11 @@ class Pods:
             },
             namespace="default",
         )
-        return VolumeMounter(
+        return VolumeManager(
             PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
             directory=self._directory,
             claims=self._directory,
             lookup=lambda *_: None,
-            allow_host_path=False,
             rewrite=str,
             tokens=self.tokens if tokens else None,
         )
@@ -76,51 +75,53 @@ def source(**more: Any) -> JsonObject:
 
 
 async def test_a_projected_token_is_for_its_audience_and_bound_to_the_pod(pods: Pods) -> None:
-    mounter = await pods.mounter(source(audience="reports", expirationSeconds=600))
-    token = (mounter.mount_all()["v"] / "token").read_text()
+    volume_manager = await pods.volume_manager(source(audience="reports", expirationSeconds=600))
+    token = (volume_manager.mount_all()["v"] / "token").read_text()
     user, _ = pods.tokens.verify(token, audiences=["reports"])
     assert user.name == "system:serviceaccount:default:me"
     assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
 
 
 async def test_it_is_renewed_when_most_of_its_life_is_over(pods: Pods) -> None:
-    mounter = await pods.mounter(source(expirationSeconds=1000), source(path="longer", expirationSeconds=5000))
-    place = mounter.mount_all()["v"]
+    volume_manager = await pods.volume_manager(
+        source(expirationSeconds=1000), source(path="longer", expirationSeconds=5000)
+    )
+    place = volume_manager.mount_all()["v"]
     first = (place / "token").read_text()
-    assert mounter.refresh_at == pods.now + timedelta(seconds=800)
+    assert volume_manager.refresh_at == pods.now + timedelta(seconds=800)
     pods.now += timedelta(seconds=800)
-    mounter.refresh(now=pods.now)
+    volume_manager.refresh(now=pods.now)
     assert (place / "token").read_text() != first
-    assert mounter.refresh_at == pods.now + timedelta(seconds=800)
+    assert volume_manager.refresh_at == pods.now + timedelta(seconds=800)
     pods.now += timedelta(seconds=900)
     pods.tokens.verify((place / "token").read_text())
 
 
 async def test_a_renewal_that_fails_is_tried_again_and_leaves_the_token(pods: Pods) -> None:
-    mounter = await pods.mounter(source())
-    token = mounter.mount_all()["v"] / "token"
+    volume_manager = await pods.volume_manager(source())
+    token = volume_manager.mount_all()["v"] / "token"
     before = token.read_text()
     await pods.api.delete(SERVICE_ACCOUNTS, "default", "me")
     pods.now += timedelta(hours=1)
-    mounter.refresh(now=pods.now)
+    volume_manager.refresh(now=pods.now)
     assert token.read_text() == before
-    assert mounter.refresh_at is not None
-    assert mounter.refresh_at > pods.now
+    assert volume_manager.refresh_at is not None
+    assert volume_manager.refresh_at > pods.now
     await pods.api.create(SERVICE_ACCOUNTS, _ACCOUNT, namespace="default")
-    mounter.refresh(now=mounter.refresh_at)
+    volume_manager.refresh(now=volume_manager.refresh_at)
     assert token.read_text() != before
 
 
 async def test_without_its_account_a_pod_waits(pods: Pods) -> None:
-    mounter = await pods.mounter(source())
+    volume_manager = await pods.volume_manager(source())
     await pods.api.delete(SERVICE_ACCOUNTS, "default", "me")
-    with pytest.raises(NotYetError, match='failed to fetch token: serviceaccounts "me" not found'):
-        mounter.mount_all()
+    with pytest.raises(CreateContainerError, match='failed to fetch token: serviceaccounts "me" not found'):
+        volume_manager.mount_all()
 
 
 async def test_a_kubelet_without_tokens_says_so(pods: Pods) -> None:
-    with pytest.raises(ImpossibleError, match="serviceAccountToken is not supported"):
-        (await pods.mounter(source(), tokens=False)).mount_all()
+    with pytest.raises(PodRejectedError, match="serviceAccountToken is not supported"):
+        (await pods.volume_manager(source(), tokens=False)).mount_all()
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, AccountTokens, Kub
     kubelet = Kubelet(
         api,
         node_name="laptop",
-        state_dir=tmp_path / "state",
+        root_dir=tmp_path / "state",
         server_url="https://127.0.0.1:16443",
         clock=lambda: datetime.now(UTC),
         tokens=tokens,

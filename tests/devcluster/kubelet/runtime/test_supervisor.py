@@ -37,7 +37,7 @@ def alive(pid: int) -> bool:
     if LINUX:
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or before it was read
             return False
     return True
 
@@ -267,12 +267,12 @@ def test_everything_dies_when_the_supervisor_is_killed(tmp_path: Path, number: s
     server.close()
 
 
-@pytest.mark.skipif(not LINUX, reason="only Linux can find the warden's orphans")
+@pytest.mark.skipif(not LINUX, reason="only Linux can find the shim's orphans")
 def test_a_killed_warden_is_reported_and_leaves_nothing(server: Server) -> None:
     server.start("/bin/sh", "-c", "sleep 600 & echo $! $PPID; wait")
     main = server.receive_start()
-    child, warden = map(int, wait_for(lambda: server.log().exists() and server.printed())[0].split())
-    os.kill(warden, signal.SIGKILL)
+    child, shim = map(int, wait_for(lambda: server.log().exists() and server.printed())[0].split())
+    os.kill(shim, signal.SIGKILL)
     report = server.receive()
     assert (report["event"], report["code"]) == ("exited", 137)
     wait_for(lambda: not alive(main) and not alive(child))

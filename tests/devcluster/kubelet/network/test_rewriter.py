@@ -128,7 +128,7 @@ def test_names_of_a_plain_indexed_job() -> None:
     assert rewriter.text("train-node-0-7.train train-other-0-0.train") == "127.0.0.1 train-other-0-0.train"
 
 
-def test_ports_of_a_job_are_the_declared_ones_and_those_of_meeting_points() -> None:
+def test_ports_of_a_job_are_the_declared_ones_and_those_of_its_rendezvous() -> None:
     container = {
         "name": "node",
         "ports": [{"containerPort": 8080}],

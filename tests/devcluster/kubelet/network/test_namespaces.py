@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from support.namespaces import needs_namespaces
 from support.node import Node, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.addresses import host_address
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = needs_namespaces
+USER_NAMESPACE = pytest.param(Networking("namespaces", user_namespace=True), id="user-namespace")
+PRIVILEGED = pytest.param(Networking("namespaces", user_namespace=False), id="privileged")
+"""Root needs no user namespace; everybody else does."""
 
-
-# Root needs no user namespace; everybody else does.
-@pytest.fixture(
-    params=[True, False] if os.geteuid() == 0 else [True], ids=lambda kind: "user-namespace" if kind else "privileged"
-)
-async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
-    node = Node(tmp_path / "state", Networking("namespaces", user_namespace=request.param))
-    await seed(node.api)
-    return node
-
-
-@pytest.fixture
-async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
-    async with node.running() as kubelet:
-        yield kubelet
+pytestmark = [
+    needs_namespaces,
+    pytest.mark.parametrize(
+        "node", [USER_NAMESPACE, PRIVILEGED] if os.geteuid() == 0 else [USER_NAMESPACE], indirect=True
+    ),
+]
 
 
 def python(script: str, **container: object) -> JsonObject:

@@ -1,4 +1,4 @@
-"""What probes and hooks do, against real servers."""
+"""The handlers of probes and hooks, against real servers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from trainmaster.devcluster.kubelet.prober.handler import Target, act, check_actions
-from trainmaster.devcluster.kubelet.problems import ImpossibleError
-from trainmaster.devcluster.kubelet.supervisor_client import Executed
+from trainmaster.devcluster.kubelet.container import PodRejectedError
+from trainmaster.devcluster.kubelet.prober.handler import Target, run_handler, validate_probes
+from trainmaster.devcluster.kubelet.supervisor_client import ExecResult
 
 
-async def execute(argv: list[str]) -> Executed:
+async def execute(argv: list[str]) -> ExecResult:
     if argv == ["hang"]:
         await asyncio.sleep(60)
-    return Executed(int(argv[0]), "printed" if len(argv) > 1 else "")
+    return ExecResult(int(argv[0]), "printed" if len(argv) > 1 else "")
 
 
 def target(**ports: int) -> Target:
@@ -48,22 +48,22 @@ async def port() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize(("path", "ok"), [("", True), ("204", True), ("399", True), ("404", False), ("/500", False)])
 async def test_http_statuses_from_200_to_399_are_success(port: int, path: str, ok: bool) -> None:
-    outcome = await act({"httpGet": {"path": path, "port": port}}, target(), timeout=5)
-    assert outcome.ok is ok
-    assert str(int(path.strip("/") or 200)) in outcome.text
+    result = await run_handler({"httpGet": {"path": path, "port": port}}, target(), timeout=5)
+    assert result.ok is ok
+    assert str(int(path.strip("/") or 200)) in result.output
 
 
 async def test_named_ports_and_headers(port: int) -> None:
-    action = {"httpGet": {"path": "/headers", "port": "web", "httpHeaders": [{"name": "X-Probe", "value": "yes"}]}}
-    assert (await act(action, target(web=port), timeout=5)).ok
-    outcome = await act({"tcpSocket": {"port": "unknown"}}, target(), timeout=5)
-    assert (outcome.ok, outcome.text) == (False, "container 'c' has no port named 'unknown'")
+    handler = {"httpGet": {"path": "/headers", "port": "web", "httpHeaders": [{"name": "X-Probe", "value": "yes"}]}}
+    assert (await run_handler(handler, target(web=port), timeout=5)).ok
+    result = await run_handler({"tcpSocket": {"port": "unknown"}}, target(), timeout=5)
+    assert (result.ok, result.output) == (False, "container 'c' has no port named 'unknown'")
 
 
 async def test_a_port_that_was_not_rewritten_is_found_as_it_is_written(port: int) -> None:
     """The program may have its port in its own source."""
     written = Target(container={"name": "c"}, address="127.0.0.1", ports={port: closed_port()}, execute=execute)
-    assert (await act({"tcpSocket": {"port": port}}, written, timeout=5)).ok
+    assert (await run_handler({"tcpSocket": {"port": port}}, written, timeout=5)).ok
 
 
 def closed_port() -> int:
@@ -76,29 +76,29 @@ def closed_port() -> int:
 @pytest.mark.parametrize("kind", ["tcpSocket", "httpGet"])
 async def test_nobody_listens(kind: str) -> None:
     port = closed_port()
-    outcome = await act({kind: {"port": port}}, target(), timeout=5)
-    assert not outcome.ok
-    assert f"127.0.0.1:{port}" in outcome.text
+    result = await run_handler({kind: {"port": port}}, target(), timeout=5)
+    assert not result.ok
+    assert f"127.0.0.1:{port}" in result.output
 
 
 async def test_time_is_limited(port: int) -> None:
-    for action in ({"httpGet": {"path": "/slow", "port": port}}, {"exec": {"command": ["hang"]}}):
-        outcome = await act(action, target(), timeout=0.05)
-        assert (outcome.ok, outcome.text) == (False, "timed out after 0.05s")
+    for handler in ({"httpGet": {"path": "/slow", "port": port}}, {"exec": {"command": ["hang"]}}):
+        result = await run_handler(handler, target(), timeout=0.05)
+        assert (result.ok, result.output) == (False, "timed out after 0.05s")
 
 
 async def test_programs_succeed_with_exit_code_0() -> None:
-    assert (await act({"exec": {"command": ["0"]}}, target(), timeout=5)).ok
-    failed = await act({"exec": {"command": ["3"]}}, target(), timeout=5)
-    assert (failed.ok, failed.text) == (False, "exit code 3")
-    assert (await act({"exec": {"command": ["1", "x"]}}, target(), timeout=5)).text == "printed"
+    assert (await run_handler({"exec": {"command": ["0"]}}, target(), timeout=5)).ok
+    failed = await run_handler({"exec": {"command": ["3"]}}, target(), timeout=5)
+    assert (failed.ok, failed.output) == (False, "exit code 3")
+    assert (await run_handler({"exec": {"command": ["1", "x"]}}, target(), timeout=5)).output == "printed"
 
 
 async def test_sleeping_always_succeeds() -> None:
-    assert (await act({"sleep": {"seconds": 0}}, target(), timeout=None)).ok
+    assert (await run_handler({"sleep": {"seconds": 0}}, target(), timeout=None)).ok
 
 
 def test_grpc_is_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(ImpossibleError, match="use exec, httpGet or tcpSocket"):
-        check_actions({"name": "c", "livenessProbe": {"grpc": {"port": 1}}})
-    check_actions({"name": "c", "livenessProbe": {"exec": {"command": ["true"]}}})
+    with pytest.raises(PodRejectedError, match="use exec, httpGet or tcpSocket"):
+        validate_probes({"name": "c", "livenessProbe": {"grpc": {"port": 1}}})
+    validate_probes({"name": "c", "livenessProbe": {"exec": {"command": ["true"]}}})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.kubelet.device_manager import DeviceTable, detect_gpus
+from trainmaster.devcluster.kubelet.container import PodRejectedError
+from trainmaster.devcluster.kubelet.device_manager import DeviceManager, detect_gpus
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
-from trainmaster.devcluster.kubelet.problems import ImpossibleError
 from trainmaster.runtime.jsontree import JsonObject
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -17,8 +17,8 @@ LATER = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
 
 
 def test_gpus_are_listed_only_where_they_are(tmp_path: Path) -> None:
-    assert "nvidia.com/gpu" not in host_capacity(gpus=0, max_pods=10)
-    assert host_capacity(gpus=2, max_pods=10)["nvidia.com/gpu"] == "2"
+    assert "nvidia.com/gpu" not in host_capacity(gpus=0)
+    assert host_capacity(gpus=2)["nvidia.com/gpu"] == "2"
     for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     assert detect_gpus(tmp_path) == [0, 11]
@@ -29,18 +29,18 @@ def gpu_container(count: str | int) -> JsonObject:
 
 
 def test_no_two_containers_share_a_gpu() -> None:
-    table = DeviceTable([0, 1, 2])
-    assert table.variables("a", gpu_container("2"))["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert table.variables("b", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "2"
-    with pytest.raises(ImpossibleError, match=r"asks for 1 nvidia\.com/gpu, and 0 are free"):
-        table.variables("c", gpu_container(1))
+    table = DeviceManager([0, 1, 2])
+    assert table.allocate("a", gpu_container("2"))["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert table.allocate("b", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "2"
+    with pytest.raises(PodRejectedError, match=r"asks for 1 nvidia\.com/gpu, and 0 are free"):
+        table.allocate("c", gpu_container(1))
     table.release("a")
-    assert table.variables("c", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
+    assert table.allocate("c", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_a_container_without_a_request_sees_no_gpu() -> None:
-    assert DeviceTable([0]).variables("a", {"name": "c"})["CUDA_VISIBLE_DEVICES"] == ""
-    assert DeviceTable([]).variables("a", {"name": "c"}) == {}
+    assert DeviceManager([0]).allocate("a", {"name": "c"})["CUDA_VISIBLE_DEVICES"] == ""
+    assert DeviceManager([]).allocate("a", {"name": "c"}) == {}
 
 
 def test_readiness_keeps_what_others_wrote_and_its_own_time() -> None:

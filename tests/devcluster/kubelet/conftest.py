@@ -1,0 +1,27 @@
+"""A node of the embedded cluster in each mode of networking, and the kubelet that runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.node import MODES, Node
+
+from trainmaster.devcluster.apiserver.registry.generic import seed
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+
+
+@pytest.fixture(params=MODES)
+async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
+    """A node whose kubelet does not run yet; a module that needs other modes parametrizes it indirectly."""
+    node = Node(tmp_path / "state", request.param)
+    await seed(node.api)
+    return node
+
+
+@pytest.fixture
+async def kubelet(node: Node) -> AsyncIterator[Kubelet]:
+    """The running kubelet of the node."""
+    async with node.running() as kubelet:
+        yield kubelet
