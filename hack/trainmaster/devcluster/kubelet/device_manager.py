@@ -28,7 +28,7 @@ class DeviceManager:
         self._holders: dict[int, str] = {}
 
     def allocate(self, identity: str, container: JsonObject) -> dict[str, str]:
-        """Allocate the GPUs that a container asks for and give the variables that name them; without any it sees none."""
+        """Allocate the GPUs that a container asks for; gives the variables that name them. Without any it sees none."""
         wanted = _requested(container)
         if not self.gpus:
             if wanted:

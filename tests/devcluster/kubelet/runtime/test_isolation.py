@@ -1,4 +1,4 @@
-"""The runtime imports the standard library and nothing of ours but itself: it starts in milliseconds and forks cheaply."""
+"""The runtime imports the standard library and nothing of ours but itself: it starts fast and forks cheaply."""
 
 from __future__ import annotations
 
