@@ -47,8 +47,8 @@ matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `
 soak: $(VENV)/.dev ## Run a manager behind a network that breaks, for MINUTES=20; fail over between two
 	TRAINMASTER_SOAK_MINUTES='$(MINUTES)' $(BIN)/python -m pytest tests/soak tests/e2e/test_failover.py $(ARGS)
 
-fuzz: $(VENV)/.dev ## Ask the admission webhooks 100,000 odd questions
-	TRAINMASTER_FUZZ_REVIEWS=100000 $(BIN)/python -m pytest -n auto tests/webhooks/test_fuzz.py $(ARGS)
+fuzz: $(VENV)/.dev ## Send the admission webhooks 100,000 odd reviews
+	TRAINMASTER_FUZZ_REVIEWS=100000 $(BIN)/python -m pytest -n auto tests/controller/webhooks/test_fuzz.py $(ARGS)
 
 generate: $(VENV)/.dev ## Write the generated files again
 	@for each in $(GENERATORS); do echo "$$each"; $(BIN)/python $$each || exit 1; done

@@ -1,4 +1,4 @@
-"""The families of the status server, to which trainers report their progress.
+"""The families of the status server, to which trainers report.
 
 Guarantee: the series of all usual codes and outcomes are there from the start: rates work from the first scrape.
 """
@@ -11,7 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from trainmaster.metrics.registry import REGISTRY
 
-Review: TypeAlias = Literal["accepted", "refused", "failed"]
+ReviewOutcome: TypeAlias = Literal["accepted", "refused", "failed"]
 """What became of the review of a token by the API server."""
 
 USUAL_CODES: Final = (200, 403, 404, 408, 413, 422, 429, 500)
@@ -35,16 +35,16 @@ REVIEWS = Counter(
 
 for _code in USUAL_CODES:
     REPORTS.labels(str(_code))
-for _outcome in get_args(Review):
+for _outcome in get_args(ReviewOutcome):
     REVIEWS.labels(_outcome)
 
 
-def answered(code: int, seconds: float) -> None:
-    """Count an answer."""
+def observe(code: int, seconds: float) -> None:
+    """Count a response, which took so many seconds."""
     REPORTS.labels(str(code)).inc()
     DURATION.observe(seconds)
 
 
-def reviewed(outcome: Review) -> None:
+def count_review(outcome: ReviewOutcome) -> None:
     """Count a review."""
     REVIEWS.labels(outcome).inc()

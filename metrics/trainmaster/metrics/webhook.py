@@ -53,7 +53,7 @@ class WebhookMetrics:
             REQUESTS.labels(path, str(code))
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """Measure the block, in which one request is answered."""
         started = perf_counter()
         with self._in_flight.track_inprogress():
@@ -62,6 +62,6 @@ class WebhookMetrics:
             finally:
                 self._latency.observe(perf_counter() - started)
 
-    def answered(self, code: int) -> None:
-        """Count an answer."""
+    def count(self, code: int) -> None:
+        """Count a response."""
         REQUESTS.labels(self._path, str(code)).inc()

@@ -1,4 +1,4 @@
-"""The limit on our own requests, in virtual time."""
+"""Token buckets, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter, RateLimiter
 
 
 async def test_t1_burst_at_once_then_so_many_a_second() -> None:
@@ -60,3 +60,30 @@ async def test_t1_cancelled_request_gives_its_token_back() -> None:
 def test_impossible_limits(qps: float, burst: int) -> None:
     with pytest.raises(ValueError, match="positive qps and burst"):
         RateLimiter(qps=qps, burst=burst, clock=VirtualClock())
+
+
+def test_who_need_not_wait_is_told_when_to_come_again() -> None:
+    clock = VirtualClock()
+    limiter = RateLimiter(qps=0.5, burst=2, clock=clock)
+    assert [limiter.try_accept() for _ in range(3)] == [0, 0, 2]
+    clock.step(1)
+    assert (limiter.delay(), limiter.try_accept()) == (1, 1)
+    clock.step(1)
+    assert limiter.try_accept() == 0
+
+
+def test_each_key_has_its_own_bucket() -> None:
+    clock = VirtualClock()
+    limiter: KeyedRateLimiter[str] = KeyedRateLimiter(qps=0.5, burst=2, maxsize=100, clock=clock)
+    assert [limiter.try_accept("a") for _ in range(3)] == [0, 0, 2]
+    assert limiter.try_accept("b") == 0
+    clock.step(1)
+    assert limiter.try_accept("a") == 1
+    clock.step(1)
+    assert (limiter.delay("a"), limiter.try_accept("a"), limiter.try_accept("a")) == (0, 0, 2)
+
+
+def test_of_too_many_keys_the_one_that_came_longest_ago_starts_over() -> None:
+    limiter: KeyedRateLimiter[str] = KeyedRateLimiter(qps=1, burst=1, maxsize=2, clock=VirtualClock())
+    assert [limiter.try_accept(key) for key in ("a", "b", "a", "c")] == [0, 0, 1, 0]
+    assert (limiter.delay("a"), limiter.delay("b"), limiter.delay("c")) == (1, 0, 1)

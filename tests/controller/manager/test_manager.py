@@ -23,7 +23,6 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import LEASES
-from trainmaster.controller.manager import manager as managing
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.runnables import (
@@ -31,7 +30,7 @@ from trainmaster.controller.manager.runnables import (
 )
 from trainmaster.controller.manager.tasks import RunnableFailed
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.server import server as serving_module
+from trainmaster.controller.server.server import Server
 from trainmaster.metrics.queue import DEPTH
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -129,16 +128,16 @@ async def test_m1_m2_the_order_of_start_and_stop(stack: Stack, monkeypatch: pyte
     noted(EventRecorder, "flush", "events are flushed", "events end")
     noted(LeaderElector, "_release", "lease is released", "lease free")
     noted(LeaderElectionRunnables, "_run_controllers", "controllers", "controllers end")
-    original = serving_module.serving
+    original = Server.listening
 
     @asynccontextmanager
-    async def serving(app: web.Application, address: str, *, purpose: str) -> AsyncIterator[int]:
-        async with original(app, address, purpose=purpose) as port:
-            order.append(purpose)
-            yield port
-            order.append(f"{purpose} end")
+    async def listening(server: Server, app: web.Application) -> AsyncIterator[tuple[str, int]]:
+        async with original(server, app) as address:
+            order.append(server.options.purpose)
+            yield address
+            order.append(f"{server.options.purpose} end")
 
-    monkeypatch.setattr(managing, "serving", serving)
+    monkeypatch.setattr(Server, "listening", listening)
     stop = asyncio.Event()
     running = asyncio.create_task(Manager(stack.access, served(), Framework(load_plugins())).run(stop))
     async with asyncio.timeout(15):

@@ -28,7 +28,7 @@ from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.tasks import RunnableFailed, background_task
 from trainmaster.controller.plugin_metrics import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
-from trainmaster.controller.statusserver import Progress
+from trainmaster.controller.statusserver import StatusServer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 
@@ -94,11 +94,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(configuration: Configuration, features: Mapping[str, bool], kubeconfig: str | None) -> int:
-    progress = Progress(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
+    status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
     options = configuration.plugins.options
     plugins = load_plugins(
         disabled=frozenset(configuration.plugins.disabled),
-        options=progress.plugin_options(options) if progress is not None else options,
+        options=status_server.plugin_options(options) if status_server is not None else options,
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCallObserver())
@@ -108,7 +108,9 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
         async with monitored_loop(), background_task(heap.collect_periodically(), name="heap"):
-            await Manager(access, configuration, framework, progress=progress, on_caches_synced=heap.freeze).run(stop)
+            await Manager(
+                access, configuration, framework, status_server=status_server, on_caches_synced=heap.freeze
+            ).run(stop)
     return 0
 
 

@@ -46,9 +46,11 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.runnables import LeaderElectionRunnables
 from trainmaster.controller.manager.tasks import cancel_and_wait, raise_if_ended, wait_for_first
-from trainmaster.controller.server.server import metrics, probes, serving
-from trainmaster.controller.statusserver import Progress
-from trainmaster.controller.webhooks import Admission, WebhookServer
+from trainmaster.controller.server.healthz import probes
+from trainmaster.controller.server.metrics import metrics
+from trainmaster.controller.server.server import Server, ServerOptions
+from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.version import __version__
 
@@ -74,7 +76,7 @@ class Manager:
         clock: The time.
         new_client: Makes clients; by default over HTTP, limited as the configuration says.
         elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
-        progress: The server to which trainers report, where the feature is on.
+        status_server: The server to which trainers report, where the feature is on.
         on_caches_synced: Called once, when the caches have synced for the first time.
     """
 
@@ -87,7 +89,7 @@ class Manager:
         clock: Clock | None = None,
         new_client: NewClient | None = None,
         elect_in_thread: bool = True,
-        progress: Progress | None = None,
+        status_server: StatusServer | None = None,
         on_caches_synced: Callable[[], object] = lambda: None,
     ) -> None:
         self._rest_config = rest_config
@@ -96,7 +98,7 @@ class Manager:
         self._clock = clock or SystemClock()
         self._new_client = new_client or self._new_http_client
         self._elect_in_thread = elect_in_thread
-        self._progress = progress
+        self._status_server = status_server
         self._on_caches_synced = on_caches_synced
         self._identity = new_identity()
         self._ran = False
@@ -143,15 +145,15 @@ class Manager:
             ]
             if webhooks is not None:
                 background.append(asyncio.create_task(webhooks.run(caches.wait_for_sync), name="webhooks"))
-            if self._progress is not None:
-                serving_progress = self._progress.run(
+            if self._status_server is not None:
+                serving = self._status_server.run(
                     self._rest_config,
                     caches.trainjobs.store,
                     user_agent=USER_AGENT,
-                    wait_filled=caches.wait_for_sync,
-                    wake_all=caches.enqueue_all,
+                    wait_for_sync=caches.wait_for_sync,
+                    enqueue_all=caches.enqueue_all,
                 )
-                background.append(asyncio.create_task(serving_progress, name="progress"))
+                background.append(asyncio.create_task(serving, name="status server"))
             stack.push_async_callback(cancel_and_wait, background)
             runnables = LeaderElectionRunnables(
                 caches=caches,
@@ -177,11 +179,11 @@ class Manager:
         webhooks: WebhookServer | None,
         stop: asyncio.Event,
     ) -> None:
-        progress = self._progress
+        status_server = self._status_server
 
         def is_alive() -> str | None:
             if election is None or election.is_healthy():
-                return progress.liveness() if progress is not None else None
+                return status_server.liveness() if status_server is not None else None
             return "this leader has not renewed its lease for longer than the lease lasts"
 
         def is_ready() -> str | None:
@@ -190,8 +192,8 @@ class Manager:
             not_synced = caches.not_synced()
             if not_synced:
                 return f"waiting for {', '.join(not_synced)}"
-            objection = webhooks.objection() if webhooks is not None else None
-            return objection or (progress.readiness() if progress is not None else None)
+            not_ready = webhooks.readiness() if webhooks is not None else None
+            return not_ready or (status_server.readiness() if status_server is not None else None)
 
         health = self._configuration.health
         if health.health_probe_bind_address != OFF:
@@ -200,13 +202,15 @@ class Manager:
                 readiness=health.readiness_endpoint_name,
                 is_alive=is_alive,
                 is_ready=is_ready,
-                checks=progress.checks(health) if progress is not None else None,
+                checks=status_server.checks(health) if status_server is not None else None,
             )
-            await stack.enter_async_context(serving(app, health.health_probe_bind_address, purpose="probes"))
+            server = Server(health.health_probe_bind_address, ServerOptions(purpose="probes"), clock=self._clock)
+            await stack.enter_async_context(server.listening(app))
         if self._configuration.metrics.bind_address != OFF:
-            await stack.enter_async_context(
-                serving(metrics(), self._configuration.metrics.bind_address, purpose="metrics")
+            server = Server(
+                self._configuration.metrics.bind_address, ServerOptions(purpose="metrics"), clock=self._clock
             )
+            await stack.enter_async_context(server.listening(metrics()))
 
     def _new_http_client(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
         limits = self._configuration.client_connection
@@ -221,7 +225,7 @@ class Manager:
         settings = self._configuration.webhook
         if not settings.enabled:
             return None
-        admission = Admission(self._framework, caches.stores(), client, clock=self._clock)
+        admission = AdmissionHandlers(self._framework, caches.stores(), client, clock=self._clock)
         return WebhookServer(admission.handlers(), settings, self._configuration.tls, clock=self._clock)
 
     def _election(self) -> Election | None:

@@ -1,20 +1,33 @@
-"""Serving: the probes of the manager, and its metrics.
+"""The one HTTP(S) server: probes, metrics, webhooks and the status server are applications on it.
 
 Guarantees:
-- Liveness answers as long as the event loop turns; it fails for a leader that cannot renew its lease (L-13).
-- Readiness is given once the caches are filled, and taken back when the manager is told to stop.
-- M-3: metrics are served by every replica, leader or not.
+- An address that cannot be bound is an error that names it, what is served there, and the option to change.
+- With certificates it serves from the first good one on, and looks for a newer one, and whether it can be reached,
+  every ten seconds (H-10, H-13). Without one it waits, says why, and goes on as soon as there is one.
+- A connection on which no request comes is closed, where there is a limit (H-15).
+- At the end no new connection is taken, and what has been requested is answered, within limits (H-14).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Never
 
+import structlog
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
+from aiohttp.typedefs import Handler, Middleware
+from aiohttp.web_protocol import RequestHandler
 
-from trainmaster.metrics.registry import REGISTRY
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
+
+log = structlog.get_logger(__name__)
 
 
 class AddressInUse(Exception):
@@ -33,80 +46,226 @@ def parse_address(address: str) -> tuple[str | None, int]:
     return host.strip("[]") or None, int(port)
 
 
-@asynccontextmanager
-async def serving(app: web.Application, address: str, *, purpose: str) -> AsyncIterator[int]:
-    """Serve an application while the block runs; yields the port.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Limits of a server, and what it calls itself. Times are in seconds."""
 
-    Raises:
-        AddressInUse: The address cannot be bound; the message names it and its purpose.
-    """
-    host, port = parse_address(address)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise AddressInUse(
-                f"cannot serve {purpose} on {address}: {error.strerror or error}; "
-                "choose another address in the configuration"
-            ) from error
-        server = site._server  # noqa: SLF001 - aiohttp has no public way to learn an ephemeral port of a site
-        yield server.sockets[0].getsockname()[1] if server else port  # type: ignore[attr-defined]
-    finally:
-        await runner.cleanup()
+    purpose: str
+    """What is served, in the error about an address: `webhooks`."""
+
+    remedy: str = "choose another address in the configuration"
+    """What to do about an address that cannot be bound."""
+
+    subject: str = "the server is"
+    """Who is served or not, for readiness: `the webhooks are`."""
+
+    unreachable: str = "the server does not answer on {host}:{port}"
+    """What readiness says when it cannot connect to itself."""
+
+    started_event: str = "the server is served"
+    unanswered_event: str = "some requests are not answered any more"
+    no_certificate_event: str = "the server is not served: there is no certificate"
+    no_certificate_hint: str = ""
+    """What the log says."""
+
+    first_request_timeout: float | None = None
+    """For the first request of a connection to come, and for the handshake before it; None: no limit."""
+
+    dial_timeout: float = 10.0
+    """For a connection to itself to come about."""
+
+    shutdown_timeout: float = 1.0
+    """For requests to be answered at the end."""
+
+    http: Mapping[str, Any] = field(default_factory=dict)
+    """More options of `aiohttp.web.AppRunner`."""
 
 
-def probes(
-    *,
-    liveness: str,
-    readiness: str,
-    is_alive: Callable[[], str | None],
-    is_ready: Callable[[], str | None],
-    checks: Mapping[str, Callable[[], str | None]] | None = None,
-) -> web.Application:
-    """Build the application of the probes.
+class Server:
+    """Serves one application, once.
 
     Args:
-        liveness: Path of the liveness probe, without the slash.
-        readiness: Path of the readiness probe, likewise.
-        is_alive: Returns None while the process is of use, else why it should be started again.
-        is_ready: Returns None when ready, else what is still missing.
-        checks: Parts of these that can be asked about on their own, by path without the first slash.
+        address: Where to listen, as `host:port`, or `:port` for all interfaces.
+        options: Its limits and names.
+        clock: The time.
+        certs: The certificate, for HTTPS; None for HTTP.
     """
 
-    async def live(_: web.Request) -> web.Response:
-        return _verdict(is_alive(), otherwise="not healthy")
+    def __init__(self, address: str, options: ServerOptions, *, clock: Clock, certs: CertWatcher | None = None) -> None:
+        self._address = address
+        self.options = options
+        self._clock = clock
+        self._certs = certs
+        self._not_ready: str | None = f"{options.subject} not served yet"
+        self._unreachable = False
 
-    async def ready(_: web.Request) -> web.Response:
-        return _verdict(is_ready(), otherwise="not ready")
+    def readiness(self) -> str | None:
+        """Say why it cannot be used; None if it can. Known while `run` runs."""
+        return self._not_ready
 
-    def single(check: Callable[[], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def ask(_: web.Request) -> web.Response:
-            return _verdict(check(), otherwise="failed")
+    def liveness(self) -> str | None:
+        """Say why only another process would help: what was served cannot be reached any more."""
+        return self._not_ready if self._unreachable else None
 
-        return ask
+    async def run(self, app: web.Application) -> Never:
+        """Serve until cancelled, from the first good certificate on, and look whether we can be reached.
 
-    app = web.Application()
-    app.add_routes([web.get(f"/{liveness}", live), web.get(f"/{readiness}", ready)])
-    app.add_routes([web.get(f"/{path}", single(check)) for path, check in (checks or {}).items()])
-    return app
+        Raises:
+            AddressInUse: The address cannot be bound.
+        """
+        if self._certs is not None:
+            await self._wait_for_certificate(self._certs)
+        async with self.listening(app) as (host, port):
+            log.info(self.options.started_event, address=f"{host}:{port}")
+            try:
+                while True:
+                    error = await self._check(host, port)
+                    unreachable = self.options.unreachable.format(host=host, port=port)
+                    self._not_ready = error and f"{unreachable}: {error}"
+                    self._unreachable = error is not None
+                    await self._clock.sleep(REFRESH_INTERVAL)
+                    if self._certs is not None:
+                        self._certs.read_certificate()
+            finally:
+                self._not_ready = f"{self.options.subject} not served any more"
+
+    @asynccontextmanager
+    async def listening(self, app: web.Application) -> AsyncIterator[tuple[str, int]]:
+        """Serve while the block runs, with the certificate that there is; yields where we reach ourselves.
+
+        Raises:
+            AddressInUse: The address cannot be bound; the message names it, its purpose, and the remedy.
+        """
+        options = self.options
+        connections = _Connections(self._clock, options.first_request_timeout)
+        app.middlewares.insert(0, connections.middleware)
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=options.shutdown_timeout, **options.http
+        )
+        await runner.setup()
+        try:
+            server = await self._bind(lambda: connections.accept(runner))
+            try:
+                yield _own_address(server.sockets[0])
+            finally:
+                server.close()
+                # Only then the runner: it would read nothing more of a body that is on its way.
+                unanswered = await connections.drain(options.shutdown_timeout)
+                if unanswered:
+                    log.warning(options.unanswered_event, requests=unanswered)
+        finally:
+            await runner.cleanup()
+
+    async def _bind(self, accept: Callable[[], RequestHandler]) -> asyncio.Server:
+        host, port = parse_address(self._address)
+        tls: dict[str, Any] = {}
+        if self._certs is not None:
+            tls = {
+                "ssl": self._certs.server_context(),
+                "ssl_handshake_timeout": self.options.first_request_timeout,
+            }
+        try:
+            return await asyncio.get_running_loop().create_server(accept, host, port, **tls)
+        except OSError as error:
+            raise AddressInUse(
+                f"cannot serve {self.options.purpose} on {self._address}: {error.strerror or error}; "
+                f"{self.options.remedy}"
+            ) from error
+
+    async def _wait_for_certificate(self, certs: CertWatcher) -> None:
+        logged = None
+        while not certs.read_certificate():
+            if certs.error != logged:
+                logged = certs.error
+                self._not_ready = f"{self.options.subject} not served, for want of a certificate: {logged}"
+                log.warning(
+                    self.options.no_certificate_event,
+                    error=logged,
+                    hint=self.options.no_certificate_hint,
+                )
+            await self._clock.sleep(REFRESH_INTERVAL)
+
+    async def _check(self, host: str, port: int) -> str | None:
+        """Connect to ourselves; returns what went wrong."""
+        dialing = asyncio.create_task(self._dial(host, port))
+        try:
+            return await asyncio.shield(dialing)
+        finally:
+            # Given up in the middle of its handshake, the other end of the connection would outlive the server.
+            await asyncio.wait({dialing})
+
+    async def _dial(self, host: str, port: int) -> str | None:
+        context = None
+        if self._certs is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE  # whether others trust the certificate is up to them
+        try:
+            async with self._clock.timeout(self.options.dial_timeout):
+                _, writer = await asyncio.open_connection(host, port, ssl=context)
+        except (OSError, TimeoutError) as error:
+            return str(error) or type(error).__name__
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return None
 
 
-def _verdict(objection: str | None, *, otherwise: str) -> web.Response:
-    if objection is None:
-        return web.Response(text="ok")
-    return web.Response(status=500, text=f"{otherwise}: {objection}")
+class _Connections:
+    """The connections on which no request has come yet, and the requests that are being answered."""
+
+    def __init__(self, clock: Clock, first_request_timeout: float | None) -> None:
+        self._clock = clock
+        self._first_request_timeout = first_request_timeout
+        self._silent: set[RequestHandler] = set()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def accept(self, runner: web.AppRunner) -> RequestHandler:
+        """Make a connection that is closed when its first request does not come; aiohttp would wait for ever."""
+        if runner.server is None:
+            raise RuntimeError("the runner was not set up")
+        connection: RequestHandler = runner.server()
+        if self._first_request_timeout is None:
+            return connection
+        self._silent.add(connection)
+
+        def close_if_silent() -> None:
+            if connection in self._silent and connection.transport is not None:
+                connection.transport.close()
+            self._silent.discard(connection)
+
+        self._clock.call_at(self._clock.monotonic() + self._first_request_timeout, close_if_silent)
+        return connection
+
+    @property
+    def middleware(self) -> Middleware:
+        """What has to see every request first."""
+
+        @web.middleware
+        async def track(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._silent.discard(request.protocol)
+            self._in_flight += 1
+            self._idle.clear()
+            try:
+                return await handler(request)
+            finally:
+                self._in_flight -= 1
+                if not self._in_flight:
+                    self._idle.set()
+
+        return track
+
+    async def drain(self, seconds: float) -> int:
+        """Wait until every request is answered, for so long at most; returns how many are not."""
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(seconds):
+                await self._idle.wait()
+        return self._in_flight
 
 
-def metrics() -> web.Application:
-    """Build the application of the metrics endpoint."""
-
-    async def expose(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", expose)])
-    return app
+def _own_address(listening: socket.socket) -> tuple[str, int]:
+    """Return where we reach ourselves by a socket that may listen everywhere."""
+    host, port = listening.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104 - how "everywhere" is written

@@ -32,7 +32,7 @@ _TLS_1_3: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384",
 
 
 def server_context(settings: Tls) -> ssl.SSLContext:
-    """Make the context of a server, without a certificate. What is unknown is told of, and the default is taken."""
+    """Make the context of a server, without a certificate. What is unknown is logged, and the default is taken."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _DEFAULT_VERSION
     if settings.min_version is not None:
@@ -49,6 +49,6 @@ def server_context(settings: Tls) -> ssl.SSLContext:
     suites = [_CIPHERS[suite] for suite in wanted if suite in _CIPHERS]
     if suites:
         context.set_ciphers(":".join(suites))
-    # Neither of our servers speaks HTTP/2; a client that insists on it gets no connection.
+    # The server speaks no HTTP/2; a client that insists on it gets no connection.
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -1,10 +1,10 @@
-"""Progress: the server to which trainers report how far they are, and which writes that into their TrainJobs.
+"""The status server: trainers report to it how far they are, and it writes that into their TrainJobs.
 
-A request goes through `serving` (HTTPS), `answering` (one request, one answer), `authorizing` (whose token is it, with
-`reviewing` and `kinship`), `payload` (what was reported) and back. `throttling` and `remembering` bound what it costs,
-`authority` is what pods are to trust, and `feature` puts everything together for the manager.
+A report goes through `application` (limits), `handler` (one report, one response), `authorizer` (whose token is it, by
+`token_review` and `pod_owners`) and `payload` (what was reported). `ca_bundle` is what pods are to trust, and `server`
+puts everything together for the manager.
 """
 
-from trainmaster.controller.statusserver.feature import Progress
+from trainmaster.controller.statusserver.server import StatusServer
 
-__all__ = ["Progress"]
+__all__ = ["StatusServer"]

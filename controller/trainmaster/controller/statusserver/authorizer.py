@@ -1,4 +1,4 @@
-"""Authorizing: may the bearer of this token report for this TrainJob?
+"""The authorizer: may the bearer of this token report for this TrainJob?
 
 Guarantees:
 - trainer S2: only a pod of the TrainJob may, and only while the TrainJob is not finished. A token of another pod of the
@@ -18,14 +18,14 @@ from typing import Final
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.statusserver.pod_owners import Kinship
-from trainmaster.controller.statusserver.throttle import Throttle
-from trainmaster.controller.statusserver.token_review import Reviewer
+from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
+from trainmaster.controller.statusserver.pod_owners import PodOwners
+from trainmaster.controller.statusserver.token_review import TokenReviewer
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, status_audience
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
 
-REFUSALS_RATE: Final = 0.2
+REFUSALS_QPS: Final = 0.2
 REFUSALS_BURST: Final = 10
 """For each peer: a trainer whose token has just ended, or whose TrainJob was deleted, is refused a few times."""
 
@@ -41,7 +41,7 @@ class Finished(Exception):
 
 
 class TooMany(Exception):
-    """Not now."""
+    """The peer was refused too often; it may try again after `retry_after` seconds."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"try again in {retry_after:.0f} s")
@@ -68,9 +68,11 @@ class Authorizer:
 
     def __init__(self, client: KubeClient, trainjobs: Store, *, clock: Clock) -> None:
         self._trainjobs = trainjobs
-        self._reviewer = Reviewer(client, clock=clock)
-        self._kinship = Kinship(client, clock=clock)
-        self._refusals: Throttle[str] = Throttle(rate=REFUSALS_RATE, burst=REFUSALS_BURST, limit=_PEERS, clock=clock)
+        self._reviewer = TokenReviewer(client, clock=clock)
+        self._owners = PodOwners(client, clock=clock)
+        self._refusals: KeyedRateLimiter[str] = KeyedRateLimiter(
+            qps=REFUSALS_QPS, burst=REFUSALS_BURST, maxsize=_PEERS, clock=clock
+        )
 
     async def authorize(self, authorization: str | None, *, namespace: str, name: str, peer: str) -> Target:
         """Return the TrainJob that the bearer may report for.
@@ -86,17 +88,17 @@ class Authorizer:
         if not token or trainjob is None:
             raise Denied
         audience = status_audience(namespace, name)
-        if not self._reviewer.remembers(token, audience=audience):
-            wait = self._refusals.wait_for(peer)
-            if wait:
-                raise TooMany(wait)
+        if not self._reviewer.is_cached(token, audience=audience):
+            delay = self._refusals.delay(peer)
+            if delay:
+                raise TooMany(delay)
         uid = trainjob["metadata"]["uid"]
-        pod = await self._reviewer.pod_of(token, audience=audience)
+        pod = await self._reviewer.review(token, audience=audience)
         if pod is None or pod.namespace != namespace:
-            self._refusals.take(peer)
+            self._refusals.try_accept(peer)
             raise Denied
-        if not await self._kinship.belongs(pod, trainjob=name, uid=uid):
-            self._refusals.take(peer)
+        if not await self._owners.is_owned(pod, trainjob=name, uid=uid):
+            self._refusals.try_accept(peer)
             raise Denied
         conditions = (trainjob.get("status") or {}).get("conditions") or ()
         if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):

@@ -1,4 +1,4 @@
-"""Kinship: which TrainJob does a pod belong to?
+"""The owners of a pod: which TrainJob does it belong to?
 
 Guarantees:
 - trainer S2: the answer follows the controllers of the pod, pod -> Job -> JobSet -> TrainJob, each by UID; that labels
@@ -12,20 +12,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cachetools import TTLCache
+
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.controller.statusserver.memory import Memory
 from trainmaster.controller.statusserver.token_review import PodIdentity
 from trainmaster.runtime.api.constants import GROUP, JOBSET_GROUP, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 
-REMEMBERED_FOR: Final = 60.0
-REMEMBERED: Final = 4096
+CACHED_FOR: Final = 60.0
+"""Seconds."""
+
+CACHE_SIZE: Final = 4096
 
 _JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 
@@ -39,14 +42,14 @@ class _Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
-    """What counts of an object."""
+class _Dependent:
+    """What counts of an object that another one controls."""
 
     jobset: str | None
     controller: _Controller | None
 
 
-class Kinship:
+class PodOwners:
     """Follows controllers.
 
     Args:
@@ -56,33 +59,35 @@ class Kinship:
 
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
-        self._memory: Memory[tuple[Resource, str, str, str], _Member] = Memory(limit=REMEMBERED, clock=clock)
+        self._cache: TTLCache[tuple[Resource, str, str, str], _Dependent] = TTLCache(
+            CACHE_SIZE, ttl=CACHED_FOR, timer=clock.monotonic
+        )
 
-    async def belongs(self, pod: PodIdentity, *, trainjob: str, uid: str) -> bool:
-        """Tell whether a pod belongs to the TrainJob of a name in its namespace, and of a UID.
+    async def is_owned(self, pod: PodIdentity, *, trainjob: str, uid: str) -> bool:
+        """Tell whether the owner of a pod is the TrainJob of a name in its namespace, and of a UID.
 
         Raises:
             KubeError: The API server could not be asked.
         """
-        member = await self._member(PODS, pod.namespace, pod.name, pod.uid)
-        if member is None or member.jobset != trainjob:
+        dependent = await self._read(PODS, pod.namespace, pod.name, pod.uid)
+        if dependent is None or dependent.jobset != trainjob:
             return False
-        job = _controller(member, JOBS.group, JOBS.kind)
+        job = _controller(dependent, JOBS.group, JOBS.kind)
         if job is None:
             return False
-        member = await self._member(JOBS, pod.namespace, job.name, job.uid)
-        jobset = _controller(member, JOBSET_GROUP, JOBSETS.kind)
+        dependent = await self._read(JOBS, pod.namespace, job.name, job.uid)
+        jobset = _controller(dependent, JOBSET_GROUP, JOBSETS.kind)
         if jobset is None or jobset.name != trainjob:
             return False
-        member = await self._member(JOBSETS, pod.namespace, jobset.name, jobset.uid)
-        owner = _controller(member, GROUP, TRAINJOB_KIND)
+        dependent = await self._read(JOBSETS, pod.namespace, jobset.name, jobset.uid)
+        owner = _controller(dependent, GROUP, TRAINJOB_KIND)
         return owner is not None and (owner.name, owner.uid) == (trainjob, uid)
 
-    async def _member(self, resource: Resource, namespace: str, name: str, uid: str) -> _Member | None:
+    async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Dependent | None:
         """Read the object of a name and a UID; None if there is no such object."""
         key = (resource, namespace, name, uid)
-        member = self._memory.get(key)
-        if member is None:
+        dependent = self._cache.get(key)
+        if dependent is None:
             try:
                 obj = await self._client.get(resource, namespace, name, metadata_only=True)
             except NotFound:
@@ -90,13 +95,13 @@ class Kinship:
             metadata = obj["metadata"]
             if metadata.get("uid") != uid:
                 return None
-            member = _Member((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
-            self._memory.put(key, member, seconds=REMEMBERED_FOR)
-        return member
+            dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
+            self._cache[key] = dependent
+        return dependent
 
 
-def _controller(member: _Member | None, group: str, kind: str) -> _Controller | None:
-    controller = member.controller if member else None
+def _controller(dependent: _Dependent | None, group: str, kind: str) -> _Controller | None:
+    controller = dependent.controller if dependent else None
     return controller if controller and (controller.group, controller.kind) == (group, kind) else None
 
 

@@ -1,10 +1,10 @@
-"""Reviewing tokens: which pod does a token belong to? The API server knows (TokenReview), nobody else is asked.
+"""Token reviews: which pod does a token belong to? The API server knows (TokenReview), nobody else is asked.
 
 Guarantees:
 - trainer S4: there is no discovery of issuers, so the manager's own credentials go to the API server only.
 - Only a token that the API server has authenticated for exactly this audience counts. What a token says about itself
   is looked at before that, to spare the API server tokens that cannot be good; it never makes one good.
-- Answers are remembered for a minute at most, never beyond the end of the token, by digest: no token stays in memory.
+- Reviews are cached for a minute at most, never beyond the end of the token, by digest: no token stays in memory.
 - trainer S2: a token that is not bound to a pod is nobody's.
 """
 
@@ -18,20 +18,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from cachetools import TLRUCache
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.statusserver.memory import Memory
-from trainmaster.metrics.statusserver import Review, reviewed
+from trainmaster.metrics.statusserver import ReviewOutcome, count_review
 from trainmaster.runtime.jsontree import JsonObject
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
 
 ACCEPTED_FOR: Final = 60.0
 REFUSED_FOR: Final = 10.0
-REMEMBERED: Final = 4096
+"""Seconds for which a review is cached."""
+
+CACHE_SIZE: Final = 4096
 
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
@@ -48,29 +50,36 @@ class PodIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Remembered:
+class _Review:
     pod: PodIdentity | None
+    seconds: float
+    """For which it is good."""
 
 
-class Reviewer:
-    """Asks the API server about tokens.
+class TokenReviewer:
+    """Has tokens reviewed by the API server.
 
     Args:
-        client: Where to ask.
+        client: Where tokens are reviewed.
         clock: The time.
+        count: Told the outcome of each review.
     """
 
-    def __init__(self, client: KubeClient, *, clock: Clock, count: Callable[[Review], object] = reviewed) -> None:
+    def __init__(
+        self, client: KubeClient, *, clock: Clock, count: Callable[[ReviewOutcome], object] = count_review
+    ) -> None:
         self._client = client
         self._clock = clock
         self._count = count
-        self._memory: Memory[tuple[bytes, str], _Remembered] = Memory(limit=REMEMBERED, clock=clock)
+        self._cache: TLRUCache[tuple[bytes, str], _Review] = TLRUCache(
+            CACHE_SIZE, ttu=lambda _key, review, now: now + review.seconds, timer=clock.monotonic
+        )
 
-    def remembers(self, token: str, *, audience: str) -> bool:
-        """Tell whether `pod_of` would answer without asking anybody."""
-        return self._memory.get(_key(token, audience)) is not None
+    def is_cached(self, token: str, *, audience: str) -> bool:
+        """Tell whether `review` would need no request."""
+        return _key(token, audience) in self._cache
 
-    async def pod_of(self, token: str, *, audience: str) -> PodIdentity | None:
+    async def review(self, token: str, *, audience: str) -> PodIdentity | None:
         """Return the pod that a token of that audience is bound to; None if the token is not good.
 
         Raises:
@@ -81,28 +90,28 @@ class Reviewer:
         if left <= 0 or audience not in _texts(claims.get("aud")):
             return None
         key = _key(token, audience)
-        known = self._memory.get(key)
-        if known is not None:
-            return known.pod
-        pod = await self._ask(token, claims, audience)
-        self._memory.put(key, _Remembered(pod), seconds=min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached.pod
+        pod = await self._request(token, claims, audience)
+        self._cache[key] = _Review(pod, min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
         return pod
 
-    async def _ask(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
+    async def _request(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
         review = {
             "apiVersion": TOKEN_REVIEWS.api_version,
             "kind": TOKEN_REVIEWS.kind,
             "spec": {"token": token, "audiences": [audience]},
         }
         try:
-            answer = await self._client.create(TOKEN_REVIEWS, review)
+            reviewed = await self._client.create(TOKEN_REVIEWS, review)
         except (BadRequest, Invalid):
             self._count("refused")
             return None
         except KubeError:
             self._count("failed")
             raise
-        status = _object(answer.get("status"))
+        status = _object(reviewed.get("status"))
         pod = None
         # An authenticator that knows nothing of audiences returns none: its tokens are for everybody.
         if status.get("authenticated") is True and audience in _texts(status.get("audiences")):

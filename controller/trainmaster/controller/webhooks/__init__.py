@@ -1,10 +1,10 @@
-"""Admission webhooks: the server that API servers ask about TrainJobs and runtimes.
+"""The admission webhooks that API servers call about TrainJobs and runtimes.
 
-`reviews` reads and writes AdmissionReviews, `answering` decides about them, `certificates` keeps the certificate
-current, and `serving` puts these together.
+`review` decodes and encodes AdmissionReviews, `handlers` decides about their requests, and `server` is the application
+that serves both over HTTPS.
 """
 
-from trainmaster.controller.webhooks.handlers import Admission
+from trainmaster.controller.webhooks.handlers import AdmissionHandlers
 from trainmaster.controller.webhooks.server import WebhookServer
 
-__all__ = ["Admission", "WebhookServer"]
+__all__ = ["AdmissionHandlers", "WebhookServer"]

@@ -1,8 +1,8 @@
-"""Answering: what each webhook says about a question. It reads, from caches if it can, and writes nothing (H-6).
+"""What each webhook decides. Handlers read, from caches if they can, and write nothing (H-6).
 
 Guarantees:
-- H-6: a dry run is a question like any other.
-- H-7: asked twice about its own result, the defaulter changes nothing more.
+- H-6: a dry run is a request like any other.
+- H-7: called again with its own result, the defaulter changes nothing more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     StoreListers,
     with_live_runtime,
 )
-from trainmaster.controller.webhooks.review import ALLOWED, Answer, Question, difference, failed
+from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse, create_patch, errored
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
@@ -31,10 +31,10 @@ from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[Question], Awaitable[Answer]]
+Handler = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
-ASKING_TIMEOUT: Final = 3.0
-"""Seconds for a question of our own: the API server gives up on ours after 10."""
+LOOKUP_TIMEOUT: Final = 3.0
+"""Seconds for a request of our own to the API server, which gives up on us after 10."""
 
 MUTATE_TRAINJOB: Final = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
 VALIDATE_TRAINJOB: Final = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
@@ -42,7 +42,7 @@ VALIDATE_TRAINING_RUNTIME: Final = "/validate-trainer-kubeflow-org-v1alpha1-trai
 VALIDATE_CLUSTER_TRAINING_RUNTIME: Final = "/validate-trainer-kubeflow-org-v1alpha1-clustertrainingruntime"
 
 
-class Admission:
+class AdmissionHandlers:
     """The webhooks of Trainer.
 
     Args:
@@ -74,32 +74,32 @@ class Admission:
             VALIDATE_CLUSTER_TRAINING_RUNTIME: self.validate_runtime,
         }
 
-    async def default_trainjob(self, question: Question) -> Answer:
+    async def default_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
         """Fill in the times of runtime patches."""
-        obj = _written(question)
+        obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
         mismatch = unmarshal_type_error(obj)
         if mismatch is not None:
-            return failed(400, mismatch)
-        defaulted = default_trainjob(obj, _stored(question), now=self._clock.now())
-        return Answer(allowed=True, patch=list(difference(obj, defaulted)))
+            return errored(400, mismatch)
+        defaulted = default_trainjob(obj, _stored_object(request), now=self._clock.now())
+        return AdmissionResponse(allowed=True, patch=list(create_patch(obj, defaulted)))
 
-    async def validate_trainjob(self, question: Question) -> Answer:
+    async def validate_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a TrainJob."""
-        obj = _written(question)
+        obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
-        old = _stored(question)
+        old = _stored_object(request)
         listers = StoreListers(self._stores)
         if old is None:
             listers = await self._with_live_runtime(obj, listers)
-        return _answer(validate_trainjob(obj, old, framework=self._framework, listers=listers))
+        return _response(validate_trainjob(obj, old, framework=self._framework, listers=listers))
 
     async def _with_live_runtime(self, obj: JsonObject, listers: StoreListers) -> StoreListers:
         """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch."""
         try:
-            async with self._clock.timeout(ASKING_TIMEOUT):
+            async with self._clock.timeout(LOOKUP_TIMEOUT):
                 return await with_live_runtime(parse_trainjob(obj), listers, self._reader)
         except ApiTypeError:
             return listers
@@ -107,22 +107,22 @@ class Admission:
             log.warning("a runtime that is not cached could not be asked for", error=str(error) or "timed out")
             return listers
 
-    async def validate_runtime(self, question: Question) -> Answer:
+    async def validate_runtime(self, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a runtime of either kind."""
-        obj = _written(question)
-        return ALLOWED if obj is None else _answer(validate_runtime(obj, _stored(question)))
+        obj = _admitted_object(request)
+        return ALLOWED if obj is None else _response(validate_runtime(obj, _stored_object(request)))
 
 
-def _written(question: Question) -> JsonObject | None:
+def _admitted_object(request: AdmissionRequest) -> JsonObject | None:
     """The object that is created or updated; nothing else is any concern of ours."""
-    return question.object if question.operation in ("CREATE", "UPDATE") else None
+    return request.object if request.operation in ("CREATE", "UPDATE") else None
 
 
-def _stored(question: Question) -> JsonObject | None:
-    return question.old if question.operation == "UPDATE" else None
+def _stored_object(request: AdmissionRequest) -> JsonObject | None:
+    return request.old_object if request.operation == "UPDATE" else None
 
 
-def _answer(result: ValidationResult) -> Answer:
+def _response(result: ValidationResult) -> AdmissionResponse:
     if result.allowed:
-        return Answer(allowed=True, warnings=result.warnings)
-    return Answer(allowed=False, message=result.message, warnings=result.warnings)
+        return AdmissionResponse(allowed=True, warnings=result.warnings)
+    return AdmissionResponse(allowed=False, message=result.message, warnings=result.warnings)

@@ -1,7 +1,7 @@
-"""AdmissionReview: reading the question, writing the answer. Pure.
+"""The codec of AdmissionReviews: requests are decoded, responses encoded. Pure.
 
 Guarantees:
-- H-2: the answer has the question's uid, API version and kind; a denial is an answer like any other.
+- H-2: the response has the request's uid, API version and kind; a denial is a response like any other.
 - H-3: a mutation is a JSON Patch; there is none when nothing changed.
 - H-8: warnings are short, and not too many.
 """
@@ -25,8 +25,8 @@ LONGEST_WARNING: Final = 256
 LONGEST_WARNINGS: Final = 4096
 
 
-class Unreadable(Exception):
-    """A question cannot be understood; `uid` is that of the question as far as it could be read."""
+class InvalidReview(Exception):
+    """A body is no AdmissionReview; `uid` is that of the request as far as it could be read."""
 
     def __init__(self, message: str, *, uid: str = "") -> None:
         super().__init__(message)
@@ -34,13 +34,13 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What an API server asks."""
+class AdmissionRequest:
+    """What an API server wants to know."""
 
     uid: str
     operation: str
     object: JsonObject | None
-    old: JsonObject | None
+    old_object: JsonObject | None
     """The stored object, when it is an update or a deletion."""
 
     api_version: str = API_VERSION
@@ -48,8 +48,8 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What it is told."""
+class AdmissionResponse:
+    """What it is told; `code`, `reason` and `message` count for denials."""
 
     allowed: bool
     message: str = ""
@@ -59,64 +59,66 @@ class Answer:
     patch: Sequence[JsonObject] = ()
 
 
-ALLOWED: Final = Answer(allowed=True)
+ALLOWED: Final = AdmissionResponse(allowed=True)
 
 
-def failed(code: int, message: str) -> Answer:
-    """An answer that says that there is none."""
-    return Answer(allowed=False, message=message, code=code, reason="")
+def errored(code: int, message: str) -> AdmissionResponse:
+    """A response to a request that could not be judged."""
+    return AdmissionResponse(allowed=False, message=message, code=code, reason="")
 
 
-def read_question(body: bytes) -> Question:
-    """Read an AdmissionReview.
+def decode_request(body: bytes) -> AdmissionRequest:
+    """Read the request of an AdmissionReview.
 
     Raises:
-        Unreadable: It is none.
+        InvalidReview: The body is none.
     """
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Unreadable(f"the request body is no JSON: {error}") from error
+        raise InvalidReview(f"the request body is no JSON: {error}") from error
     review = review if isinstance(review, dict) else {}
     request = review.get("request")
     uid = request.get("uid") if isinstance(request, dict) else None
     uid = uid if isinstance(uid, str) else ""
     version, kind = review.get("apiVersion"), review.get("kind")
     if version not in _VERSIONS or kind != KIND:
-        raise Unreadable(f"the request body is no {KIND} of {' or '.join(_VERSIONS)}", uid=uid)
+        raise InvalidReview(f"the request body is no {KIND} of {' or '.join(_VERSIONS)}", uid=uid)
     if not isinstance(request, dict):
-        raise Unreadable("the AdmissionReview has no request", uid=uid)
+        raise InvalidReview("the AdmissionReview has no request", uid=uid)
     if not uid:
-        raise Unreadable("the request of the AdmissionReview has no uid")
+        raise InvalidReview("the request of the AdmissionReview has no uid")
     operation = request.get("operation")
     if not isinstance(operation, str):
-        raise Unreadable("the request of the AdmissionReview has no operation", uid=uid)
+        raise InvalidReview("the request of the AdmissionReview has no operation", uid=uid)
     objects = {}
     for field in ("object", "oldObject"):
         objects[field] = request.get(field)
         if objects[field] is not None and not isinstance(objects[field], dict):
-            raise Unreadable(f"the {field} of the AdmissionReview is no object", uid=uid)
-    return Question(uid, operation, objects["object"], objects["oldObject"], version, kind)
+            raise InvalidReview(f"the {field} of the AdmissionReview is no object", uid=uid)
+    return AdmissionRequest(uid, operation, objects["object"], objects["oldObject"], version, kind)
 
 
-def write_answer(answer: Answer, *, uid: str, api_version: str = API_VERSION, kind: str = KIND) -> bytes:
-    """Write the AdmissionReview that answers a question."""
-    response: JsonObject = {"uid": uid, "allowed": answer.allowed}
-    if answer.allowed:
+def encode_response(
+    admission: AdmissionResponse, *, uid: str, api_version: str = API_VERSION, kind: str = KIND
+) -> bytes:
+    """Write the AdmissionReview that answers a request."""
+    response: JsonObject = {"uid": uid, "allowed": admission.allowed}
+    if admission.allowed:
         response["status"] = {"code": 200}
     else:
-        status = {"code": answer.code, "reason": answer.reason, "message": answer.message}
+        status = {"code": admission.code, "reason": admission.reason, "message": admission.message}
         response["status"] = {key: value for key, value in status.items() if value}
-    if answer.patch:
-        response["patch"] = base64.b64encode(orjson.dumps(list(answer.patch))).decode()
+    if admission.patch:
+        response["patch"] = base64.b64encode(orjson.dumps(list(admission.patch))).decode()
         response["patchType"] = "JSONPatch"
-    warnings = bounded(answer.warnings)
+    warnings = limit_warnings(admission.warnings)
     if warnings:
         response["warnings"] = warnings
     return orjson.dumps({"apiVersion": api_version, "kind": kind, "response": response})
 
 
-def bounded(warnings: Sequence[str]) -> list[str]:
+def limit_warnings(warnings: Sequence[str]) -> list[str]:
     """Shorten warnings, and leave out those that are too many; the API server would cut them anywhere."""
     kept: list[str] = []
     left = LONGEST_WARNINGS
@@ -129,7 +131,7 @@ def bounded(warnings: Sequence[str]) -> list[str]:
     return kept
 
 
-def difference(old: Any, new: Any, path: str = "") -> Iterator[JsonObject]:
+def create_patch(old: Any, new: Any, path: str = "") -> Iterator[JsonObject]:
     """Write the JSON Patch that turns one JSON tree into another; lists that differ in length are replaced."""
     if old == new and type(old) is type(new):
         return
@@ -139,12 +141,12 @@ def difference(old: Any, new: Any, path: str = "") -> Iterator[JsonObject]:
         for key, value in new.items():
             below = f"{path}/{_escaped(key)}"
             if key in old:
-                yield from difference(old[key], value, below)
+                yield from create_patch(old[key], value, below)
             else:
                 yield {"op": "add", "path": below, "value": value}
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from difference(before, after, f"{path}/{position}")
+            yield from create_patch(before, after, f"{path}/{position}")
     else:
         yield {"op": "replace", "path": path, "value": new}
 

@@ -12,11 +12,12 @@ Pure: the time comes in by argument.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from cachetools import FIFOCache
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -76,47 +77,24 @@ class _Crowd:
     at: float
 
 
-class _Memory(Generic[V]):
-    """A dictionary of bounded size: the entry that was used longest ago makes room."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, ...], V] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: tuple[str, ...]) -> V | None:
-        return self._entries.get(key)
-
-    def put(self, key: tuple[str, ...], entry: V) -> None:
-        self._entries[key] = entry
-        self._entries.move_to_end(key)
-        while len(self._entries) > REMEMBERED:
-            self._entries.popitem(last=False)
-
-    def values(self) -> list[V]:
-        return list(self._entries.values())
-
-    def drop(self, unwanted: Callable[[V], bool]) -> None:
-        for key, entry in list(self._entries.items()):
-            if unwanted(entry):
-                del self._entries[key]
+# What is stored again moves to the end; what is only read stays where it is.
+_Memory: TypeAlias = FIFOCache[tuple[str, ...], V]
 
 
 class Correlator:
     """Remembers what was recorded of late."""
 
     def __init__(self) -> None:
-        self._buckets: _Memory[_Bucket] = _Memory()
-        self._crowds: _Memory[_Crowd] = _Memory()
-        self._series: _Memory[Series] = _Memory()
+        self._buckets: _Memory[_Bucket] = FIFOCache(REMEMBERED)
+        self._crowds: _Memory[_Crowd] = FIFOCache(REMEMBERED)
+        self._series: _Memory[Series] = FIFOCache(REMEMBERED)
 
     def __len__(self) -> int:
         """Count the series."""
         return len(self._series)
 
     def __iter__(self) -> Iterator[Series]:
-        return iter(self._series.values())
+        return iter(list(self._series.values()))
 
     def note(
         self, about: About, note: str, make: Callable[[str], JsonObject], *, now: datetime, moment: float
@@ -143,21 +121,21 @@ class Correlator:
             series = Series(make(note), now, moment)
         series.count += 1
         series.last, series.last_seen = now, moment
-        self._series.put(key, series)
+        self._series[key] = series
         return series
 
     def drop_quiet(self, moment: float) -> None:
         """Forget what has not happened for a while."""
-        self._series.drop(lambda series: moment - series.last_seen > QUIET)
-        self._crowds.drop(lambda crowd: moment - crowd.at > SIMILAR_WINDOW)
-        self._buckets.drop(lambda bucket: bucket.tokens + (moment - bucket.at) / REFILL >= BURST)
+        _drop(self._series, lambda series: moment - series.last_seen > QUIET)
+        _drop(self._crowds, lambda crowd: moment - crowd.at > SIMILAR_WINDOW)
+        _drop(self._buckets, lambda bucket: bucket.tokens + (moment - bucket.at) / REFILL >= BURST)
 
     def _admit(self, about: About, moment: float) -> bool:
         key = (about.uid, about.name)
         bucket = self._buckets.get(key) or _Bucket(BURST, moment)
         bucket.tokens = min(BURST, bucket.tokens + (moment - bucket.at) / REFILL)
         bucket.at = moment
-        self._buckets.put(key, bucket)
+        self._buckets[key] = bucket
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
@@ -168,8 +146,14 @@ class Correlator:
         if crowd is None or moment - crowd.at > SIMILAR_WINDOW:
             crowd = _Crowd(set(), moment)
         crowd.at = moment
-        self._crowds.put(about, crowd)
+        self._crowds[about] = crowd
         if note not in crowd.notes and len(crowd.notes) >= SIMILAR:
             return f"{COMBINED}{note}"
         crowd.notes.add(note)
         return note
+
+
+def _drop(memory: _Memory[V], unwanted: Callable[[V], bool]) -> None:
+    for key, entry in list(memory.items()):
+        if unwanted(entry):
+            del memory[key]

@@ -1,4 +1,4 @@
-"""The webhooks of a manager, asked by an API server."""
+"""The webhooks of a manager, called by an API server."""
 
 from __future__ import annotations
 

@@ -14,17 +14,14 @@ import pytest
 from aiohttp.test_utils import unused_port
 from structlog.testing import capture_logs
 from support.authorities import Authority as Issuer
-from support.progress import NAMESPACE, REPORT, MovableClock, Trainers
 from support.stack import Stack
-from support.virtualtime import VirtualClock
+from support.statusserver import NAMESPACE, REPORT, MovableClock, Trainers
 
-from trainmaster.controller.configuration import Configuration, Health, Plugins, StatusServer, Webhook
-from trainmaster.controller.statusserver import Progress
-from trainmaster.controller.statusserver import server as status_serving
-from trainmaster.controller.statusserver.authority import Authority
-from trainmaster.controller.statusserver.feature import operator_namespace
-from trainmaster.controller.statusserver.memory import Memory
-from trainmaster.controller.statusserver.throttle import Throttle
+from trainmaster.controller.configuration import Configuration, Health, Plugins, Webhook
+from trainmaster.controller.configuration import StatusServer as Settings
+from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver import server as server_module
+from trainmaster.controller.statusserver.server import operator_namespace
 from trainmaster.runtime.api.constants import status_path
 
 
@@ -44,7 +41,7 @@ def certify(directory: Path, issuer: Issuer) -> None:
 
 def configuration(directory: Path, **more: Any) -> Configuration:
     return Configuration(
-        webhook=Webhook(cert_dir=str(directory)), status_server=StatusServer(port=unused_port(), qps=0), **more
+        webhook=Webhook(cert_dir=str(directory)), status_server=Settings(port=unused_port(), qps=0), **more
     )
 
 
@@ -57,13 +54,13 @@ async def until(condition: Any) -> None:
 class Running:
     """A status server that runs."""
 
-    def __init__(self, progress: Progress, port: int) -> None:
-        self.progress = progress
+    def __init__(self, server: StatusServer, port: int) -> None:
+        self.server = server
         self.port = port
-        self.woken = 0
+        self.enqueued = 0
 
-    def wake(self) -> None:
-        self.woken += 1
+    def enqueue(self) -> None:
+        self.enqueued += 1
 
     async def post(self, issuer: Issuer, token: str) -> int:
         trust = ssl.create_default_context(cadata=issuer.pem.decode())
@@ -80,14 +77,14 @@ class Running:
 @asynccontextmanager
 async def serving(stack: Stack, trainers: Trainers, directory: Path) -> AsyncIterator[Running]:
     settings = configuration(directory)
-    running = Running(Progress(settings, clock=HurriedClock()), settings.status_server.port)
+    running = Running(StatusServer(settings, clock=HurriedClock()), settings.status_server.port)
 
-    async def filled() -> None:
+    async def synced() -> None:
         pass
 
     task = asyncio.create_task(
-        running.progress.run(
-            stack.access, trainers.cache, user_agent="tests", wait_filled=filled, wake_all=running.wake
+        running.server.run(
+            stack.access, trainers.cache, user_agent="tests", wait_for_sync=synced, enqueue_all=running.enqueue
         )
     )
     try:
@@ -101,7 +98,7 @@ async def serving(stack: Stack, trainers: Trainers, directory: Path) -> AsyncIte
 async def test_it_is_served_from_the_first_certificate_on(stack: Stack, trainers: Trainers, tmp_path: Path) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path) as running:
-        readiness, liveness = running.progress.readiness, running.progress.liveness
+        readiness, liveness = running.server.readiness, running.server.liveness
         await until(lambda: "for want of a certificate" in (readiness() or ""))
         assert liveness() is None, "another process would have no certificate either"
         issuer = Issuer()
@@ -118,13 +115,13 @@ async def test_trainer_s6_a_new_authority_and_its_certificate_are_taken_up(
     old, new = Issuer("old"), Issuer("new")
     certify(tmp_path, old)
     async with serving(stack, trainers, tmp_path) as running:
-        authority = running.progress.plugin_options({})["trainjobstatus"]["authority"]
+        authority = running.server.plugin_options({})["trainjobstatus"]["authority"]
         assert authority() == old.pem.decode()
-        await until(lambda: running.progress.readiness() is None)
+        await until(lambda: running.server.readiness() is None)
         assert await running.post(old, token) == 200
-        assert running.woken == 0
+        assert running.enqueued == 0
         certify(tmp_path, new)
-        await until(lambda: running.woken == 1)
+        await until(lambda: running.enqueued == 1)
         assert authority() == new.pem.decode()
 
         async def served() -> bool:
@@ -143,7 +140,7 @@ async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
 ) -> None:
     certify(tmp_path, Issuer())
     async with serving(stack, trainers, tmp_path) as running:
-        await until(lambda: running.progress.readiness() is None)
+        await until(lambda: running.server.readiness() is None)
         with capture_logs() as logs:
             for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -160,11 +157,11 @@ async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
 async def test_a_connection_without_a_request_is_closed(
     stack: Stack, trainers: Trainers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_serving, "FIRST_REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(server_module, "FIRST_REQUEST_TIMEOUT", 1.0)
     issuer = Issuer()
     certify(tmp_path, issuer)
     async with serving(stack, trainers, tmp_path) as running:
-        await until(lambda: running.progress.readiness() is None)
+        await until(lambda: running.server.readiness() is None)
         trust = ssl.create_default_context(cadata=issuer.pem.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=trust)
         async with asyncio.timeout(8):
@@ -178,11 +175,11 @@ def test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise(
     monkeypatch.setenv("POD_NAMESPACE", "kubeflow")
     settings = configuration(tmp_path)
     port = settings.status_server.port
-    options = Progress(settings).plugin_options({"other": {"a": 1}})
+    options = StatusServer(settings).plugin_options({"other": {"a": 1}})
     assert options["other"] == {"a": 1}
     assert options["trainjobstatus"]["server"] == f"https://kubeflow-trainer-controller-manager.kubeflow.svc:{port}"
     given = Plugins(options={"trainjobstatus": {"server": "https://elsewhere"}}).options
-    assert Progress(settings).plugin_options(given)["trainjobstatus"]["server"] == "https://elsewhere"
+    assert StatusServer(settings).plugin_options(given)["trainjobstatus"]["server"] == "https://elsewhere"
 
 
 def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,68 +188,6 @@ def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch:
 
 
 def test_the_probes_have_the_names_of_the_original(tmp_path: Path) -> None:
-    checks = Progress(configuration(tmp_path)).checks(Health())
+    checks = StatusServer(configuration(tmp_path)).checks(Health())
     assert set(checks) == {"healthz/status-server-healthz", "readyz/status-server-readyz"}
     assert checks["readyz/status-server-readyz"]() == "the status server is not served yet"
-
-
-# The authority
-
-
-def test_only_certificates_leave_the_file(tmp_path: Path) -> None:
-    issuer = Issuer()
-    _, key = issuer.issue(tmp_path)
-    (tmp_path / "ca.crt").write_bytes(key.read_bytes() + b"a comment\n" + issuer.pem + Issuer("next").pem)
-    authority = Authority(tmp_path)
-    assert authority.refresh()
-    text = authority.current()
-    assert text is not None
-    assert text.count("BEGIN CERTIFICATE") == 2
-    assert "KEY" not in text
-    assert "comment" not in text
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-)
-def test_an_unusable_authority_is_told_once_and_changes_nothing(tmp_path: Path, content: bytes) -> None:
-    issuer = Issuer()
-    (tmp_path / "ca.crt").write_bytes(issuer.pem)
-    authority = Authority(tmp_path)
-    assert authority.refresh()
-    assert not authority.refresh()
-    (tmp_path / "ca.crt").write_bytes(content)
-    with capture_logs() as logs:
-        assert not authority.refresh()
-        assert not authority.refresh()
-    assert [log["event"] for log in logs] == ["the new authority for trainers cannot be used; the old one stays"]
-    assert authority.current() == issuer.pem.decode()
-    (tmp_path / "ca.crt").unlink()
-    assert not authority.refresh()
-    assert authority.current() == issuer.pem.decode()
-
-
-# Bounds
-
-
-def test_what_is_remembered_expires_and_is_bounded() -> None:
-    clock = VirtualClock()
-    memory: Memory[str, int] = Memory(limit=2, clock=clock)
-    memory.put("a", 1, seconds=10)
-    memory.put("b", 2, seconds=20)
-    assert memory.get("a") == 1
-    memory.put("c", 3, seconds=20)
-    assert (memory.get("a"), memory.get("b"), memory.get("c")) == (1, None, 3)
-    clock.step(10)
-    assert (memory.get("a"), memory.get("c"), len(memory)) == (None, 3, 1)
-
-
-def test_each_key_has_its_own_bucket() -> None:
-    clock = VirtualClock()
-    throttle: Throttle[str] = Throttle(rate=0.5, burst=2, limit=100, clock=clock)
-    assert [throttle.take("a") for _ in range(3)] == [0, 0, 2]
-    assert throttle.take("b") == 0
-    clock.step(1)
-    assert throttle.take("a") == 1
-    clock.step(1)
-    assert (throttle.wait_for("a"), throttle.take("a"), throttle.take("a")) == (0, 0, 2)

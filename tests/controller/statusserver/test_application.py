@@ -9,7 +9,7 @@ import random
 import orjson
 import pytest
 from structlog.testing import capture_logs
-from support.progress import NAMESPACE, REPORT, Desk, Trainers
+from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers
 
 from trainmaster.runtime.api.constants import status_path
 
@@ -56,7 +56,7 @@ def message(random: random.Random, token: str) -> bytes:
     path = status_path(
         NAMESPACE, random.choice([*["train"] * 8, "other", "%2e%2e", "%ff", "a%2Fb", "é", "{name}", "x" * 300])
     )
-    names: dict[str, str] = {"Host": "progress", "Content-Length": str(len(content))}
+    names: dict[str, str] = {"Host": "status", "Content-Length": str(len(content))}
     if random.random() < 0.7:
         names["Authorization"] = f"Bearer {token}"
     for _ in range(random.randrange(3)):
@@ -82,7 +82,7 @@ async def answer_to(port: int, sent: bytes) -> int | None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_that_is_sent_is_an_error_of_ours(
-    desk: Desk, trainers: Trainers, caplog: pytest.LogCaptureFixture, seed: int
+    http: StatusClient, trainers: Trainers, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     random_ = random.Random(seed)
@@ -90,12 +90,12 @@ async def test_nothing_that_is_sent_is_an_error_of_ours(
     with capture_logs() as logs, caplog.at_level(logging.WARNING):
         for _ in range(ROUNDS):
             sent = message(random_, token)
-            code = await answer_to(desk.http.server.port, sent)
+            code = await answer_to(http.port, sent)
             codes.add(code)
             assert code is None or code < 500, sent
-            desk.clock.pushed += 1
+            http.clock.pushed += 1
     assert {200, 403, 404, 422} <= codes
     assert not [log for log in logs if log["log_level"] in ("error", "critical") or "exc_info" in log]
     assert [record.getMessage() for record in caplog.records] == []
-    desk.clock.pushed += 60
-    assert (await desk.post("train", token)).code == 200
+    http.clock.pushed += 60
+    assert (await http.post("train", token)).code == 200

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from support.progress import Desk, MovableClock, Trainers
 from support.stack import Stack, api_server
+from support.statusserver import MovableClock, StatusClient, Trainers
 
-from trainmaster.controller.server.tls_server import FirstRequests
-from trainmaster.controller.statusserver.handler import Reports
-from trainmaster.controller.statusserver.server import HTTP_OPTIONS, application
+from trainmaster.controller.statusserver.application import HTTP_OPTIONS, application
+from trainmaster.controller.statusserver.handler import StatusHandler
 
 
 @pytest.fixture
@@ -29,10 +28,9 @@ async def trainers(stack: Stack) -> Trainers:
 
 
 @pytest.fixture
-async def desk(stack: Stack, trainers: Trainers) -> AsyncIterator[Desk]:
+async def http(stack: Stack, trainers: Trainers) -> AsyncIterator[StatusClient]:
     clock = MovableClock()
-    app = application(Reports(stack.client, trainers.cache, clock=clock), FirstRequests(clock, within=10.0))
-    server = TestServer(app)
-    await server.start_server(**HTTP_OPTIONS)
-    async with TestClient(server) as http:
-        yield Desk(http, trainers, clock)
+    server = TestServer(application(StatusHandler(stack.client, trainers.cache, clock=clock)))
+    await server.start_server(access_log=None, **HTTP_OPTIONS)
+    async with TestClient(server) as session:
+        yield StatusClient(session, trainers, clock)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from aiohttp import web
+from aiohttp.test_utils import TestClient
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
@@ -21,7 +23,7 @@ from trainmaster.controller.statusserver.pod_owners import JOBS
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 
-NAMESPACE = "progress"
+NAMESPACE = "training"
 ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
 
 REPORT: JsonObject = {
@@ -148,7 +150,7 @@ class MovableClock(SystemClock):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """What came back."""
 
     code: int
@@ -161,11 +163,14 @@ class Answer:
         return text
 
 
-class Desk:
-    """Where trainers report."""
+class StatusClient:
+    """Reports as trainers do."""
 
-    def __init__(self, http: Any, trainers: Trainers, clock: MovableClock) -> None:
-        self.http = http
+    def __init__(
+        self, session: TestClient[web.Request, web.Application], trainers: Trainers, clock: MovableClock
+    ) -> None:
+        self._session = session
+        self.port = session.port or 0
         self.trainers = trainers
         self.clock = clock
 
@@ -177,7 +182,7 @@ class Desk:
         *,
         namespace: str = NAMESPACE,
         headers: JsonObject | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send a report, as JSON or as raw bytes or chunks."""
         data = orjson.dumps(report) if isinstance(report, dict) else report
         headers = dict(headers or {})
@@ -185,8 +190,8 @@ class Desk:
             headers["Authorization"] = f"Bearer {token}"
         return await self.request("POST", status_path(namespace, trainjob), data=data, headers=headers)
 
-    async def request(self, method: str, path: str, **options: Any) -> Answer:
+    async def request(self, method: str, path: str, **options: Any) -> Response:
         """Send anything."""
-        async with self.http.request(method, path, **options) as response:
+        async with self._session.request(method, path, **options) as response:
             assert response.content_type == "application/json"
-            return Answer(response.status, await response.json(), response.headers)
+            return Response(response.status, await response.json(), response.headers)

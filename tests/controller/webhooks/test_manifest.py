@@ -1,6 +1,6 @@
 """The registration that is deployed.
 
-- H-5: it says how long an answer may take, and what happens without one.
+- H-5: it says how long a response may take, and what happens without one.
 - H-9: it names nothing that the manager needs to start.
 """
 
@@ -11,7 +11,7 @@ from support.admission import manifest
 from support.resolutions import KnownServer
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.webhooks import Admission
+from trainmaster.controller.webhooks import AdmissionHandlers
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -63,5 +63,5 @@ def test_the_rules_of_runtimes_can_be_switched_off_by_a_label(webhook: JsonObjec
 
 
 def test_every_path_is_served_and_every_served_path_is_registered() -> None:
-    handlers = Admission(Framework([]), {}, KnownServer(), clock=SystemClock()).handlers()
+    handlers = AdmissionHandlers(Framework([]), {}, KnownServer(), clock=SystemClock()).handlers()
     assert {webhook["clientConfig"]["service"]["path"] for webhook in WEBHOOKS} == set(handlers)

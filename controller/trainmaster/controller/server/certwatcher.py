@@ -18,11 +18,14 @@ from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
 
 log = structlog.get_logger(__name__)
 
+REFRESH_INTERVAL: Final = 10.0
+"""Seconds between two looks at the files."""
+
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 
 
-class Certificates:
+class CertWatcher:
     """The pair of files in a directory, as Kubernetes mounts a Secret of type `kubernetes.io/tls`.
 
     Args:
@@ -35,15 +38,15 @@ class Certificates:
         self._make_context = make_context
         self._read: tuple[bytes, bytes] | None = None
         self._current: ssl.SSLContext | None = None
-        self.trouble: str | None = f"there was no look at {self._certificate} yet"
-        """Why the files as they are cannot be used."""
+        self.error: str | None = f"there was no look at {self._certificate} yet"
+        """Why the files as they are cannot be used; None if they can."""
 
-    def refresh(self) -> bool:
+    def read_certificate(self) -> bool:
         """Look at the files again; returns whether there is a certificate to serve, new or old."""
         try:
             read = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
-            self.trouble = f"cannot read {error.filename}: {error.strerror}"
+            self.error = f"cannot read {error.filename}: {error.strerror}"
             return self._current is not None
         if read == self._read:
             return self._current is not None
@@ -54,12 +57,12 @@ class Certificates:
         except (OSError, ValueError) as error:
             # Half of a new pair, perhaps. Files may be read between two writes: the next look tells.
             CERTIFICATE_ERRORS.inc()
-            self.trouble = f"{self._certificate} and {self._key} are no pair of certificate and key: {error}"
+            self.error = f"{self._certificate} and {self._key} are no pair of certificate and key: {error}"
             if self._current is not None:
-                log.warning("a new certificate cannot be used; the old one stays", error=self.trouble)
+                log.warning("a new certificate cannot be used; the old one stays", error=self.error)
             return self._current is not None
         log.info("the certificate of the servers is read", file=str(self._certificate), again=self._read is not None)
-        self._read, self._current, self.trouble = read, context, None
+        self._read, self._current, self.error = read, context, None
         return True
 
     def server_context(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The server: limits, failures, its life."""
+"""The webhook server: limits, failures, its life."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.server import tls_server
+from trainmaster.controller.server import server as http_server
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.webhooks import WebhookServer
 from trainmaster.controller.webhooks import server as webhook_server
 from trainmaster.controller.webhooks.handlers import Handler
-from trainmaster.controller.webhooks.review import ALLOWED, Answer, Question
+from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.jsontree import JsonObject
 
 REVIEW = {
@@ -49,14 +49,14 @@ class Server:
         self.port = port
         self.task = task
 
-    async def ask(self, path: str, body: Any = None, *, kind: str = "application/json", **more: Any) -> JsonObject:
+    async def call(self, path: str, body: Any = None, *, kind: str = "application/json", **more: Any) -> JsonObject:
         data = io.BytesIO(body if isinstance(body, bytes) else orjson.dumps(REVIEW if body is None else body))
         headers = {"Content-Type": kind, **more.pop("headers", {})}
         async with self.session.post(path, data=data, headers=headers, **more) as response:
             assert response.status == 200
             assert response.content_type == "application/json"
-            answer: JsonObject = orjson.loads(await response.read())
-            return answer["response"]  # type: ignore[no-any-return]
+            review: JsonObject = orjson.loads(await response.read())
+            return review["response"]  # type: ignore[no-any-return]
 
 
 async def at_once() -> None:
@@ -87,16 +87,16 @@ async def running(directory: Path, handlers: Mapping[str, Handler], **options: A
 
 
 async def until_ready(server: WebhookServer, task: asyncio.Task[None]) -> None:
-    while server.objection() is not None:
+    while server.readiness() is not None:
         assert not task.done(), task
         await asyncio.sleep(0.01)
 
 
-async def allow(_: Question) -> Answer:
+async def allow(_: AdmissionRequest) -> AdmissionResponse:
     return ALLOWED
 
 
-async def crash(_: Question) -> Answer:
+async def crash(_: AdmissionRequest) -> AdmissionResponse:
     raise KeyError("a secret")
 
 
@@ -107,35 +107,35 @@ def count(name: str, **labels: str) -> float:
 async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
         big = {**REVIEW, "padding": "x" * (6 * 1024 * 1024)}
-        assert (await server.ask("/a", big))["allowed"] is True
+        assert (await server.call("/a", big))["allowed"] is True
         too_big = {**REVIEW, "padding": "x" * (7 * 1024 * 1024)}
-        response = await server.ask("/a", too_big)
+        response = await server.call("/a", too_big)
     assert response["status"] == {"code": 413, "message": "request entity is too large; limit is 7340032 bytes"}
 
 
 async def test_h1_a_small_body_that_unpacks_to_a_large_one_is_too_large(tmp_path: Path) -> None:
     packed = gzip.compress(orjson.dumps({**REVIEW, "padding": "x" * (64 * 1024 * 1024)}))
     async with running(tmp_path / "c", {"/a": allow}) as server:
-        response = await server.ask("/a", packed, headers={"Content-Encoding": "gzip"})
+        response = await server.call("/a", packed, headers={"Content-Encoding": "gzip"})
     assert response["status"]["code"] == 413
 
 
 async def test_h1_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
-        wrong = await server.ask("/a", kind="text/plain")
+        wrong = await server.call("/a", kind="text/plain")
         assert wrong["status"] == {"code": 400, "message": "contentType=text/plain, expected application/json"}
-        empty = await server.ask("/a", b"")
+        empty = await server.call("/a", b"")
         assert empty["status"] == {"code": 400, "message": "request body is empty"}
-        odd = await server.ask("/a", b"{")
+        odd = await server.call("/a", b"{")
         assert (odd["uid"], odd["allowed"], odd["status"]["code"]) == ("", False, 400)
         async with server.session.get("/a") as response:
             assert response.status == 405
 
 
-async def test_h2_h4_a_crash_is_an_answer_with_the_uid_and_is_counted(tmp_path: Path) -> None:
+async def test_h2_h4_a_crash_is_a_response_with_the_uid_and_is_counted(tmp_path: Path) -> None:
     before = count("controller_runtime_webhook_panics_total")
     async with running(tmp_path / "c", {"/crash": crash}) as server:
-        response = await server.ask("/crash")
+        response = await server.call("/crash")
     assert response["uid"] == "u-1"
     assert response["allowed"] is False
     assert response["status"]["code"] == 500
@@ -156,17 +156,17 @@ async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path
             "certwatcher_read_certificate_errors_total",
         ):
             assert value_of(name) is not None
-        await server.ask(path)
+        await server.call(path)
     assert count("controller_runtime_webhook_requests_total", webhook=path, code="200") == 1
     assert count("controller_runtime_webhook_latency_seconds_count", webhook=path) == 1
 
 
-async def test_h10_rotation_under_load_loses_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_server, "LOOK_EVERY", 0.01)
+async def test_h10_rotation_under_load_loses_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REFRESH_INTERVAL", 0.01)
     directory = tmp_path / "c"
     new = Authority("new")
     async with running(directory, {"/a": allow}) as server:
-        asked = asyncio.create_task(_ask_for_ever(server.port))
+        calling = asyncio.create_task(_call_for_ever(server.port))
         certificate, key = new.issue(tmp_path)
         shutil.copy(certificate, directory / "tls.crt")
         shutil.copy(key, directory / "tls.key")
@@ -180,14 +180,14 @@ async def test_h10_rotation_under_load_loses_no_question(tmp_path: Path, monkeyp
             break
         writer.close()
         await writer.wait_closed()
-        assert not asked.done(), asked
-        asked.cancel()
+        assert not calling.done(), calling
+        calling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asked
+            await calling
 
 
-async def _ask_for_ever(port: int) -> None:
-    """Ask on a new connection each time, whoever has signed the certificate."""
+async def _call_for_ever(port: int) -> None:
+    """Take a new connection each time, whoever has signed the certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
@@ -205,7 +205,7 @@ async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_the
     task = asyncio.create_task(server.run(at_once))
     try:
         await clock.advance(30)
-        assert server.objection() == (
+        assert server.readiness() == (
             "the webhooks are not served, for want of a certificate: "
             f"cannot read {tmp_path / 'tls.crt'}: No such file or directory"
         )
@@ -218,7 +218,7 @@ async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_the
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    assert server.objection() is not None
+    assert server.readiness() is not None
 
 
 async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path
     server = WebhookServer({}, Webhook(port=free_port(), cert_dir=str(tmp_path)), Tls(), clock=SystemClock())
     task = asyncio.create_task(server.run(filled.wait))
     await asyncio.sleep(0)
-    assert server.objection() == "the webhooks are not served yet"
+    assert server.readiness() == "the webhooks are not served yet"
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -242,7 +242,7 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
             await other.run(at_once)
 
 
-async def test_h14_what_has_been_asked_is_answered_at_the_end(tmp_path: Path) -> None:
+async def test_h14_what_has_been_requested_is_answered_at_the_end(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
         body = orjson.dumps(REVIEW)
         more = asyncio.Event()
@@ -253,25 +253,25 @@ async def test_h14_what_has_been_asked_is_answered_at_the_end(tmp_path: Path) ->
             yield body[10:]
 
         headers = {"Content-Type": "application/json"}
-        question = asyncio.create_task(_post(server.session, slowly(), headers))
+        reviewed = asyncio.create_task(_post(server.session, slowly(), headers))
         while not count("controller_runtime_webhook_requests_in_flight", webhook="/a"):
             await asyncio.sleep(0.01)
         server.task.cancel()
-        while "not served any more" not in str(server.server.objection()):
+        while "not served any more" not in str(server.server.readiness()):
             await asyncio.sleep(0.01)
         with pytest.raises(OSError, match=r"refused|Connect"):
             await asyncio.open_connection("127.0.0.1", server.port)
         more.set()
-        assert (await question)["response"]["allowed"] is True
+        assert (await reviewed)["response"]["allowed"] is True
 
 
 async def _post(session: aiohttp.ClientSession, data: AsyncIterator[bytes], headers: dict[str, str]) -> JsonObject:
     async with session.post("/a", data=data, headers=headers) as response:
-        answer: JsonObject = await response.json()
-        return answer
+        review: JsonObject = await response.json()
+        return review
 
 
-async def test_h15_a_connection_that_asks_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_h15_a_connection_without_a_request_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "REQUEST_TIMEOUT", 0.2)
     async with running(tmp_path / "c", {"/a": allow}) as server:
         context = ssl.create_default_context()
@@ -281,6 +281,6 @@ async def test_h15_a_connection_that_asks_nothing_is_closed(tmp_path: Path, monk
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-        assert (await server.ask("/a"))["allowed"]
+        assert (await server.call("/a"))["allowed"]
         await asyncio.sleep(0.3)  # nothing can be waited for: what must not happen is that the connection is closed
-        assert (await server.ask("/a"))["allowed"]
+        assert (await server.call("/a"))["allowed"]

@@ -1,4 +1,4 @@
-"""AdmissionReviews: what is read, and what is answered."""
+"""AdmissionReviews: requests as they are decoded, responses as they are encoded."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from hypothesis import strategies as st
 
 from trainmaster.controller.webhooks.review import (
     ALLOWED,
-    Answer,
-    Unreadable,
-    bounded,
-    difference,
-    failed,
-    read_question,
-    write_answer,
+    AdmissionResponse,
+    InvalidReview,
+    create_patch,
+    decode_request,
+    encode_response,
+    errored,
+    limit_warnings,
 )
 from trainmaster.devcluster.apiserver.patch import json_patch
 from trainmaster.runtime.jsontree import JsonObject
 
 
 def review(**request: Any) -> JsonObject:
-    asked = {"uid": "u-1", "operation": "CREATE", "object": {"a": 1}, **request}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    full = {"uid": "u-1", "operation": "CREATE", "object": {"a": 1}, **request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": full}
 
 
-def answered(answer: Answer) -> JsonObject:
-    response: JsonObject = orjson.loads(write_answer(answer, uid="u-1"))["response"]
+def encoded(admission: AdmissionResponse) -> JsonObject:
+    response: JsonObject = orjson.loads(encode_response(admission, uid="u-1"))["response"]
     return response
 
 
-def test_h2_an_answer_has_the_uid_version_and_kind_of_its_question() -> None:
-    asked = {**review(), "apiVersion": "admission.k8s.io/v1beta1"}
-    question = read_question(orjson.dumps(asked))
-    answer = orjson.loads(write_answer(ALLOWED, uid=question.uid, api_version=question.api_version, kind=question.kind))
-    assert answer == {
+def test_h2_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
+    request = decode_request(orjson.dumps({**review(), "apiVersion": "admission.k8s.io/v1beta1"}))
+    body = encode_response(ALLOWED, uid=request.uid, api_version=request.api_version, kind=request.kind)
+    assert orjson.loads(body) == {
         "apiVersion": "admission.k8s.io/v1beta1",
         "kind": "AdmissionReview",
         "response": {"uid": "u-1", "allowed": True, "status": {"code": 200}},
@@ -46,17 +45,17 @@ def test_h2_an_answer_has_the_uid_version_and_kind_of_its_question() -> None:
 
 
 def test_h2_a_denial_says_why() -> None:
-    response = answered(Answer(allowed=False, message="no"))
+    response = encoded(AdmissionResponse(allowed=False, message="no"))
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
-    assert answered(failed(400, "odd"))["status"] == {"code": 400, "message": "odd"}
+    assert encoded(errored(400, "odd"))["status"] == {"code": 400, "message": "odd"}
 
 
 def test_h3_a_mutation_is_an_encoded_json_patch_and_nothing_is_no_patch() -> None:
-    patch = list(difference({"a": 1}, {"a": 2}))
-    response = answered(Answer(allowed=True, patch=patch))
+    patch = list(create_patch({"a": 1}, {"a": 2}))
+    response = encoded(AdmissionResponse(allowed=True, patch=patch))
     assert response["patchType"] == "JSONPatch"
     assert orjson.loads(base64.b64decode(response["patch"])) == [{"op": "replace", "path": "/a", "value": 2}]
-    unchanged = answered(Answer(allowed=True, patch=list(difference({"a": 1}, {"a": 1}))))
+    unchanged = encoded(AdmissionResponse(allowed=True, patch=list(create_patch({"a": 1}, {"a": 1}))))
     assert not {"patch", "patchType"} & unchanged.keys()
 
 
@@ -72,17 +71,17 @@ TREES = st.recursive(
 @given(TREES, TREES)
 def test_h3_a_patch_leads_from_the_old_to_the_new(old: Any, new: Any) -> None:
     before, after = {"root": old}, {"root": new}
-    assert json_patch(before, list(difference(before, after))) == after
+    assert json_patch(before, list(create_patch(before, after))) == after
 
 
 def test_h8_warnings_are_short_and_not_too_many() -> None:
-    kept = bounded(["x" * 1000, "two\n lines", "two lines", *(f"{number} {'y' * 250}" for number in range(30))])
+    kept = limit_warnings(["x" * 1000, "two\n lines", "two lines", *(f"{number} {'y' * 250}" for number in range(30))])
     assert kept[0] == "x" * 253 + "..."
     assert kept[1] == "two lines"
     assert kept.count("two lines") == 1
     assert max(map(len, kept)) <= 256
     assert sum(len(warning.encode()) for warning in kept) <= 4096
-    assert "warnings" not in answered(Answer(allowed=True))
+    assert "warnings" not in encoded(AdmissionResponse(allowed=True))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +100,6 @@ def test_h8_warnings_are_short_and_not_too_many() -> None:
     ],
 )
 def test_h1_h2_what_cannot_be_read_is_told_of(body: bytes, message: str, uid: str) -> None:
-    with pytest.raises(Unreadable, match=message) as caught:
-        read_question(body)
+    with pytest.raises(InvalidReview, match=message) as caught:
+        decode_request(body)
     assert caught.value.uid == uid

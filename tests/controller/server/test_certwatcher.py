@@ -1,4 +1,4 @@
-"""Certificates that are replaced while they are served."""
+"""CertWatcher that are replaced while they are served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.authorities import Authority
 
 from trainmaster.controller.configuration import Tls
-from trainmaster.controller.server.certificates import Certificates
+from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.tls import server_context
 
 
@@ -38,16 +38,16 @@ def mounted(tmp_path: Path) -> Mounted:
 
 
 @pytest.fixture
-def certificates(mounted: Mounted) -> Certificates:
-    return Certificates(mounted.directory, lambda: server_context(Tls()))
+def certs(mounted: Mounted) -> CertWatcher:
+    return CertWatcher(mounted.directory, lambda: server_context(Tls()))
 
 
-def trusts(authority: Authority, certificates: Certificates) -> bool:
+def trusts(authority: Authority, certs: CertWatcher) -> bool:
     """Shake hands with a server that has these certificates, in memory."""
     client_in, server_in = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context(cadata=authority.pem.decode())
     client = context.wrap_bio(client_in, server_in, server_hostname="server")
-    server = certificates.server_context().wrap_bio(server_in, client_in, server_side=True)
+    server = certs.server_context().wrap_bio(server_in, client_in, server_side=True)
     try:
         for _ in range(4):
             for side in (client, server):
@@ -60,55 +60,51 @@ def trusts(authority: Authority, certificates: Certificates) -> bool:
     return True
 
 
-def test_h10_files_that_are_not_there_are_named_and_taken_when_they_come(
-    mounted: Mounted, certificates: Certificates
-) -> None:
-    assert not certificates.refresh()
-    assert certificates.trouble == f"cannot read {mounted.directory / 'tls.crt'}: No such file or directory"
+def test_h10_files_that_are_not_there_are_named_and_taken_when_they_come(mounted: Mounted, certs: CertWatcher) -> None:
+    assert not certs.read_certificate()
+    assert certs.error == f"cannot read {mounted.directory / 'tls.crt'}: No such file or directory"
     authority = Authority()
     mounted.put(authority)
-    assert certificates.refresh()
-    assert certificates.trouble is None
-    assert trusts(authority, certificates)
-    assert not trusts(Authority(), certificates)
+    assert certs.read_certificate()
+    assert certs.error is None
+    assert trusts(authority, certs)
+    assert not trusts(Authority(), certs)
 
 
-def test_h10_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certificates: Certificates) -> None:
+def test_h10_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certs: CertWatcher) -> None:
     old, new = Authority("old"), Authority("new")
     mounted.put(old)
-    certificates.refresh()
+    certs.read_certificate()
     mounted.put(new, key=False)
-    assert certificates.refresh(), "the old pair is gone"
-    assert "are no pair of certificate and key" in str(certificates.trouble)
-    assert trusts(old, certificates)
+    assert certs.read_certificate(), "the old pair is gone"
+    assert "are no pair of certificate and key" in str(certs.error)
+    assert trusts(old, certs)
     mounted.put(new)
-    assert certificates.refresh()
-    assert certificates.trouble is None
-    assert trusts(new, certificates)
-    assert not trusts(old, certificates)
+    assert certs.read_certificate()
+    assert certs.error is None
+    assert trusts(new, certs)
+    assert not trusts(old, certs)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_h10_damaged_or_lost_files_leave_the_old_pair(
-    mounted: Mounted, certificates: Certificates, damage: bytes
-) -> None:
+def test_h10_damaged_or_lost_files_leave_the_old_pair(mounted: Mounted, certs: CertWatcher, damage: bytes) -> None:
     authority = Authority()
     mounted.put(authority)
-    certificates.refresh()
+    certs.read_certificate()
     (mounted.directory / "tls.crt").write_bytes(damage)
-    assert certificates.refresh()
+    assert certs.read_certificate()
     (mounted.directory / "tls.crt").unlink()
-    assert certificates.refresh()
-    assert trusts(authority, certificates)
+    assert certs.read_certificate()
+    assert trusts(authority, certs)
 
 
-def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certificates: Certificates) -> None:
+def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certs: CertWatcher) -> None:
     mounted.put(Authority())
-    certificates.refresh()
-    before = certificates._current
+    certs.read_certificate()
+    before = certs._current
     os.utime(mounted.directory / "tls.crt")
-    certificates.refresh()
-    assert certificates._current is before
+    certs.read_certificate()
+    assert certs._current is before
 
 
 def test_tls_as_go_describes_it(caplog: pytest.LogCaptureFixture) -> None:

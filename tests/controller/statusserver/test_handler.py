@@ -10,15 +10,15 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.commands import eventually
-from support.progress import NAMESPACE, REPORT, Desk, Trainers
 from support.series import value_of
 from support.stack import Stack
+from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers
 
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.statusserver import server
+from trainmaster.controller.statusserver import application
 from trainmaster.controller.statusserver.authorizer import REFUSALS_BURST
-from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, Reports
+from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, StatusHandler
 from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR
 from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import status_audience, status_path
@@ -32,9 +32,9 @@ def reviews() -> float:
     return sum(value_of("trainmaster_progress_token_reviews_total", name) or 0 for name in names)
 
 
-async def test_a_report_is_written_under_its_own_field_manager(desk: Desk, trainers: Trainers) -> None:
+async def test_a_report_is_written_under_its_own_field_manager(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    answer = await desk.post("train", token)
+    answer = await http.post("train", token)
     assert (answer.code, answer.body) == (200, REPORT)
     assert await trainers.reported("train") == REPORT["trainerStatus"]
     trainjob = await trainers.client.get(TRAINJOBS, NAMESPACE, "train")
@@ -44,36 +44,36 @@ async def test_a_report_is_written_under_its_own_field_manager(desk: Desk, train
     assert list(entry["fieldsV1"]["f:status"]) == ["f:trainerStatus"]
 
 
-async def test_a_report_replaces_the_one_before(desk: Desk, trainers: Trainers) -> None:
+async def test_a_report_replaces_the_one_before(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    await desk.post("train", token)
+    await http.post("train", token)
     second = {"progressPercentage": 46, "lastUpdatedTime": "2026-01-31T12:01:00Z"}
-    assert (await desk.post("train", token, {"trainerStatus": second})).code == 200
+    assert (await http.post("train", token, {"trainerStatus": second})).code == 200
     assert await trainers.reported("train") == second
 
 
-async def test_what_others_wrote_into_the_status_stays(desk: Desk, trainers: Trainers) -> None:
+async def test_what_others_wrote_into_the_status_stays(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     counts = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
     patch = {"status": {"jobsStatus": [counts]}}
     await trainers.client.patch(TRAINJOBS, NAMESPACE, "train", patch, subresource="status")
-    await desk.post("train", token)
+    await http.post("train", token)
     trainjob = await trainers.client.get(TRAINJOBS, NAMESPACE, "train")
     assert trainjob["status"]["jobsStatus"] == [counts]
 
 
 @pytest.mark.parametrize("report", [{}, {"trainerStatus": None}, b"null", {"other": 1}], ids=str)
-async def test_without_a_status_nothing_is_written(desk: Desk, trainers: Trainers, report: Any) -> None:
+async def test_without_a_status_nothing_is_written(http: StatusClient, trainers: Trainers, report: Any) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    answer = await desk.post("train", token, report)
+    answer = await http.post("train", token, report)
     assert (answer.code, answer.body) == (200, {})
     assert await trainers.reported("train") is None
 
 
-async def test_unknown_fields_and_what_follows_the_report_are_ignored(desk: Desk, trainers: Trainers) -> None:
+async def test_unknown_fields_and_what_follows_the_report_are_ignored(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     status = {"progressPercentage": 1, "lastUpdatedTime": "2026-01-31T13:00:00.5+01:00", "eta": "soon", "metrics": []}
-    answer = await desk.post("train", token, b" \n" + orjson.dumps({"trainerStatus": status, "x": 1}) + b" and more")
+    answer = await http.post("train", token, b" \n" + orjson.dumps({"trainerStatus": status, "x": 1}) + b" and more")
     understood = {"trainerStatus": {"progressPercentage": 1, "lastUpdatedTime": "2026-01-31T12:00:00Z"}}
     assert (answer.code, answer.body) == (200, understood)
 
@@ -102,9 +102,9 @@ async def test_unknown_fields_and_what_follows_the_report_are_ignored(desk: Desk
     ],
     ids=lambda report: str(report)[:50],
 )
-async def test_what_is_no_report_is_an_invalid_payload(desk: Desk, trainers: Trainers, report: Any) -> None:
+async def test_what_is_no_report_is_an_invalid_payload(http: StatusClient, trainers: Trainers, report: Any) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    answer = await desk.post("train", token, report)
+    answer = await http.post("train", token, report)
     refusal = {"status": "Failure", "message": "Invalid payload", "reason": "Invalid", "code": 422, "metadata": {}}
     assert (answer.code, answer.body) == (422, refusal)
 
@@ -118,18 +118,18 @@ async def test_what_is_no_report_is_an_invalid_payload(desk: Desk, trainers: Tra
     ],
 )
 async def test_limits_are_those_of_the_api_server_in_its_words(
-    desk: Desk, trainers: Trainers, status: JsonObject, complaint: str
+    http: StatusClient, trainers: Trainers, status: JsonObject, complaint: str
 ) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    answer = await desk.post("train", token, {"trainerStatus": status})
+    answer = await http.post("train", token, {"trainerStatus": status})
     assert (answer.code, answer.body["reason"]) == (422, "Invalid")
     assert complaint in answer.message
 
 
-async def test_half_a_surrogate_pair_is_replaced(desk: Desk, trainers: Trainers) -> None:
+async def test_half_a_surrogate_pair_is_replaced(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     body = rb'{"trainerStatus":{"lastUpdatedTime":"2026-01-31T12:00:00Z","metrics":[{"name":"\ud800!","value":"1"}]}}'
-    assert (await desk.post("train", token, body)).code == 200
+    assert (await http.post("train", token, body)).code == 200
     assert (await trainers.reported("train"))["metrics"] == [{"name": "\ufffd!", "value": "1"}]
 
 
@@ -139,66 +139,66 @@ async def test_half_a_surrogate_pair_is_replaced(desk: Desk, trainers: Trainers)
 FORBIDDEN = {"status": "Failure", "message": "Forbidden", "reason": "Forbidden", "code": 403, "metadata": {}}
 
 
-async def test_trainer_s2_a_pod_of_another_trainjob_may_not_report(desk: Desk, trainers: Trainers) -> None:
+async def test_trainer_s2_a_pod_of_another_trainjob_may_not_report(http: StatusClient, trainers: Trainers) -> None:
     """Any pod can get a token of any audience that its service account asks for."""
     await trainers.create("train")
     stranger = await trainers.create("other")
     for pod in (stranger, None, await trainers.pod("loner", owner=None)):
-        answer = await desk.post("train", await trainers.token("train", pod=pod))
+        answer = await http.post("train", await trainers.token("train", pod=pod))
         assert (answer.code, answer.body) == (403, FORBIDDEN)
     assert await trainers.reported("train") is None
 
 
-async def test_trainer_s2_labels_are_not_enough(desk: Desk, trainers: Trainers) -> None:
+async def test_trainer_s2_labels_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
     await trainers.create("train")
     labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
     claimant = await trainers.pod("claimant", labels=labels, owner=None)
-    assert (await desk.post("train", await trainers.token("train", pod=claimant))).code == 403
+    assert (await http.post("train", await trainers.token("train", pod=claimant))).code == 403
 
 
-async def test_trainer_s2_owners_are_not_enough(desk: Desk, trainers: Trainers) -> None:
+async def test_trainer_s2_owners_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
     pod = await trainers.create("train")
     patch = {"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": "other"}}}
     await trainers.client.patch(PODS, NAMESPACE, pod["metadata"]["name"], patch)
-    assert (await desk.post("train", await trainers.token("train", pod=pod))).code == 403
+    assert (await http.post("train", await trainers.token("train", pod=pod))).code == 403
 
 
 async def test_trainer_s2_a_pod_of_a_trainjob_that_had_the_name_before_may_not_report(
-    desk: Desk, trainers: Trainers
+    http: StatusClient, trainers: Trainers
 ) -> None:
     pod = await trainers.create("train")
     token = await trainers.token("train", pod=pod)
-    assert (await desk.post("train", token)).code == 200
+    assert (await http.post("train", token)).code == 200
     await trainers.client.delete(TRAINJOBS, NAMESPACE, "train")
     obj = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "metadata": {"name": "train"}}
     again = await trainers.client.create(
         TRAINJOBS, {**obj, "spec": {"runtimeRef": {"name": "rt"}}}, namespace=NAMESPACE
     )
     trainers.cache.put(again)
-    assert (await desk.post("train", token)).code == 403
+    assert (await http.post("train", token)).code == 403
     assert await trainers.reported("train") is None
 
 
-async def test_a_trainjob_that_is_gone_is_not_found(desk: Desk, trainers: Trainers) -> None:
+async def test_a_trainjob_that_is_gone_is_not_found(http: StatusClient, trainers: Trainers) -> None:
     """The cache may be behind."""
     token = await trainers.token("train", pod=await trainers.create("train"))
     await trainers.client.delete(TRAINJOBS, NAMESPACE, "train")
-    answer = await desk.post("train", token)
+    answer = await http.post("train", token)
     assert (answer.code, answer.message) == (404, "Train job not found")
 
 
-async def test_a_finished_trainjob_takes_no_reports(desk: Desk, trainers: Trainers) -> None:
+async def test_a_finished_trainjob_takes_no_reports(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     await trainers.finish("train")
-    answer = await desk.post("train", token)
+    answer = await http.post("train", token)
     assert (answer.code, answer.message) == (403, "Forbidden: the TrainJob has finished")
 
 
-async def test_a_token_for_something_else_is_refused_without_a_review(desk: Desk, trainers: Trainers) -> None:
+async def test_a_token_for_something_else_is_refused_without_a_review(http: StatusClient, trainers: Trainers) -> None:
     pod = await trainers.create("train")
     before = reviews()
     for audience in ("https://kubernetes.default.svc", status_audience(NAMESPACE, "other")):
-        answer = await desk.post("train", await trainers.token("train", pod=pod, audience=audience))
+        answer = await http.post("train", await trainers.token("train", pod=pod, audience=audience))
         assert (answer.code, answer.body) == (403, FORBIDDEN)
     assert reviews() == before
 
@@ -211,113 +211,117 @@ async def test_a_token_for_something_else_is_refused_without_a_review(desk: Desk
     ],
 )
 async def test_without_a_token_there_is_no_answer_but_forbidden(
-    desk: Desk, trainers: Trainers, authorization: str | None
+    http: StatusClient, trainers: Trainers, authorization: str | None
 ) -> None:
     await trainers.create("train")
     before = reviews()
     headers = {} if authorization is None else {"Authorization": authorization}
-    answer = await desk.post("train", None, headers=headers)
+    answer = await http.post("train", None, headers=headers)
     assert (answer.code, answer.body) == (403, FORBIDDEN)
     assert reviews() == before
 
 
-async def test_a_forged_token_is_refused(desk: Desk, trainers: Trainers) -> None:
+async def test_a_forged_token_is_refused(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     head, claims, signature = token.split(".")
     forged = ".".join((head, claims, ("A" if signature[0] != "A" else "B") + signature[1:]))
-    assert (await desk.post("train", forged)).body == FORBIDDEN
-    assert (await desk.post("train", token)).code == 200, "the one has nothing to do with the other"
+    assert (await http.post("train", forged)).body == FORBIDDEN
+    assert (await http.post("train", token)).code == 200, "the one has nothing to do with the other"
 
 
-async def test_nobody_learns_which_trainjobs_there_are(desk: Desk, trainers: Trainers) -> None:
+async def test_nobody_learns_which_trainjobs_there_are(http: StatusClient, trainers: Trainers) -> None:
     pod = await trainers.create("train")
     token = await trainers.token("nothing", pod=pod)
-    assert (await desk.post("nothing", token)).body == FORBIDDEN
-    assert (await desk.post("..%2Ftrain", token)).body == FORBIDDEN
-    assert (await desk.post("train", token, namespace="elsewhere")).body == FORBIDDEN
+    assert (await http.post("nothing", token)).body == FORBIDDEN
+    assert (await http.post("..%2Ftrain", token)).body == FORBIDDEN
+    assert (await http.post("train", token, namespace="elsewhere")).body == FORBIDDEN
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer  "])
-async def test_the_scheme_may_be_written_in_any_case(desk: Desk, trainers: Trainers, scheme: str) -> None:
+async def test_the_scheme_may_be_written_in_any_case(http: StatusClient, trainers: Trainers, scheme: str) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    assert (await desk.post("train", None, headers={"Authorization": f"{scheme} {token}"})).code == 200
+    assert (await http.post("train", None, headers={"Authorization": f"{scheme} {token}"})).code == 200
 
 
 # What it costs
 
 
-async def test_reviews_are_remembered_for_a_while(desk: Desk, trainers: Trainers) -> None:
+async def test_reviews_are_remembered_for_a_while(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     before = reviews()
     for _ in range(3):
-        assert (await desk.post("train", token)).code == 200
+        assert (await http.post("train", token)).code == 200
     assert reviews() == before + 1
-    desk.clock.pushed += ACCEPTED_FOR + 1
-    assert (await desk.post("train", token)).code == 200
+    http.clock.pushed += ACCEPTED_FOR + 1
+    assert (await http.post("train", token)).code == 200
     assert reviews() == before + 2
 
 
-async def test_trainer_s4_the_api_server_is_asked_and_nobody_else(stack: Stack, desk: Desk, trainers: Trainers) -> None:
+async def test_trainer_s4_the_api_server_is_asked_and_nobody_else(
+    stack: Stack, http: StatusClient, trainers: Trainers
+) -> None:
     """One request for a report, and four more for a token and a pod that are new; no issuer is discovered."""
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     add = stack.cluster.faults.add
     seen = {resource: add(Delay(0), resource=resource) for resource in ("tokenreviews", "pods", "jobs", "jobsets")}
     seen |= {"trainjobs": add(Delay(0), resource="trainjobs", subresource="status"), "all": add(Delay(0))}
-    assert (await desk.post("train", token)).code == 200
+    assert (await http.post("train", token)).code == 200
     once = {"tokenreviews": 1, "pods": 1, "jobs": 1, "jobsets": 1, "trainjobs": 1, "all": 5}
     assert {name: fault.count for name, fault in seen.items()} == once
-    assert (await desk.post("train", token)).code == 200
+    assert (await http.post("train", token)).code == 200
     assert {name: fault.count for name, fault in seen.items()} == {**once, "trainjobs": 2, "all": 6}
 
 
-async def test_who_reports_too_often_is_told_when_to_come_again(desk: Desk, trainers: Trainers) -> None:
+async def test_who_reports_too_often_is_told_when_to_come_again(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     other = await trainers.token("other", pod=await trainers.create("other"))
-    codes = [(await desk.post("train", token, {})).code for _ in range(REPORTS_BURST)]
+    codes = [(await http.post("train", token, {})).code for _ in range(REPORTS_BURST)]
     assert codes == [200] * REPORTS_BURST
-    answer = await desk.post("train", token)
+    answer = await http.post("train", token)
     assert (answer.code, answer.body["reason"], answer.headers["Retry-After"]) == (429, "TooManyRequests", "1")
-    assert (await desk.post("other", other)).code == 200, "each TrainJob has its own limit"
-    desk.clock.pushed += 1
-    assert (await desk.post("train", token)).code == 200
+    assert (await http.post("other", other)).code == 200, "each TrainJob has its own limit"
+    http.clock.pushed += 1
+    assert (await http.post("train", token)).code == 200
 
 
-async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(desk: Desk, trainers: Trainers) -> None:
+async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(
+    http: StatusClient, trainers: Trainers
+) -> None:
     """Who can make up tokens must not use up the requests of those who report."""
     good = await trainers.token("train", pod=await trainers.create("train"))
-    assert (await desk.post("train", good)).code == 200
+    assert (await http.post("train", good)).code == 200
     head, claims, signature = good.split(".")
     before = reviews()
     codes = [
-        (await desk.post("train", f"{head}.{claims}.{n:02}{signature[2:]}")).code for n in range(REFUSALS_BURST + 5)
+        (await http.post("train", f"{head}.{claims}.{n:02}{signature[2:]}")).code for n in range(REFUSALS_BURST + 5)
     ]
     assert codes == [403] * REFUSALS_BURST + [429] * 5
     assert reviews() == before + REFUSALS_BURST
-    assert (await desk.post("train", good)).code == 200, "who is known goes on"
+    assert (await http.post("train", good)).code == 200, "who is known goes on"
 
 
 # What is no report at all
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-async def test_there_is_one_method(desk: Desk, method: str) -> None:
-    answer = await desk.request(method, status_path(NAMESPACE, "train"))
+async def test_there_is_one_method(http: StatusClient, method: str) -> None:
+    answer = await http.request(method, status_path(NAMESPACE, "train"))
     expected = {"status": "Failure", "message": "Not found", "reason": "NotFound", "code": 404, "metadata": {}}
     assert (answer.code, answer.body) == (404, expected)
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", f"{status_path('a', 'b')}/", "/apis/trainer.kubeflow.org/v1alpha1"])
-async def test_there_is_one_path(desk: Desk, path: str) -> None:
-    answer = await desk.request("POST", path, data=b"{}")
+async def test_there_is_one_path(http: StatusClient, path: str) -> None:
+    answer = await http.request("POST", path, data=b"{}")
     assert (answer.code, answer.message) == (404, "Not found")
 
 
-async def test_a_large_body_is_refused_by_its_announcement(desk: Desk, trainers: Trainers) -> None:
+async def test_a_large_body_is_refused_by_its_announcement(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     padding = b" " * (LARGEST_BODY - len(orjson.dumps(REPORT)))
-    assert (await desk.post("train", token, orjson.dumps(REPORT) + padding)).code == 200
-    answer = await desk.post("train", token, orjson.dumps(REPORT) + padding + b" ")
+    assert (await http.post("train", token, orjson.dumps(REPORT) + padding)).code == 200
+    answer = await http.post("train", token, orjson.dumps(REPORT) + padding + b" ")
     assert (answer.code, answer.message, answer.body["reason"]) == (
         413,
         "Payload too large",
@@ -325,14 +329,14 @@ async def test_a_large_body_is_refused_by_its_announcement(desk: Desk, trainers:
     )
 
 
-async def test_a_large_body_that_comes_in_chunks_is_invalid(desk: Desk, trainers: Trainers) -> None:
+async def test_a_large_body_that_comes_in_chunks_is_invalid(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(LARGEST_BODY // 1024 + 1):
             yield b" " * 1024
 
-    answer = await desk.post("train", token, chunks())
+    answer = await http.post("train", token, chunks())
     assert (answer.code, answer.message) == (422, "Invalid payload")
 
 
@@ -348,13 +352,13 @@ async def test_a_large_body_that_comes_in_chunks_is_invalid(desk: Desk, trainers
     ],
 )
 async def test_an_api_server_that_fails_is_an_internal_error_without_details(
-    stack: Stack, desk: Desk, trainers: Trainers, rule: dict[str, str], said: str
+    stack: Stack, http: StatusClient, trainers: Trainers, rule: dict[str, str], said: str
 ) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     stack.cluster.faults.add(Refuse(403, message="you may not"), **rule)
     with capture_logs() as logs:
-        answer = await desk.post("train", token)
+        answer = await http.post("train", token)
     expected = {**FORBIDDEN, "message": "Internal error", "reason": "InternalError", "code": 500}
     assert (answer.code, answer.body) == (500, expected)
     (line,) = (log for log in logs if log["log_level"] == "error")
@@ -362,20 +366,22 @@ async def test_an_api_server_that_fails_is_an_internal_error_without_details(
     assert "you may not" in line["error"]
 
 
-async def test_an_api_server_that_is_busy_passes_its_wish_on(stack: Stack, desk: Desk, trainers: Trainers) -> None:
+async def test_an_api_server_that_is_busy_passes_its_wish_on(
+    stack: Stack, http: StatusClient, trainers: Trainers
+) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     hold = stack.cluster.faults.add(Delay(3600), verb="patch", resource="trainjobs")
-    waiting = asyncio.create_task(desk.post("train", token))
+    waiting = asyncio.create_task(http.post("train", token))
     await eventually(lambda: hold.count > 0)
-    desk.clock.expire()
+    http.clock.expire()
     answer = await waiting
     assert (answer.code, answer.headers["Retry-After"]) == (429, "5")
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(desk: Desk, trainers: Trainers) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
-    assert (await desk.post("train", token)).code == 200, "from now on nobody has to be asked"
+    assert (await http.post("train", token)).code == 200, "from now on nobody has to be asked"
     asked = asyncio.Event()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -383,44 +389,44 @@ async def test_a_body_that_does_not_come_is_not_waited_for(desk: Desk, trainers:
         asked.set()
         await asyncio.Event().wait()
 
-    waiting = asyncio.create_task(desk.post("train", token, chunks()))
+    waiting = asyncio.create_task(http.post("train", token, chunks()))
     await asked.wait()
-    await eventually(lambda: desk.clock.waiting == 1)
-    desk.clock.expire()
+    await eventually(lambda: http.clock.waiting == 1)
+    http.clock.expire()
     answer = await waiting
     assert (answer.code, answer.body["reason"]) == (408, "Timeout")
 
 
 async def test_only_so_many_requests_are_answered_at_once(
-    stack: Stack, desk: Desk, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, http: StatusClient, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(application, "MAX_IN_FLIGHT", 1)
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     hold = stack.cluster.faults.add(Delay(3600), verb="patch", resource="trainjobs")
-    waiting = asyncio.create_task(desk.post("train", token))
+    waiting = asyncio.create_task(http.post("train", token))
     await eventually(lambda: hold.count > 0)
-    answer = await desk.post("train", token)
+    answer = await http.post("train", token)
     assert (answer.code, answer.headers["Retry-After"]) == (429, "5")
-    desk.clock.expire()
+    http.clock.expire()
     assert (await waiting).code == 429
 
 
 async def test_what_nobody_foresaw_is_an_answer_and_a_line_in_the_log(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    http: StatusClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Reports, "answer", None)
+    monkeypatch.setattr(StatusHandler, "handle", None)
     with capture_logs() as logs:
-        answer = await desk.post("train", "a.b.c")
+        answer = await http.post("train", "a.b.c")
     assert (answer.code, answer.message) == (500, "Internal Server Error")
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["a report could not be answered"]
 
 
-async def test_no_token_is_in_the_log(desk: Desk, trainers: Trainers) -> None:
+async def test_no_token_is_in_the_log(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     with capture_logs() as logs:
-        await desk.post("train", token)
-        await desk.post("train", token, b"{")
-        await desk.post("train", f"{token}x")
+        await http.post("train", token)
+        await http.post("train", token, b"{")
+        await http.post("train", f"{token}x")
     assert logs
     assert token not in str(logs)

@@ -1,6 +1,6 @@
-"""Whatever a webhook is asked, it answers: no crash, no 5xx, soon.
+"""Whatever review a webhook gets, it answers: no crash, no 5xx, soon.
 
-The suite asks a few hundred times; `make fuzz` asks 100,000 times.
+The suite sends a few hundred; `make fuzz` sends 100,000.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from support.reviews import Reviews
 from support.series import value_of
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.webhooks import Admission, handlers
-from trainmaster.controller.webhooks.server import answer_to
+from trainmaster.controller.webhooks import AdmissionHandlers, handlers
+from trainmaster.controller.webhooks.server import review
 
 REVIEWS = int(os.environ.get("TRAINMASTER_FUZZ_REVIEWS", "800"))
 SEEDS = 4
 LONGEST = 2.0
-"""Seconds that one answer may take on a machine that does other things as well; usual are milliseconds."""
+"""Seconds that one response may take on a machine that does other things as well; usual are milliseconds."""
 
 
 IDENTITY = {
@@ -39,7 +39,7 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
     reviews = Reviews(seed)
     known: list[FakeListers] = []
     monkeypatch.setattr(handlers, "StoreListers", lambda _: known[0])
-    served = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
+    served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     allowed = refused = 0
     panics = value_of("controller_runtime_webhook_panics_total")
     stream = iter(reviews)
@@ -48,7 +48,7 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
             known[:] = [FakeListers({**reviews.runtime(), **IDENTITY})]
         path, uid, body = next(stream)
         started = time.perf_counter()
-        response = orjson.loads(await answer_to(body, served[path], path=path))["response"]
+        response = orjson.loads(await review(body, served[path], path=path))["response"]
         assert time.perf_counter() - started < LONGEST, body
         assert response["uid"] == uid
         assert response["status"]["code"] in (200, 400, 403), (response, body)
@@ -60,13 +60,13 @@ async def test_h4_every_review_is_answered(seed: int, monkeypatch: pytest.Monkey
 
 
 async def test_h1_torn_and_nested_bodies_are_answered() -> None:
-    served = Admission(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
+    served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), clock=SystemClock()).handlers()
     chance = random.Random(7)
     for _, (path, _, body) in zip(range(200), Reviews(7), strict=False):
         torn = body[: chance.randrange(len(body))]
-        assert orjson.loads(await answer_to(torn, served[path], path=path))["response"]["status"]["code"] == 400
+        assert orjson.loads(await review(torn, served[path], path=path))["response"]["status"]["code"] == 400
     for depth in (100, 400, 900, 5000):
         nested = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
         nested += b'"operation":"CREATE","object":{"spec":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}}}"
         for path, handler in served.items():
-            assert orjson.loads(await answer_to(nested, handler, path=path))["response"]["status"]["code"] < 500
+            assert orjson.loads(await review(nested, handler, path=path))["response"]["status"]["code"] < 500

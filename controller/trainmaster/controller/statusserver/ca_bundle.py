@@ -1,10 +1,10 @@
-"""The authority that signs the certificate of the status server: what pods get to trust.
+"""The CA bundle that pods trust: who signs the certificate of the status server.
 
 Guarantees:
 - It is read from `ca.crt` beside the serving certificate, where Kubernetes mounts the Secret: the manager needs no
   right to read Secrets for it, and never holds the key of the authority in memory.
 - Only certificates are taken from the file, whatever else is in it: its text goes to every namespace that trains.
-- trainer S6: the file is looked at again and again. Who distributes the authority hears of a change.
+- trainer S6: the file is looked at again and again. Who distributes the bundle hears of a change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-AUTHORITY: Final = "ca.crt"
+CA_CERTIFICATE: Final = "ca.crt"
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----", re.ASCII)
 
 
-class Authority:
+class CABundle:
     """The certificates of a file.
 
     Args:
@@ -31,10 +31,10 @@ class Authority:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / AUTHORITY
+        self._path = directory / CA_CERTIFICATE
         self._read: bytes | None = None
         self._current: str | None = None
-        self._trouble: str | None = None
+        self._error: str | None = None
 
     def current(self) -> str | None:
         """Return the certificates in PEM; None if there never were any."""
@@ -45,7 +45,7 @@ class Authority:
         try:
             read = self._path.read_bytes()
         except OSError as error:
-            return self._complain(f"cannot read {self._path}: {error.strerror}")
+            return self._reject(f"cannot read {self._path}: {error.strerror}")
         if read == self._read:
             return False
         certificates = _CERTIFICATE.findall(read.decode("ascii", "replace"))
@@ -53,21 +53,21 @@ class Authority:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError):
-            return self._complain(f"there is no usable certificate in {self._path}")
-        self._read, self._trouble = read, None
+            return self._reject(f"there is no usable certificate in {self._path}")
+        self._read, self._error = read, None
         changed, self._current = text != self._current, text
         if changed:
             log.info("the authority that trainers are to trust is read", file=str(self._path), count=len(certificates))
         return changed
 
-    def _complain(self, trouble: str) -> bool:
-        if trouble != self._trouble:
+    def _reject(self, problem: str) -> bool:
+        if problem != self._error:
             log.warning(
                 "there is no authority for trainers to trust"
                 if self._current is None
                 else "the new authority for trainers cannot be used; the old one stays",
-                error=trouble,
+                error=problem,
                 hint="put the certificate that signs tls.crt into ca.crt beside it; it goes on by itself",
             )
-        self._trouble = trouble
+        self._error = problem
         return False

@@ -1,4 +1,4 @@
-"""Answers about TrainJobs whose runtime the caches do not hold: the server is asked before anybody is refused."""
+"""TrainJobs whose runtime the caches do not hold: the API server is asked before anybody is refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from support.resolutions import FRAMEWORK, KnownServer
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected
-from trainmaster.controller.webhooks import Admission
+from trainmaster.controller.webhooks import AdmissionHandlers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
-from trainmaster.controller.webhooks.review import Answer, Question
+from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.jsontree import JsonObject
 
 MISSING = "specified trainingRuntime must be created before the TrainJob is created"
 
 
-async def judge(server: KnownServer, obj: JsonObject, old: JsonObject | None = None) -> Answer:
-    admission = Admission(FRAMEWORK, {}, server, clock=VirtualClock())
-    question = Question("u-1", "CREATE" if old is None else "UPDATE", obj, old)
-    return await admission.handlers()[VALIDATE_TRAINJOB](question)
+async def judge(server: KnownServer, obj: JsonObject, old: JsonObject | None = None) -> AdmissionResponse:
+    handlers = AdmissionHandlers(FRAMEWORK, {}, server, clock=VirtualClock()).handlers()
+    request = AdmissionRequest("u-1", "CREATE" if old is None else "UPDATE", obj, old)
+    return await handlers[VALIDATE_TRAINJOB](request)
 
 
 async def test_both_created_in_a_row_are_admitted() -> None:
@@ -29,33 +29,33 @@ async def test_both_created_in_a_row_are_admitted() -> None:
 
 
 async def test_one_that_the_server_has_not_either_is_missing() -> None:
-    answer = await judge(KnownServer(), trainjob_object())
-    assert not answer.allowed
-    assert MISSING in answer.message
+    response = await judge(KnownServer(), trainjob_object())
+    assert not response.allowed
+    assert MISSING in response.message
 
 
 @pytest.mark.parametrize("failure", [NotConnected("connection refused"), Forbidden(status=403)])
 async def test_a_server_that_cannot_be_asked_is_no_crash(failure: KubeError) -> None:
     server = KnownServer(runtime_object())
     server.failure = failure
-    answer = await judge(server, trainjob_object())
-    assert not answer.allowed
-    assert MISSING in answer.message
+    response = await judge(server, trainjob_object())
+    assert not response.allowed
+    assert MISSING in response.message
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../../../api/v1/namespaces/kube-system/secrets/a", "rt?x=y", "%2e"])
 async def test_nothing_is_asked_for_a_name_that_no_object_can_have(name: str) -> None:
     server = KnownServer(runtime_object())
-    answer = await judge(server, trainjob_object(runtimeRef={"name": name, "kind": "TrainingRuntime"}))
-    assert not answer.allowed
+    response = await judge(server, trainjob_object(runtimeRef={"name": name, "kind": "TrainingRuntime"}))
+    assert not response.allowed
     assert server.asked == []
 
 
 @pytest.mark.parametrize("reference", [{"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}])
 async def test_nothing_is_asked_for_what_is_no_runtime(reference: JsonObject) -> None:
     server = KnownServer(runtime_object())
-    answer = await judge(server, trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference}))
-    assert answer.message.startswith("unsupported runtime: ")
+    response = await judge(server, trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference}))
+    assert response.message.startswith("unsupported runtime: ")
     assert server.asked == []
 
 

@@ -1,0 +1,83 @@
+"""Reviews of tokens, and for how long they are good."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import orjson
+import pytest
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.statusserver import token_review
+from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR, REFUSED_FOR, PodIdentity, TokenReviewer
+from trainmaster.runtime.jsontree import JsonObject
+
+AUDIENCE = "the status server"
+
+
+class ApiServer:
+    """Authenticates every token, or none; counts."""
+
+    def __init__(self, *, accept: bool = True) -> None:
+        self.reviews = 0
+        self._accept = accept
+
+    async def create(self, _resource: Any, review: JsonObject) -> JsonObject:
+        self.reviews += 1
+        bound = {"authentication.kubernetes.io/pod-name": ["p"], "authentication.kubernetes.io/pod-uid": ["u"]}
+        user = {"username": "system:serviceaccount:team:default", "extra": bound}
+        return {"status": {"authenticated": self._accept, "audiences": review["spec"]["audiences"], "user": user}}
+
+
+class Reviewed:
+    """A reviewer with a clock of its own."""
+
+    def __init__(self, *, accept: bool = True) -> None:
+        self.clock = VirtualClock()
+        self.server = ApiServer(accept=accept)
+        self._reviewer = TokenReviewer(cast("KubeClient", self.server), clock=self.clock)
+
+    def token(self, name: str, *, lives: float = 3600) -> str:
+        claims = {"aud": [AUDIENCE], "exp": self.clock.now().timestamp() + lives, "name": name}
+        return f"a.{base64.urlsafe_b64encode(orjson.dumps(claims)).decode().rstrip('=')}.c"
+
+    async def review(self, token: str) -> PodIdentity | None:
+        return await self._reviewer.review(token, audience=AUDIENCE)
+
+    def is_cached(self, token: str) -> bool:
+        return self._reviewer.is_cached(token, audience=AUDIENCE)
+
+
+@pytest.mark.parametrize(("accept", "seconds"), [(True, ACCEPTED_FOR), (False, REFUSED_FOR)])
+async def test_a_review_is_good_for_a_while(accept: bool, seconds: float) -> None:
+    reviewed = Reviewed(accept=accept)
+    token = reviewed.token("a")
+    pods = {await reviewed.review(token) for _ in range(3)}
+    assert pods == {PodIdentity("team", "p", "u") if accept else None}
+    reviewed.clock.step(seconds - 1)
+    assert reviewed.is_cached(token)
+    assert reviewed.server.reviews == 1
+    reviewed.clock.step(1)
+    assert not reviewed.is_cached(token)
+    await reviewed.review(token)
+    assert reviewed.server.reviews == 2
+
+
+async def test_no_review_is_good_for_longer_than_its_token() -> None:
+    reviewed = Reviewed()
+    token = reviewed.token("a", lives=5)
+    assert await reviewed.review(token) is not None
+    reviewed.clock.step(5)
+    assert not reviewed.is_cached(token)
+    assert await reviewed.review(token) is None
+
+
+async def test_only_so_many_reviews_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_review, "CACHE_SIZE", 2)
+    reviewed = Reviewed()
+    a, b, c = (reviewed.token(name) for name in "abc")
+    for token in (a, b, a, c):
+        await reviewed.review(token)
+    assert [reviewed.is_cached(token) for token in (a, b, c)] == [True, False, True], "b was not needed for longest"
