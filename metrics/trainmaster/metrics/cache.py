@@ -1,8 +1,8 @@
-"""The families of informers. client-go defines hooks for them but registers nothing, so the names are our own.
+"""The metrics of the caches: reflectors and informers. client-go registers none, so the names are our own.
 
 Guarantees:
 - K-7: constructing `InformerMetrics` creates every series of that informer at zero.
-- S-10: `trainmaster_informer_undelivered` is the part of a snapshot that handlers have not heard of yet.
+- S-10: `trainmaster_informer_undelivered` is the part of a snapshot that event handlers have not been called with yet.
 - S-20: lists, watches, restarts of watches by cause, events, and the size of each cache are counted.
 """
 
@@ -75,7 +75,7 @@ class InformerMetrics:
     def measure(
         self, *, objects: Callable[[], float], size: Callable[[], float], resource_version: Callable[[], float]
     ) -> None:
-        """Ask these for the state of the store whenever somebody reads the metrics: cheaper than telling each event."""
+        """Read the state of the store from these at every scrape: cheaper than counting each event."""
         self._objects.set_function(objects)
         self._bytes.set_function(size)
         self._resource_version.set_function(resource_version)
@@ -85,7 +85,7 @@ class InformerMetrics:
         self._synced.set(1)
 
     def undelivered(self, changes: int) -> None:
-        """So many changes of a snapshot are yet to be told."""
+        """So many changes of a snapshot are yet to be delivered to event handlers."""
         self._undelivered.set(changes)
 
     def snapshot(self, method: SnapshotMethod) -> None:

@@ -1,4 +1,4 @@
-"""What a Python process wants to tell besides its memory and its CPU (K-12).
+"""The metrics of a Python process besides its memory and its CPU (K-12).
 
 The collector of `trainmaster_gc_pause_seconds` takes no lock: the garbage collector may run in the middle of an
 observation of any other metric, whose lock it would wait for forever.

@@ -34,7 +34,7 @@ from trainmaster.runtime.resource_claims import (
     sources,
     trainer_claims,
 )
-from trainmaster.runtime.resources import accelerator_count, gpu_count
+from trainmaster.runtime.resource_requirements import accelerator_count, gpu_count
 from trainmaster.runtime.watches import JobKey, Watch
 
 GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gpu.example.com")

@@ -1,4 +1,4 @@
-"""Companions: the ConfigMaps and Secrets that the pods of a workload mount.
+"""Owned objects: the ConfigMaps and Secrets that the pods of a workload mount.
 
 - A Secret is made once, from fresh randomness, and is immutable: a key that changed under running pods would part them.
   Nobody reads it back. That it exists is known from its metadata, so no key is ever cached.
@@ -23,7 +23,7 @@ WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),
     Watch("v1", "Secret", "secrets", writes=True, metadata_only=True),
 )
-"""The kinds that are built here; a change wakes up the TrainJob that owns the object."""
+"""The kinds that are built here; a change enqueues the TrainJob that owns the object."""
 
 
 def config_map(name: str, data: Mapping[str, str], job: TrainJob, listers: Listers) -> Desired:
@@ -49,7 +49,7 @@ def secret(
 
 
 def workload_runs(job: TrainJob, listers: Listers) -> bool:
-    """Tell whether the JobSet is left alone as well. Suspending stops it, and it is resumed with the latest."""
+    """Return whether the JobSet is left alone as well. Suspending stops it, and it is resumed with the latest."""
     jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
     if jobset is None or not is_controlled_by(jobset, job) or job.spec.suspend:
         return False

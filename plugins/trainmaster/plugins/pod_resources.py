@@ -1,4 +1,4 @@
-"""Pod sizes: what the pods of a template will request once the API server has admitted them.
+"""Pod resources: what the pods of a template will request once the API server has admitted them.
 
 A template gets none of the defaults that a pod gets, so they are added here, in the order of Kubernetes:
 
@@ -6,7 +6,7 @@ A template gets none of the defaults that a pod gets, so they are added here, in
 - what a container then still lacks comes from the LimitRanges of the namespace;
 - a RuntimeClass adds its overhead.
 
-Both kinds are read whenever the objects of a TrainJob are built. Nothing is woken up by a change of them (B21): what
+Both kinds are read whenever the objects of a TrainJob are built. A change of them enqueues nothing (B21): what
 was built while a TrainJob was suspended is built again when it is resumed, from what holds then.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 from trainmaster.runtime.watches import Watch
 
 _LIMIT_RANGE: Final = ("v1", "LimitRange")
@@ -28,10 +28,10 @@ WATCHES: Iterable[Watch] = (
     Watch(*_LIMIT_RANGE, "limitranges", optional=True),
     Watch(*_RUNTIME_CLASS, "runtimeclasses", namespaced=False, optional=True),
 )
-"""The kinds that sizes depend on."""
+"""The kinds that the requests of pods depend on."""
 
 
-def pod_size(pod_spec: JsonObject, namespace: str, listers: Listers) -> Resources:
+def admitted_pod_requests(pod_spec: JsonObject, namespace: str, listers: Listers) -> Resources:
     """Compute what the scheduler will reserve for one pod of a template."""
     defaults = _default_requests(namespace, listers)
     admitted = {**pod_spec, "overhead": _overhead(pod_spec, listers)}

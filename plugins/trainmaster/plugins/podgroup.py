@@ -1,4 +1,4 @@
-"""Gangs: which pods of a TrainJob start together or not at all. Shared by the plugins of gang schedulers.
+"""PodGroups: which pods of a TrainJob start together or not at all. Shared by the plugins of gang schedulers.
 
 A gang scheduler binds no pod of a group before all of its quorum exist, so a quorum must not count pods that come into
 being only after others have started or ended (B10). The gang of a TrainJob is made so that it can always become
@@ -32,7 +32,7 @@ from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.resources import Resources
+from trainmaster.runtime.resource_requirements import Resources
 from trainmaster.runtime.watches import Watch
 
 _INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
@@ -61,7 +61,7 @@ class Gang:
         """What the quorum takes up."""
         total: Resources = {}
         for pods in self.members:
-            for name, amount in pod_resources.pod_size(pods.pod_spec, namespace, listers).items():
+            for name, amount in pod_resources.admitted_pod_requests(pods.pod_spec, namespace, listers).items():
                 share = amount * pods.size
                 total[name] = total[name] + share if name in total else share
         return total
@@ -82,7 +82,7 @@ def gang_of(info: Info) -> Gang:
 
 
 def watches(api_version: str) -> list[Watch]:
-    """The PodGroups of a scheduler, which may be installed later, and what their sizes depend on."""
+    """The PodGroups of a scheduler, which may be installed later, and what their resources depend on."""
     return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *pod_resources.WATCHES]
 
 

@@ -1,6 +1,6 @@
 """Slices: whether the nodes of a TrainJob can be dealt out evenly to the slices of its trainer.
 
-What slices are, and how the nodes get their ranks, is told in `trainmaster.runtime.multislice`. Building refuses
+What slices are, and how the nodes get their ranks, is in `trainmaster.runtime.multislice`. Building refuses
 what is uneven as well; here it is said at admission, with the field that has to change.
 """
 

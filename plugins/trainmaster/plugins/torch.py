@@ -44,7 +44,7 @@ from trainmaster.runtime.rendezvous import (
     set_node_count,
     unreachable,
 )
-from trainmaster.runtime.resources import accelerator_count, cpu_count
+from trainmaster.runtime.resource_requirements import accelerator_count, cpu_count
 
 
 class Torch:

@@ -1,6 +1,6 @@
 """TrainJobStatus: what a trainer needs to report its progress to the manager (KEP-2779, alpha).
 
-Every container of the trainer is told where the status server is, and finds a token and the authority of the server's
+Every container of the trainer gets the URL of the status server, and finds a token and the authority of the server's
 certificate in a volume. The token is good for the status of this one TrainJob and for nothing else.
 
 - The authority comes to the namespace in a ConfigMap, which follows the manager's as long as the TrainJob is not

@@ -8,7 +8,7 @@ or with its options from the configuration file if it takes any. It has
 - `api_version` (optional): the version of this interface it was written for, as "major.minor"; default is "1.0";
 - `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`; a
   runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;
-- `feature_gate` (optional): the gate of Trainmaster without which it is not loaded;
+- `feature_gate` (optional): the feature gate without which it is not loaded;
 - `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
 - any of the methods below, with exactly these argument names. All are synchronous and must neither block nor do I/O.
 

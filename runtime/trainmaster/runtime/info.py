@@ -15,7 +15,7 @@ from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
-from trainmaster.runtime.resources import gpu_count
+from trainmaster.runtime.resource_requirements import gpu_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The resolver: what a TrainJob becomes. A pure, synchronous function; nothing else in Trainmaster decides this.
 
-Given a TrainJob, its runtime (live or from the snapshot), the plugins and cached facts, `resolve` returns the objects
+Given a TrainJob, its runtime (live or from the snapshot), the plugins and the listers, `resolve` returns the objects
 that should exist. The reconciler, the webhooks, the command line and the tests all call it. Inputs are never changed.
 """
 
@@ -24,8 +24,8 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.multislice import effective_replicas
 from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
-from trainmaster.runtime.resources import merge_resources
-from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge
+from trainmaster.runtime.resource_requirements import merge_resources
+from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patch
 
 
 class JobInvalid(ValueError):
@@ -115,7 +115,7 @@ def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
 def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
     template: JsonObject = copy_tree(runtime_template)
     for spec in [patch["spec"] for patch in patches if patch.get("spec")]:
-        template = strategic_merge(template, with_whole_claims(spec), jobset_spec())
+        template = strategic_merge_patch(template, with_whole_claims(spec), jobset_spec())
     # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
     # rest on.
     order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}

@@ -18,7 +18,7 @@ from trainmaster.devcluster.apiserver.resources import (
 )
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resources import pod_requests
+from trainmaster.runtime.resource_requirements import pod_requests
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.strategicpatch import MergeError, MergeSchema, definition, jobset_spec, strategic_merge
+from trainmaster.runtime.strategicpatch import MergeError, MergeSchema, definition, jobset_spec, strategic_merge_patch
 
 POD_SPEC = definition("io.k8s.api.core.v1.PodSpec")
 POD = definition("io.k8s.api.core.v1.Pod")
@@ -26,12 +26,12 @@ def named(*elements: str, **fields: Any) -> list[JsonObject]:
 
 
 def containers(original: list[str], patch: list[Any]) -> list[str]:
-    merged = strategic_merge({"containers": named(*original)}, {"containers": patch}, POD_SPEC)
+    merged = strategic_merge_patch({"containers": named(*original)}, {"containers": patch}, POD_SPEC)
     return names(merged["containers"])
 
 
 def finalizers(original: list[str], patch: JsonObject) -> list[str] | None:
-    merged = strategic_merge({"metadata": {"finalizers": original}}, {"metadata": patch}, POD)
+    merged = strategic_merge_patch({"metadata": {"finalizers": original}}, {"metadata": patch}, POD)
     found: list[str] | None = merged["metadata"].get("finalizers")
     return found
 
@@ -41,55 +41,57 @@ class TestObjects:
         original = {"securityContext": {"runAsUser": 1, "fsGroup": 2}, "hostname": "a"}
         patch = {"securityContext": {"runAsUser": 3}, "subdomain": "b"}
         expected = {"securityContext": {"runAsUser": 3, "fsGroup": 2}, "hostname": "a", "subdomain": "b"}
-        assert strategic_merge(original, patch, POD_SPEC) == expected
+        assert strategic_merge_patch(original, patch, POD_SPEC) == expected
 
     def test_maps_merge_key_by_key(self) -> None:
         """Also a map that server-side apply treats as one value, as nodeSelector."""
-        merged = strategic_merge({"nodeSelector": {"a": "1", "b": "2"}}, {"nodeSelector": {"b": "3"}}, POD_SPEC)
+        merged = strategic_merge_patch({"nodeSelector": {"a": "1", "b": "2"}}, {"nodeSelector": {"b": "3"}}, POD_SPEC)
         assert merged == {"nodeSelector": {"a": "1", "b": "3"}}
 
     def test_null_deletes_and_is_never_stored(self) -> None:
         original = {"hostname": "a", "nodeSelector": {"a": "1"}}
         patch = {"hostname": None, "subdomain": None, "nodeSelector": {"a": None}, "affinity": {"podAffinity": None}}
-        assert strategic_merge(original, patch, POD_SPEC) == {"nodeSelector": {}, "affinity": {}}
+        assert strategic_merge_patch(original, patch, POD_SPEC) == {"nodeSelector": {}, "affinity": {}}
 
     def test_a_value_replaces_one_of_another_type(self) -> None:
-        assert strategic_merge({"x": [1]}, {"x": {"a": 1}}, POD_SPEC) == {"x": {"a": 1}}
-        assert strategic_merge({"x": {"a": 1}}, {"x": 1}, POD_SPEC) == {"x": 1}
+        assert strategic_merge_patch({"x": [1]}, {"x": {"a": 1}}, POD_SPEC) == {"x": {"a": 1}}
+        assert strategic_merge_patch({"x": {"a": 1}}, {"x": 1}, POD_SPEC) == {"x": 1}
 
     def test_the_field_named_dollar_ref_is_a_field(self) -> None:
         """Schemas inside of a CustomResourceDefinition hold such names; only the known directives are special."""
         patch = {"data": {"$ref": "x", "$schema": "y", "a/b": "z"}}
-        assert strategic_merge({}, patch, CONFIG_MAP) == patch
+        assert strategic_merge_patch({}, patch, CONFIG_MAP) == patch
 
     def test_fields_of_an_unknown_type_merge_as_maps_and_replace_lists(self) -> None:
         original = {"new": {"list": [{"name": "a"}], "kept": 1}}
-        merged = strategic_merge(original, {"new": {"list": [{"name": "b"}]}}, POD_SPEC)
+        merged = strategic_merge_patch(original, {"new": {"list": [{"name": "b"}]}}, POD_SPEC)
         assert merged == {"new": {"list": [{"name": "b"}], "kept": 1}}
 
     def test_patch_replace_takes_the_place_of_the_original(self) -> None:
         original = {"affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {"b": 2}}}
         patch = {"affinity": {"$patch": "replace", "podAffinity": {"c": 3, "d": None}}}
-        assert strategic_merge(original, patch, POD_SPEC) == {"affinity": {"podAffinity": {"c": 3}}}
+        assert strategic_merge_patch(original, patch, POD_SPEC) == {"affinity": {"podAffinity": {"c": 3}}}
 
     def test_patch_replace_at_the_top(self) -> None:
-        assert strategic_merge({"a": 1}, {"$patch": "replace", "b": 2}, POD_SPEC) == {"b": 2}
+        assert strategic_merge_patch({"a": 1}, {"$patch": "replace", "b": 2}, POD_SPEC) == {"b": 2}
 
     def test_patch_delete_empties_an_object(self) -> None:
         """As the API server does: `emptyDir: {}` is not the same as no emptyDir."""
-        assert strategic_merge({"affinity": {"a": 1}}, {"affinity": {"$patch": "delete"}}, POD_SPEC) == {"affinity": {}}
+        assert strategic_merge_patch({"affinity": {"a": 1}}, {"affinity": {"$patch": "delete"}}, POD_SPEC) == {
+            "affinity": {}
+        }
 
     def test_patch_delete_creates_nothing(self) -> None:
-        assert strategic_merge({}, {"affinity": {"$patch": "delete"}}, POD_SPEC) == {}
+        assert strategic_merge_patch({}, {"affinity": {"$patch": "delete"}}, POD_SPEC) == {}
 
     def test_patch_merge_says_what_happens_anyway(self) -> None:
-        merged = strategic_merge({"affinity": {"a": 1}}, {"affinity": {"$patch": "merge", "b": 2}}, POD_SPEC)
+        merged = strategic_merge_patch({"affinity": {"a": 1}}, {"affinity": {"$patch": "merge", "b": 2}}, POD_SPEC)
         assert merged == {"affinity": {"a": 1, "b": 2}}
 
     def test_a_field_with_the_replace_strategy_is_replaced(self) -> None:
         """PodDisruptionBudgets have such a selector; merging two selectors would select nothing."""
         schema = MergeSchema({"fields": {"selector": {"fields": {}, "strategies": ["replace"]}}})
-        assert strategic_merge({"selector": {"a": 1}}, {"selector": {"b": 2}}, schema) == {"selector": {"b": 2}}
+        assert strategic_merge_patch({"selector": {"a": 1}}, {"selector": {"b": 2}}, schema) == {"selector": {"b": 2}}
 
     def test_retain_keys_switches_the_kind_of_a_volume(self) -> None:
         """Without the directive the volume would end up with two sources, which no API server accepts."""
@@ -101,40 +103,44 @@ class TestObjects:
             ]
         }
         expected = {"volumes": [{"name": "data", "persistentVolumeClaim": claim}]}
-        assert strategic_merge(original, patch, POD_SPEC) == expected
-        assert strategic_merge({}, patch, POD_SPEC) == expected
+        assert strategic_merge_patch(original, patch, POD_SPEC) == expected
+        assert strategic_merge_patch({}, patch, POD_SPEC) == expected
 
     def test_retain_keys_allows_nulls_of_other_keys(self) -> None:
         original = {"volumes": [{"name": "data", "emptyDir": {}}]}
         patch: JsonObject = {
             "volumes": [{"name": "data", "emptyDir": None, "hostPath": {}, "$retainKeys": ["name", "hostPath"]}]
         }
-        assert strategic_merge(original, patch, POD_SPEC) == {"volumes": [{"name": "data", "hostPath": {}}]}
+        assert strategic_merge_patch(original, patch, POD_SPEC) == {"volumes": [{"name": "data", "hostPath": {}}]}
 
 
 class TestReplacedLists:
     def test_a_list_without_merge_strategy_is_replaced(self) -> None:
         original = {"tolerations": [{"key": "a"}, {"key": "b"}], "containers": [{"name": "a", "args": ["1", "2"]}]}
         patch = {"tolerations": [{"key": "c"}], "containers": [{"name": "a", "args": ["3"]}]}
-        assert strategic_merge(original, patch, POD_SPEC) == patch
+        assert strategic_merge_patch(original, patch, POD_SPEC) == patch
 
     def test_an_empty_list_replaces_too(self) -> None:
-        assert strategic_merge({"tolerations": [{"key": "a"}]}, {"tolerations": []}, POD_SPEC) == {"tolerations": []}
+        assert strategic_merge_patch({"tolerations": [{"key": "a"}]}, {"tolerations": []}, POD_SPEC) == {
+            "tolerations": []
+        }
 
     def test_neither_nulls_nor_directives_enter_the_new_list(self) -> None:
         patch = {"tolerations": [{"$patch": "replace"}, {"key": "a", "value": None}]}
-        assert strategic_merge({}, patch, POD_SPEC) == {"tolerations": [{"key": "a"}]}
+        assert strategic_merge_patch({}, patch, POD_SPEC) == {"tolerations": [{"key": "a"}]}
 
     def test_a_null_element_is_a_value(self) -> None:
         """A null deletes a field; there is no field in a list."""
-        assert strategic_merge({}, {"x": [None, [None, 1], {"a": None}]}, POD_SPEC) == {"x": [None, [None, 1], {}]}
+        assert strategic_merge_patch({}, {"x": [None, [None, 1], {"a": None}]}, POD_SPEC) == {
+            "x": [None, [None, 1], {}]
+        }
 
 
 class TestKeyedLists:
     def test_elements_merge_by_their_key(self) -> None:
         original = {"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}]}
         patch = {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}
-        merged = strategic_merge(original, patch, POD_SPEC)
+        merged = strategic_merge_patch(original, patch, POD_SPEC)
         env = [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]
         assert merged == {"containers": [{"name": "a", "image": "1", "env": env}]}
 
@@ -162,7 +168,7 @@ class TestKeyedLists:
         """Kubeflow Trainer's documented example: an override, then the new one, then the rest of the runtime."""
         original = {"initContainers": [{"name": "i", "env": named("INIT_ENV", "DATASET_PATH")}]}
         patch = {"initContainers": [{"name": "i", "env": named("INIT_ENV", "NEW_VALUE", value="x")}]}
-        merged = strategic_merge(original, patch, POD_SPEC)
+        merged = strategic_merge_patch(original, patch, POD_SPEC)
         assert names(merged["initContainers"][0]["env"]) == ["INIT_ENV", "NEW_VALUE", "DATASET_PATH"]
 
     def test_a_merge_key_may_be_a_number(self) -> None:
@@ -170,32 +176,36 @@ class TestKeyedLists:
         patch = {
             "containers": [{"name": "a", "ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]}]
         }
-        (container,) = strategic_merge(original, patch, POD_SPEC)["containers"]
+        (container,) = strategic_merge_patch(original, patch, POD_SPEC)["containers"]
         assert container["ports"] == [{"containerPort": 80, "name": "http", "hostPort": 8080}, {"containerPort": 81}]
 
     def test_a_number_and_a_boolean_are_different_keys(self) -> None:
         """Python takes 1 and True for the same key of a dict; JSON does not."""
         schema = MergeSchema({"fields": {"list": {"items": {}, "mergeKey": "id", "strategies": ["merge"]}}})
-        merged = strategic_merge({"list": [{"id": 1}]}, {"list": [{"id": True}]}, schema)
+        merged = strategic_merge_patch({"list": [{"id": 1}]}, {"list": [{"id": True}]}, schema)
         assert sorted(str(element["id"]) for element in merged["list"]) == ["1", "True"]
 
     def test_equal_keys_of_a_new_list_stay_side_by_side(self) -> None:
         """One port with two protocols: the merge key of strategic merge is the number alone."""
         ports = [{"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]
         patch = {"containers": [{"name": "dns", "ports": ports}]}
-        assert strategic_merge({"containers": named("dns")}, patch, POD_SPEC) == patch
+        assert strategic_merge_patch({"containers": named("dns")}, patch, POD_SPEC) == patch
 
     def test_delete_removes_the_element(self) -> None:
         assert containers(["a", "b", "c"], [{"name": "b", "$patch": "delete"}]) == ["a", "c"]
 
     def test_delete_of_an_absent_element_does_nothing(self) -> None:
         assert containers(["a"], [{"name": "b", "$patch": "delete"}]) == ["a"]
-        assert strategic_merge({}, {"containers": [{"name": "b", "$patch": "delete"}]}, POD_SPEC) == {"containers": []}
+        assert strategic_merge_patch({}, {"containers": [{"name": "b", "$patch": "delete"}]}, POD_SPEC) == {
+            "containers": []
+        }
 
     def test_delete_and_add_of_one_key_starts_afresh(self) -> None:
         original = {"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}
         patch = {"containers": [{"name": "a", "$patch": "delete"}, {"name": "a", "tty": True}]}
-        assert strategic_merge(original, patch, POD_SPEC) == {"containers": [{"name": "a", "tty": True}, {"name": "b"}]}
+        assert strategic_merge_patch(original, patch, POD_SPEC) == {
+            "containers": [{"name": "a", "tty": True}, {"name": "b"}]
+        }
 
     def test_replace_as_an_element_replaces_the_list(self) -> None:
         patch = [*named("c", "a"), {"$patch": "replace"}, {"name": "b", "$patch": "delete"}]
@@ -205,14 +215,14 @@ class TestKeyedLists:
         assert containers(["a", "b"], [{"$patch": "replace"}]) == []
 
     def test_merge_as_a_directive_of_an_element(self) -> None:
-        merged = strategic_merge(
+        merged = strategic_merge_patch(
             {"containers": named("a", image="1")}, {"containers": named("a", tty=True, **{"$patch": "merge"})}, POD_SPEC
         )
         assert merged == {"containers": [{"name": "a", "image": "1", "tty": True}]}
 
     def test_directives_inside_of_a_new_element_are_obeyed(self) -> None:
         element = {"name": "v", "emptyDir": {"$patch": "replace", "medium": "Memory"}, "hostPath": {"$patch": "delete"}}
-        merged = strategic_merge({"volumes": named("w")}, {"volumes": [element]}, POD_SPEC)
+        merged = strategic_merge_patch({"volumes": named("w")}, {"volumes": [element]}, POD_SPEC)
         assert merged["volumes"][0] == {"name": "v", "emptyDir": {"medium": "Memory"}}
 
 
@@ -227,7 +237,7 @@ class TestScalarLists:
         assert finalizers(["a", "b", "c"], {"$deleteFromPrimitiveList/finalizers": ["b", "x"]}) == ["a", "c"]
 
     def test_delete_from_primitive_list_creates_nothing(self) -> None:
-        assert strategic_merge({}, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"]}}, POD) == {
+        assert strategic_merge_patch({}, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"]}}, POD) == {
             "metadata": {}
         }
 
@@ -242,7 +252,7 @@ class TestScalarLists:
 class TestSetElementOrder:
     def test_order_without_change(self) -> None:
         patch = {"$setElementOrder/containers": named("c", "a")}
-        merged = strategic_merge({"containers": named("a", "b", "c")}, patch, POD_SPEC)
+        merged = strategic_merge_patch({"containers": named("a", "b", "c")}, patch, POD_SPEC)
         assert names(merged["containers"]) == ["b", "c", "a"]
 
     def test_order_with_additions_and_deletions_as_kubectl_sends_them(self) -> None:
@@ -250,7 +260,7 @@ class TestSetElementOrder:
             "$setElementOrder/containers": named("c", "n", "a"),
             "containers": [{"name": "n", "image": "new"}, {"name": "b", "$patch": "delete"}],
         }
-        merged = strategic_merge({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
+        merged = strategic_merge_patch({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
         assert merged["containers"] == [
             {"name": "c", "image": "old"},
             {"name": "n", "image": "new"},
@@ -260,7 +270,7 @@ class TestSetElementOrder:
     def test_elements_of_others_keep_their_relative_place(self) -> None:
         """A sidecar that an admission webhook injected must survive an apply that does not know it."""
         patch = {"$setElementOrder/containers": named("b", "a")}
-        merged = strategic_merge({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
+        merged = strategic_merge_patch({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
         assert names(merged["containers"]) == ["sidecar", "b", "a", "last"]
 
     def test_order_of_scalars(self) -> None:
@@ -275,7 +285,7 @@ class TestSetElementOrder:
         assert finalizers(["a", "b", "a"], {"$setElementOrder/finalizers": ["b", "a"]}) == ["b", "a"]
 
     def test_order_of_a_list_that_does_not_exist(self) -> None:
-        assert strategic_merge({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
+        assert strategic_merge_patch({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +332,7 @@ def test_a_patch_that_cannot_mean_anything_is_refused_with_its_path(patch: JsonO
     original = {"containers": [{"name": "a", "env": [{"name": "X"}]}], "tolerations": [{"key": "a"}], "hostname": "x"}
     before = deepcopy(original)
     with pytest.raises(MergeError) as caught:
-        strategic_merge(original, patch, POD_SPEC)
+        strategic_merge_patch(original, patch, POD_SPEC)
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: ")
     assert original == before
@@ -337,13 +347,13 @@ def test_a_list_that_merges_by_value_holds_scalars_only(patch: JsonObject) -> No
 
 def test_an_original_without_merge_key_is_told_from_a_wrong_patch() -> None:
     with pytest.raises(MergeError, match="an element of the original has no 'name'"):
-        strategic_merge({"containers": [{"image": "x"}]}, {"containers": named("a")}, POD_SPEC)
+        strategic_merge_patch({"containers": [{"image": "x"}]}, {"containers": named("a")}, POD_SPEC)
 
 
 @pytest.mark.parametrize("patch", [None, [], "x", 1])
 def test_a_patch_that_is_no_object_is_refused(patch: Any) -> None:
     with pytest.raises(MergeError, match="the patch: must be an object"):
-        strategic_merge({}, patch, POD_SPEC)
+        strategic_merge_patch({}, patch, POD_SPEC)
 
 
 def test_a_patch_nested_without_end_is_refused() -> None:
@@ -352,7 +362,7 @@ def test_a_patch_nested_without_end_is_refused() -> None:
     for _ in range(100_000):
         patch = {"a": patch}
     with pytest.raises(MergeError, match="nested too deeply"):
-        strategic_merge({}, patch, POD_SPEC)
+        strategic_merge_patch({}, patch, POD_SPEC)
 
 
 def test_runtime_patches_of_a_jobset() -> None:
@@ -380,7 +390,7 @@ def test_runtime_patches_of_a_jobset() -> None:
             },
         ),
     )
-    assert strategic_merge(original, patch, jobset_spec()) == spec(
+    assert strategic_merge_patch(original, patch, jobset_spec()) == spec(
         original["replicatedJobs"][0],
         job(
             "node",
@@ -439,32 +449,32 @@ PATCHES = pods(st.one_of(SCALARS, st.none()))
 
 @given(OBJECTS)
 def test_the_empty_patch_changes_nothing(pod: JsonObject) -> None:
-    assert strategic_merge(pod, {}, POD) == pod
+    assert strategic_merge_patch(pod, {}, POD) == pod
 
 
 @given(OBJECTS, PATCHES)
 def test_merging_twice_equals_merging_once(pod: JsonObject, patch: JsonObject) -> None:
-    once = strategic_merge(pod, patch, POD)
-    assert strategic_merge(once, patch, POD) == once
+    once = strategic_merge_patch(pod, patch, POD)
+    assert strategic_merge_patch(once, patch, POD) == once
 
 
 @given(OBJECTS, PATCHES)
 def test_the_arguments_stay_as_they_are_and_the_result_shares_nothing(pod: JsonObject, patch: JsonObject) -> None:
     """Objects come from caches that every reconcile shares."""
     before, patch_before = deepcopy(pod), deepcopy(patch)
-    merged = strategic_merge(pod, patch, POD)
+    merged = strategic_merge_patch(pod, patch, POD)
     overwrite(merged)
     assert (pod, patch) == (before, patch_before)
 
 
 @given(OBJECTS, PATCHES)
 def test_what_the_patch_does_not_name_is_unchanged(pod: JsonObject, patch: JsonObject) -> None:
-    assert_outside_unchanged(pod, patch, strategic_merge(pod, patch, POD))
+    assert_outside_unchanged(pod, patch, strategic_merge_patch(pod, patch, POD))
 
 
 @given(OBJECTS, PATCHES)
 def test_no_null_survives(pod: JsonObject, patch: JsonObject) -> None:
-    assert not holds_null(strategic_merge(pod, patch, POD))
+    assert not holds_null(strategic_merge_patch(pod, patch, POD))
 
 
 @given(st.lists(NAMES, unique=True), st.lists(NAMES, unique=True))
@@ -478,7 +488,7 @@ def test_both_orders_are_kept(original: list[str], patch: list[str]) -> None:
 @given(st.lists(NAMES, unique=True), st.permutations("abcdef"))
 def test_a_complete_element_order_is_the_order(original: list[str], order: list[str]) -> None:
     patch = {"$setElementOrder/containers": named(*order)}
-    merged = strategic_merge({"containers": named(*original)}, patch, POD_SPEC)
+    merged = strategic_merge_patch({"containers": named(*original)}, patch, POD_SPEC)
     assert names(merged["containers"]) == [name for name in order if name in original]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resources import Resources
+from trainmaster.runtime.resource_requirements import Resources
 
 _SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 _TAINT = "node(s) had untolerated taint(s)"

@@ -13,7 +13,7 @@ from trainmaster.devcluster.scheduler.devices import Allocation, DeviceTrial, Un
 from trainmaster.devcluster.scheduler.fit import explain, misfits
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 _ZERO = Quantity.parse(0)
 

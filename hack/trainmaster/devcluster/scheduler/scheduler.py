@@ -31,7 +31,7 @@ from trainmaster.devcluster.scheduler.gangs.members import MemberIndex, group_of
 from trainmaster.devcluster.scheduler.gangs.scheduler import GROUP_RESOURCES, GangScheduler
 from trainmaster.devcluster.scheduler.reservations import Ledger, Trial
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resources import pod_requests
+from trainmaster.runtime.resource_requirements import pod_requests
 
 _DEFAULT_NAME = "default-scheduler"
 

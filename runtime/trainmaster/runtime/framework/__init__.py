@@ -1,9 +1,9 @@
 """The plugin framework: finds plugins, checks them, orders them and runs them.
 
-- `loading`: finds and makes them;
-- `checking`: whether they fit the interface;
-- `ordering`: which comes first;
-- `running`: runs them, phase by phase.
+- `loader`: finds and makes them;
+- `checks`: whether they fit the interface;
+- `order`: which comes first;
+- `framework`: runs them, phase by phase.
 
 Guarantees:
 - Built-in and third-party plugins enter alike, through the entry-point group `trainmaster.plugins`.

@@ -1,4 +1,4 @@
-"""Checking: whether a plugin fits the interface."""
+"""The checks of a plugin: whether it fits the interface."""
 
 from __future__ import annotations
 

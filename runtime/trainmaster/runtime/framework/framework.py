@@ -1,4 +1,4 @@
-"""Running: the plugins of each phase in their order, and what they build checked and owned.
+"""The framework: runs the plugins of each phase in their order, and checks and owns what they build.
 
 Guarantees:
 - A plugin that raises fails the call with `PluginFailed`, which names it; other TrainJobs are not concerned.

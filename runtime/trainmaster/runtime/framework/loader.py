@@ -1,4 +1,4 @@
-"""Loading: from the entry points of installed distributions to plugins, with the options of the configuration."""
+"""The loader: from the entry points of installed distributions to plugins, with the options of the configuration."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def load_plugins(
 
 @functools.cache
 def _name_of(distribution: Distribution | None) -> str:
-    """Return the name of a distribution, which parses all of its metadata each time that it is asked."""
+    """Return the name of a distribution, which parses all of its metadata each time that it is read."""
     return distribution.name if distribution else "an unknown distribution"
 
 
@@ -102,7 +102,7 @@ def _check_options(
     """Refuse options that a plugin does not have, and their absence where it needs them."""
     try:
         parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # a function of C may not tell
+    except (TypeError, ValueError):  # a function of C may not say
         return
     named = {each.name: each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)

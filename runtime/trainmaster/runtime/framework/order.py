@@ -1,4 +1,4 @@
-"""Ordering: the same in every process, by `before` and `after`, then by priority (higher first), then by name."""
+"""The order of plugins, the same in every process: by `before` and `after`, then priority (higher first), then name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The directives of a strategic merge patch: reading them from an object of the patch, and refusing malformed ones.
 
-What they mean is the business of `strategic`; this module only tells them from the fields.
+What they mean is the business of `merge`; this module only tells them from the fields.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ from trainmaster.runtime.strategicpatch.directives import (
     kind_of,
     retained_keys,
 )
-from trainmaster.runtime.strategicpatch.order import Identity, identity_of, interleave, is_in_order
+from trainmaster.runtime.strategicpatch.element_order import Identity, identity_of, is_in_order, normalize_element_order
 from trainmaster.runtime.strategicpatch.schema import MergeSchema
 
 _NO_ADDITION: Final = frozenset({"delete", "replace"})
 
 
-def strategic_merge(original: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
+def strategic_merge_patch(original: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
     """Apply a strategic merge patch to an object whose type `schema` describes, and give the result as a new tree.
 
     Raises MergeError.
@@ -132,7 +132,7 @@ def _new_list(patch: list[Any], schema: MergeSchema, path: str) -> list[Any]:
 def _unite_scalars(before: list[Any], patch: list[Any], path: str) -> list[Any]:
     old = _scalars(before, path)
     new = _scalars(patch, path)
-    return interleave({**old, **new}.items(), named=list(new), before=list(old))
+    return normalize_element_order({**old, **new}.items(), named=list(new), before=list(old))
 
 
 def _merge_keyed(before: list[Any], patch: list[Any], schema: MergeSchema, key: str, path: str) -> list[Any]:
@@ -169,7 +169,9 @@ def _merge_keyed(before: list[Any], patch: list[Any], schema: MergeSchema, key: 
         else:
             places[identity] = len(merged)
             merged.append((identity, _merge_object({}, element, item, here)))
-    return interleave(merged, named=[identity for identity, _, _ in wanted], before=[identity for identity, _ in old])
+    return normalize_element_order(
+        merged, named=[identity for identity, _, _ in wanted], before=[identity for identity, _ in old]
+    )
 
 
 def _without(present: Any, removals: list[Any], schema: MergeSchema, path: str) -> Any:
@@ -191,7 +193,7 @@ def _reordered(present: Any, before: Any, change: Change, schema: MergeSchema, p
     if not isinstance(present, list):
         return present
     earlier = _identities(before, key, path) if isinstance(before, list) else []
-    return interleave(_identified(present, key, path), named=named, before=earlier)
+    return normalize_element_order(_identified(present, key, path), named=named, before=earlier)
 
 
 def _additions(patch: list[Any]) -> list[Any]:

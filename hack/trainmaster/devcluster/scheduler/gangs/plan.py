@@ -16,7 +16,7 @@ from trainmaster.devcluster.scheduler.gangs.members import TASK_ANNOTATION, Rost
 from trainmaster.devcluster.scheduler.reservations import Placement, Trial, unavailable
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 Verdict = Literal["Complete", "TooFewPods", "TooFewResources"]
 """The group has, or gets now, what it needs; or it lacks pods; or it lacks room."""

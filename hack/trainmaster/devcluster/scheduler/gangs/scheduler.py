@@ -23,7 +23,7 @@ from trainmaster.devcluster.scheduler.gangs.members import MemberIndex, Roster, 
 from trainmaster.devcluster.scheduler.gangs.plan import Decision, decide, requirement_of
 from trainmaster.devcluster.scheduler.reservations import Ledger, Trial, unavailable
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resources import Resources
+from trainmaster.runtime.resource_requirements import Resources
 
 GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS)
 _WRITERS = {

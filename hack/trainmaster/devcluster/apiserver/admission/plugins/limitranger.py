@@ -14,7 +14,7 @@ from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resources import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _ROLES = (("containers", "container"), ("initContainers", "init container"))

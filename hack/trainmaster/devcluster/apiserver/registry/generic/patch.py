@@ -16,7 +16,7 @@ from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic.decoding import Misfit, decode
 from trainmaster.devcluster.apiserver.registry.generic.options import Patch, PatchType, WriteOptions
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge
+from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge_patch
 
 _MAX_OPERATIONS = 10_000
 _CUSTOM = (PatchType.JSON, PatchType.MERGE, PatchType.APPLY)
@@ -68,7 +68,7 @@ def patched(kind: Kind, live: JsonObject, patch: Any, patch_type: PatchType) -> 
             case _:
                 if kind.definition is None:
                     raise errors.unsupported_media_type(list(_CUSTOM))
-                result = strategic_merge(live, patch, definition(kind.definition))
+                result = strategic_merge_patch(live, patch, definition(kind.definition))
     except PatchTooLarge as error:
         raise errors.too_large(str(error)) from error
     except PatchError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resources import accelerator_count, cpu_count, gpu_count
+from trainmaster.runtime.resource_requirements import accelerator_count, cpu_count, gpu_count
 
 
 @pytest.mark.parametrize(

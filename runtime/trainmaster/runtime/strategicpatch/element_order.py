@@ -21,7 +21,7 @@ def identity_of(value: object) -> Identity | None:
     return None
 
 
-def interleave(
+def normalize_element_order(
     elements: Iterable[tuple[Identity, Any]], *, named: Sequence[Identity], before: Sequence[Identity]
 ) -> list[Any]:
     """Order the elements of a merged list.
