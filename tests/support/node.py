@@ -104,7 +104,7 @@ class Node:
         found = [r.object for r in self.api.list(EVENTS)[0] if r.object["involvedObject"]["name"] == name]
         return [(event["type"], event["reason"], event["message"]) for event in found]
 
-    async def told(self, reason: str, *, name: str = "p") -> str:
+    async def event_message(self, reason: str, *, name: str = "p") -> str:
         """Wait for an event and give its message."""
         found: list[str] = await eventually(lambda: [text for _, why, text in self.events(name) if why == reason])
         return found[0]

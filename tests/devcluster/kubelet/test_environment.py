@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
-from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.container_config import command_of
-from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.container import CreateContainerError
+from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.environment import base_environment, expand, pod_environment, thread_limit
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -38,11 +37,11 @@ POD: JsonObject = {
     },
     "spec": {"nodeName": "laptop", "containers": [{"name": "other", "resources": {"limits": {"memory": "1Gi"}}}]},
 }
-FACTS = PodFacts(pod=POD, pod_ip="127.20.3.4", capacity={"cpu": "8", "memory": "16Gi"})
+POD_INFO = PodInfo(pod=POD, pod_ip="127.20.3.4", capacity={"cpu": "8", "memory": "16Gi"})
 
 
 def environment(*env: JsonObject, **container: Any) -> dict[str, str]:
-    return pod_environment({"name": "c", "env": list(env), **container}, FACTS, services={"S": "svc"}, lookup=lookup)
+    return pod_environment({"name": "c", "env": list(env), **container}, POD_INFO, services={"S": "svc"}, lookup=lookup)
 
 
 def value(source: JsonObject, **container: Any) -> str | None:
@@ -178,15 +177,3 @@ def test_the_base_is_clean() -> None:
 )
 def test_thread_limit_follows_the_cpu_request(resources: JsonObject | None, expected: dict[str, str]) -> None:
     assert thread_limit({"resources": resources}) == expected
-
-
-def test_command_is_followed_by_arguments() -> None:
-    assert command_of({"name": "c", "command": ["a"], "args": ["b"]}) == ["a", "b"]
-
-
-@pytest.mark.parametrize("container", [{"args": ["x"]}, {"command": []}, {"command": None}])
-def test_without_a_command_the_image_would_have_to_be_known(container: JsonObject) -> None:
-    with pytest.raises(PodRejectedError, match="set `command` in the container") as caught:
-        command_of({"name": "c", "image": "repo/img:1", **container})
-    assert caught.value.reason == "ImageEntrypointUnknown"
-    assert "repo/img:1" in caught.value.message

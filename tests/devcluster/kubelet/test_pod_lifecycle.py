@@ -1,67 +1,14 @@
-"""The pod state machine, without processes: every test states what happened and asks what to do."""
+"""The pod state machine, without processes: every test states what happened and checks which actions follow."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.podlifecycle import Machine, at, two
 
-from trainmaster.devcluster.kubelet.container import LOST_REASON, Termination
-from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
-from trainmaster.devcluster.kubelet.pod_status import pod_status
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.runtime.jsontree import JsonObject
-
-START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-class Machine:
-    """A lifecycle with a clock, and shortcuts for facts."""
-
-    def __init__(self, *, status: JsonObject | None = None, **spec: Any) -> None:
-        spec.setdefault("containers", [{"name": "main", "image": "i"}])
-        self.pod: JsonObject = {
-            "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
-            "spec": spec,
-            "status": status or {},
-        }
-        self.now = START
-        self.life = PodLifecycle(self.pod, now=START, settings=KubeletSettings())
-
-    def actions(self, *, after: float = 0) -> PodActions:
-        self.now += timedelta(seconds=after)
-        return self.life.compute_actions(self.now)
-
-    def start(self, *names: str) -> None:
-        for name in names:
-            self.life.running(name, at=self.now)
-
-    def exit(self, name: str, code: int = 0) -> None:
-        ended = Termination(exit_code=code, reason="Completed" if code == 0 else "Error", finished_at=self.now)
-        self.life.exited(name, ended)
-
-    def run_and_exit(self, name: str, code: int = 0) -> PodActions:
-        self.start(name)
-        self.exit(name, code)
-        return self.actions()
-
-    def status(self) -> JsonObject:
-        self.pod["status"] = pod_status(self.pod, self.life, pod_ip="127.1.2.3", now=self.now)
-        status: JsonObject = self.pod["status"]
-        return status
-
-    def condition(self, kind: str) -> JsonObject:
-        found: JsonObject = next(entry for entry in self.status()["conditions"] if entry["type"] == kind)
-        return found
-
-
-def two(**spec: Any) -> Machine:
-    return Machine(containers=[{"name": "a"}, {"name": "b"}], **spec)
+from trainmaster.devcluster.kubelet.container import LOST_REASON
 
 
 def test_main_containers_start_together_and_once() -> None:
@@ -85,7 +32,7 @@ def test_a_failing_init_container_fails_the_pod_if_it_may_not_restart() -> None:
     machine = Machine(initContainers=[{"name": "one"}], restartPolicy="Never")
     machine.actions()
     assert machine.run_and_exit("one", 1).start == []
-    assert machine.life.finished
+    assert machine.lifecycle.finished
     assert machine.status()["phase"] == "Failed"
 
 
@@ -95,7 +42,7 @@ def test_a_failing_init_container_restarts_under_on_failure() -> None:
     actions = machine.run_and_exit("one", 1)
     assert (actions.start, actions.wake_at) == ([], at(1))
     assert machine.actions(after=1).start == ["one"]
-    assert machine.life.phase == "Pending"
+    assert machine.lifecycle.phase == "Pending"
 
 
 def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
@@ -107,11 +54,11 @@ def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
     assert machine.run_and_exit("one").start == ["main"]
     actions = machine.run_and_exit("main")
     assert actions.terminate == ["proxy"]
-    assert (machine.life.phase, machine.life.finished) == ("Running", False)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Running", False)
     assert machine.actions(after=30).kill == ["proxy"]
     machine.exit("proxy", 137)
     machine.actions()
-    assert (machine.life.phase, machine.life.finished) == ("Succeeded", True)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Succeeded", True)
 
 
 def test_a_sidecar_that_ends_early_restarts() -> None:
@@ -143,7 +90,7 @@ def test_restart_policies(policy: str, code: int, restarts: bool, phase: str) ->
     assert actions.start == []
     assert (actions.wake_at is not None) is restarts
     assert machine.status()["phase"] == phase
-    assert machine.life.finished is not restarts
+    assert machine.lifecycle.finished is not restarts
 
 
 def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
@@ -152,10 +99,10 @@ def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
     machine.start("a", "b")
     machine.exit("a", 1)
     machine.actions()
-    assert (machine.life.phase, machine.life.finished) == ("Running", False)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Running", False)
     machine.exit("b", 0)
     machine.actions()
-    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Failed", True)
 
 
 def test_delays_double_up_to_the_cap_and_restarts_are_counted() -> None:
@@ -184,62 +131,11 @@ def test_a_container_that_ran_long_restarts_soon_again() -> None:
     assert machine.actions().wake_at == machine.now + timedelta(seconds=1)
 
 
-def test_back_off_is_visible_with_the_last_termination() -> None:
-    machine = Machine(restartPolicy="OnFailure")
-    machine.actions()
-    machine.run_and_exit("main", 3)
-    [shown] = machine.status()["containerStatuses"]
-    assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert shown["state"]["waiting"]["message"] == "back-off 1s restarting failed container=main pod=p_ns(u)"
-    assert shown["lastState"]["terminated"]["exitCode"] == 3
-    assert (shown["restartCount"], shown["ready"], shown["started"]) == (0, False, False)
-
-
-def test_conditions_of_a_running_pod() -> None:
-    machine = two()
-    machine.actions()
-    machine.start("a")
-    message = "containers with unready status: [b]"
-    assert machine.condition("ContainersReady")["message"] == message
-    assert machine.condition("Ready") | {"lastTransitionTime": ""} == {
-        "type": "Ready",
-        "status": "False",
-        "reason": "ContainersNotReady",
-        "message": message,
-        "lastTransitionTime": "",
-    }
-    machine.start("b")
-    machine.now += timedelta(seconds=5)
-    ready = machine.condition("Ready")
-    assert (ready["status"], ready["lastTransitionTime"]) == ("True", "2026-11-20T12:00:05Z")
-    machine.now += timedelta(seconds=5)
-    assert machine.condition("Ready") == ready, "a condition that stays keeps its time"
-    assert machine.condition("PodScheduled")["status"] == "True"
-
-
-def test_conditions_and_fields_of_others_stay() -> None:
-    theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    machine = Machine(status={"conditions": [theirs], "qosClass": "BestEffort", "phase": "Pending"})
-    machine.actions()
-    assert theirs in machine.status()["conditions"]
-    assert machine.status()["qosClass"] == "BestEffort"
-
-
-def test_readiness_gates_hold_back_ready() -> None:
-    machine = Machine(readinessGates=[{"conditionType": "example.com/gate"}])
-    machine.actions()
-    machine.start("main")
-    assert machine.condition("ContainersReady")["status"] == "True"
-    assert machine.condition("Ready")["reason"] == "ReadinessGatesNotReady"
-    machine.pod["status"]["conditions"].append({"type": "example.com/gate", "status": "True"})
-    assert machine.condition("Ready")["status"] == "True"
-
-
 def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
     machine = Machine(restartPolicy="Always")
     machine.actions()
     machine.start("main")
-    machine.life.delete(grace=10, now=machine.now)
+    machine.lifecycle.delete(grace=10, now=machine.now)
     actions = machine.actions()
     assert (actions.terminate, actions.kill, actions.wake_at) == (["main"], [], at(10))
     assert machine.actions(after=9).terminate == []
@@ -247,29 +143,29 @@ def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
     assert machine.actions(after=1).kill == []
     machine.exit("main", 137)
     assert machine.actions().start == [], "a pod that stops restarts nothing"
-    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Failed", True)
 
 
 def test_a_second_deletion_may_shorten_the_grace_period_only() -> None:
     machine = Machine()
     machine.actions()
     machine.start("main")
-    machine.life.delete(grace=10, now=machine.now)
-    machine.life.delete(grace=60, now=machine.now)
+    machine.lifecycle.delete(grace=10, now=machine.now)
+    machine.lifecycle.delete(grace=60, now=machine.now)
     assert machine.actions().wake_at == at(10)
-    machine.life.delete(grace=0, now=machine.now)
+    machine.lifecycle.delete(grace=0, now=machine.now)
     assert machine.actions().kill == ["main"]
 
 
 def test_a_container_that_is_just_starting_is_stopped_too() -> None:
     machine = Machine()
     machine.actions()
-    machine.life.delete(grace=5, now=machine.now)
+    machine.lifecycle.delete(grace=5, now=machine.now)
     assert machine.actions().terminate == ["main"]
-    assert not machine.life.finished
+    assert not machine.lifecycle.finished
     machine.start("main")
     machine.exit("main", 143)
-    assert machine.life.finished
+    assert machine.lifecycle.finished
 
 
 def test_a_deleted_pod_that_never_ran_fails() -> None:
@@ -277,7 +173,7 @@ def test_a_deleted_pod_that_never_ran_fails() -> None:
     machine = Machine(initContainers=[{"name": "one"}])
     machine.actions()
     machine.start("one")
-    machine.life.delete(grace=5, now=machine.now)
+    machine.lifecycle.delete(grace=5, now=machine.now)
     machine.actions()
     machine.exit("one", 143)
     assert machine.actions().start == []
@@ -294,7 +190,7 @@ def test_the_deadline_of_the_pod_stops_it() -> None:
     assert (actions.terminate, actions.wake_at) == (["main"], at(65))
     machine.exit("main", 143)
     machine.actions()
-    assert machine.life.finished
+    assert machine.lifecycle.finished
     assert (machine.status()["phase"], machine.status()["reason"]) == ("Failed", "DeadlineExceeded")
 
 
@@ -308,20 +204,22 @@ def test_the_deadline_of_a_finished_pod_does_not_matter() -> None:
     machine.actions()
     machine.run_and_exit("main")
     machine.actions(after=100)
-    assert machine.life.phase == "Succeeded"
+    assert machine.lifecycle.phase == "Succeeded"
 
 
 def test_a_container_that_waits_for_something_tries_again() -> None:
     machine = Machine()
     machine.actions()
-    machine.life.deferred("main", reason="CreateContainerConfigError", message='secret "s" not found', now=machine.now)
+    machine.lifecycle.deferred(
+        "main", reason="CreateContainerConfigError", message='secret "s" not found', now=machine.now
+    )
     assert machine.actions().wake_at == at(1)
     [shown] = machine.status()["containerStatuses"]
     assert shown["state"]["waiting"] == {"reason": "CreateContainerConfigError", "message": 'secret "s" not found'}
     assert machine.status()["phase"] == "Pending"
     assert machine.actions(after=1).start == ["main"]
     machine.start("main")
-    assert machine.life.containers["main"].restarts == 0
+    assert machine.lifecycle.containers["main"].restarts == 0
 
 
 def test_a_restart_that_has_to_wait_is_counted_once() -> None:
@@ -330,7 +228,7 @@ def test_a_restart_that_has_to_wait_is_counted_once() -> None:
     machine.run_and_exit("main", 1)
     for _ in range(3):
         assert machine.actions(after=1).start == ["main"]
-        machine.life.deferred("main", reason="CreateContainerConfigError", message="", now=machine.now)
+        machine.lifecycle.deferred("main", reason="CreateContainerConfigError", message="", now=machine.now)
     machine.actions(after=1)
     machine.start("main")
     [shown] = machine.status()["containerStatuses"]
@@ -338,16 +236,16 @@ def test_a_restart_that_has_to_wait_is_counted_once() -> None:
     assert shown["lastState"]["terminated"]["exitCode"] == 1
 
 
-def test_an_impossible_container_fails_the_pod_and_stops_the_others() -> None:
+def test_a_container_that_cannot_be_started_fails_the_pod_and_stops_the_others() -> None:
     machine = two(restartPolicy="Always")
     machine.actions()
     machine.start("a")
-    machine.life.fail("ImageEntrypointUnknown", "no command", container="b")
+    machine.lifecycle.fail("ImageEntrypointUnknown", "no command", container="b")
     assert machine.actions().terminate == ["a"]
     machine.exit("a", 143)
     machine.actions()
     status = machine.status()
-    assert machine.life.finished
+    assert machine.lifecycle.finished
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "ImageEntrypointUnknown", "no command")
     assert status["containerStatuses"][1]["state"]["waiting"]["reason"] == "ImageEntrypointUnknown"
 
@@ -391,7 +289,7 @@ def test_a_restart_that_was_due_goes_on_after_a_restart_of_the_server() -> None:
     machine.run_and_exit("main", 1)
     again = restarted(machine)
     assert again.actions(after=1).start == ["main"]
-    assert again.life.containers["main"].restarts == 1
+    assert again.lifecycle.containers["main"].restarts == 1
 
 
 def test_a_damaged_status_is_survived() -> None:
@@ -414,10 +312,10 @@ def with_sidecars(**spec: Any) -> Machine:
 def test_a_sidecar_holds_back_what_follows_until_its_startup_probe_succeeds() -> None:
     machine = Machine(initContainers=SIDECARS[:1])
     machine.actions()
-    machine.life.running("one", at=machine.now, started=False)
+    machine.lifecycle.running("one", at=machine.now, started=False)
     assert machine.actions().start == []
     assert machine.condition("Initialized")["message"] == "containers with incomplete status: [one]"
-    assert machine.life.probed("one", started=True)
+    assert machine.lifecycle.probed("one", started=True)
     assert machine.actions().start == ["main"]
 
 
@@ -431,48 +329,26 @@ def test_a_sidecar_that_is_down_does_not_keep_main_containers_from_restarting() 
 
 def test_sidecars_end_after_the_main_containers_the_last_one_first() -> None:
     machine = with_sidecars()
-    machine.life.delete(grace=30, now=machine.now)
+    machine.lifecycle.delete(grace=30, now=machine.now)
     for name in ("main", "two", "one"):
         assert machine.actions().terminate == [name]
         machine.exit(name, 143)
-    assert machine.life.finished
+    assert machine.lifecycle.finished
 
 
 def test_the_grace_period_ends_for_sidecars_too() -> None:
     machine = with_sidecars()
-    machine.life.delete(grace=30, now=machine.now)
+    machine.lifecycle.delete(grace=30, now=machine.now)
     machine.actions()
     assert sorted(machine.actions(after=30).kill) == ["main", "one", "two"]
-
-
-def test_readiness_is_what_the_probe_says() -> None:
-    machine = Machine()
-    machine.actions()
-    machine.life.running("main", at=machine.now, ready=False)
-    assert machine.condition("Ready")["status"] == "False"
-    assert machine.life.probed("main", ready=True)
-    assert not machine.life.probed("main", ready=True), "nothing new"
-    assert machine.condition("Ready")["status"] == "True"
-    assert machine.life.probed("main", ready=False)
-    [shown] = machine.status()["containerStatuses"]
-    assert (shown["ready"], shown["started"]) == (False, True)
-
-
-def test_a_container_that_has_not_started_up_is_not_ready() -> None:
-    machine = Machine()
-    machine.actions()
-    machine.life.running("main", at=machine.now, started=False)
-    [shown] = machine.status()["containerStatuses"]
-    assert (shown["ready"], shown["started"]) == (False, False)
-    assert "running" in shown["state"]
 
 
 def test_a_stopped_container_ends_with_grace_and_restarts_by_the_policy() -> None:
     machine = two(restartPolicy="Always")
     machine.actions()
     machine.start("a", "b")
-    assert machine.life.stop_container("a", "because", now=machine.now, grace=5)
-    assert not machine.life.stop_container("a", "again", now=machine.now), "nothing new"
+    assert machine.lifecycle.stop_container("a", "because", now=machine.now, grace=5)
+    assert not machine.lifecycle.stop_container("a", "again", now=machine.now), "nothing new"
     actions = machine.actions()
     assert (actions.terminate, actions.kill, actions.wake_at) == (["a"], [], at(5))
     assert machine.actions(after=5).kill == ["a"]
@@ -480,8 +356,8 @@ def test_a_stopped_container_ends_with_grace_and_restarts_by_the_policy() -> Non
     machine.actions()
     assert machine.actions(after=1).start == ["a"]
     machine.start("a")
-    assert (machine.actions().terminate, machine.life.containers["a"].stop_message) == ([], "")
-    assert machine.life.stop_container("a", "once more", now=machine.now, grace=5)
+    assert (machine.actions().terminate, machine.lifecycle.containers["a"].stop_message) == ([], "")
+    assert machine.lifecycle.stop_container("a", "once more", now=machine.now, grace=5)
     assert machine.actions().terminate == ["a"]
 
 
@@ -489,20 +365,20 @@ def test_a_stopped_container_fails_the_pod_that_may_not_restart() -> None:
     machine = Machine(restartPolicy="Never")
     machine.actions()
     machine.start("main")
-    machine.life.stop_container("main", "because", now=machine.now)
+    machine.lifecycle.stop_container("main", "because", now=machine.now)
     machine.actions()
     machine.exit("main", 143)
     machine.actions()
-    assert (machine.life.phase, machine.life.finished) == ("Failed", True)
+    assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Failed", True)
 
 
 def test_a_deletion_may_shorten_the_time_of_a_stopped_container() -> None:
     machine = Machine(restartPolicy="Always")
     machine.actions()
     machine.start("main")
-    machine.life.stop_container("main", "because", now=machine.now, grace=60)
+    machine.lifecycle.stop_container("main", "because", now=machine.now, grace=60)
     machine.actions()
-    machine.life.delete(grace=1, now=machine.now)
+    machine.lifecycle.delete(grace=1, now=machine.now)
     assert machine.actions(after=1).kill == ["main"]
 
 

@@ -75,7 +75,7 @@ class Termination:
 
 @dataclass(slots=True, kw_only=True)
 class Container:
-    """One container of the pod and where it is in its life. Only `PodLifecycle` changes it."""
+    """One container of the pod and where it is in its lifecycle. Only `PodLifecycle` changes it."""
 
     name: str
     image: str
@@ -107,7 +107,7 @@ class Container:
 
     @property
     def active(self) -> bool:
-        """Whether a process exists or has been asked for."""
+        """Whether a process exists or is being started."""
         return self.state in {"starting", "running"}
 
     @property

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles, rotated
-from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.environment import Lookup, base_environment, expand, pod_environment, thread_limit
 from trainmaster.devcluster.kubelet.network.addresses import hostname
 from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
@@ -58,7 +58,7 @@ def service_variables(server_url: str) -> dict[str, str]:
 
 def generate_container_config(
     container: JsonObject,
-    facts: PodFacts,
+    pod_info: PodInfo,
     *,
     identity: str,
     attempt: int,
@@ -77,7 +77,7 @@ def generate_container_config(
     home, work = own / "home", own / "work"
     for directory in (home, work, files.tmp, files.log(name, attempt).parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    variables = pod_environment(container, facts, services=service_variables(server_url), lookup=lookup)
+    variables = pod_environment(container, pod_info, services=service_variables(server_url), lookup=lookup)
     paths = {termination_message_path(container): str(files.termination_message(name))}
     paths |= mounted_paths(container, volumes, variables)
     places = replace(rewriter, paths=paths)
@@ -87,9 +87,9 @@ def generate_container_config(
         rewriter = places
     else:
         directory, sandbox = _in_namespaces(
-            container, facts.pod, namespaces, files=files, paths=paths, directory=directory, private=private
+            container, pod_info.pod, namespaces, files=files, paths=paths, directory=directory, private=private
         )
-    base = base_environment(hostname=hostname(facts.pod), home=home, tmp=files.tmp)
+    base = base_environment(hostname=hostname(pod_info.pod), home=home, tmp=files.tmp)
     environment = base | thread_limit(container) | devices
     environment |= {key: rewriter.variable(key, value) for key, value in variables.items()}
     log = files.log(name, attempt)

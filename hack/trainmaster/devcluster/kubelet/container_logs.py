@@ -85,7 +85,7 @@ async def _stream(path: Path, view: LogView, *, running: Callable[[], bool] | No
     opened = _open(path, view.tail_lines)
     try:
         while True:
-            # Asked before reading: what a container printed is in its file before it counts as ended.
+            # Before reading: what a container printed is in its file before it counts as ended.
             more = running is not None and running()
             for block in _blocks_of(opened, path, view):
                 if left is not None and len(block) >= left:

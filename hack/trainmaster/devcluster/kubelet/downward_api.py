@@ -16,7 +16,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodFacts:
+class PodInfo:
     """What is known about a pod on its node beside its object."""
 
     pod: JsonObject
@@ -29,9 +29,9 @@ class UnknownFieldError(ValueError):
     """The path or resource does not exist in the downward API."""
 
 
-def field_value(path: str, facts: PodFacts) -> str:
+def field_value(path: str, pod_info: PodInfo) -> str:
     """Resolve a `fieldRef`. A label or annotation that the pod lacks is empty, as in Kubernetes."""
-    metadata, spec = facts.pod["metadata"], facts.pod["spec"]
+    metadata, spec = pod_info.pod["metadata"], pod_info.pod["spec"]
     if subscripted := _SUBSCRIPTED.fullmatch(path):
         return str((metadata.get(subscripted[1]) or {}).get(subscripted[2], ""))
     simple = {
@@ -40,8 +40,8 @@ def field_value(path: str, facts: PodFacts) -> str:
         "metadata.uid": metadata["uid"],
         "spec.nodeName": spec.get("nodeName", ""),
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
-        "status.podIP": facts.pod_ip,
-        "status.podIPs": facts.pod_ip,
+        "status.podIP": pod_info.pod_ip,
+        "status.podIPs": pod_info.pod_ip,
         "status.hostIP": HOST_IP,
         "status.hostIPs": HOST_IP,
     }
@@ -54,7 +54,7 @@ def field_value(path: str, facts: PodFacts) -> str:
     raise UnknownFieldError(f"unsupported fieldPath: {path}")
 
 
-def resource_value(selector: JsonObject, container: JsonObject, facts: PodFacts) -> str:
+def resource_value(selector: JsonObject, container: JsonObject, pod_info: PodInfo) -> str:
     """Resolve a `resourceFieldRef` against a container: the amount in units of the divisor, rounded up."""
     kind, _, resource = str(selector.get("resource", "")).partition(".")
     if kind not in {"limits", "requests"} or not resource:
@@ -62,7 +62,7 @@ def resource_value(selector: JsonObject, container: JsonObject, facts: PodFacts)
     resources = container.get("resources") or {}
     amount = (resources.get(kind) or {}).get(resource)
     if amount is None and kind == "limits":
-        amount = facts.capacity.get(resource)
+        amount = pod_info.capacity.get(resource)
     try:
         divisor = Quantity.parse(selector.get("divisor") or "1")
         value = Quantity.parse(amount if amount is not None else "0")

@@ -18,7 +18,7 @@ from pathlib import Path
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
 from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.downward_api import (
-    PodFacts,
+    PodInfo,
     UnknownFieldError,
     container_named,
     field_value,
@@ -66,10 +66,10 @@ def base_environment(*, hostname: str, home: Path, tmp: Path, host: Mapping[str,
 
 
 def pod_environment(
-    container: JsonObject, facts: PodFacts, *, services: Mapping[str, str], lookup: Lookup
+    container: JsonObject, pod_info: PodInfo, *, services: Mapping[str, str], lookup: Lookup
 ) -> dict[str, str]:
     """Give the variables that the pod defines for this container, with those of the services below them."""
-    namespace = facts.pod["metadata"]["namespace"]
+    namespace = pod_info.pod["metadata"]["namespace"]
     variables = dict(services)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
@@ -79,7 +79,7 @@ def pod_environment(
         if "valueFrom" not in entry or entry["valueFrom"] is None:
             variables[entry["name"]] = expand(str(entry.get("value") or ""), variables)
             continue
-        resolved = _value_from(entry["valueFrom"], container, facts, lookup)
+        resolved = _value_from(entry["valueFrom"], container, pod_info, lookup)
         if resolved is not None:
             variables[entry["name"]] = resolved
     return variables
@@ -109,15 +109,15 @@ def _whole_source(source: JsonObject, namespace: str, lookup: Lookup) -> dict[st
     return {}
 
 
-def _value_from(source: JsonObject, container: JsonObject, facts: PodFacts, lookup: Lookup) -> str | None:
+def _value_from(source: JsonObject, container: JsonObject, pod_info: PodInfo, lookup: Lookup) -> str | None:
     """Resolve one `valueFrom`; None leaves the variable undefined, as optional references do."""
-    namespace = facts.pod["metadata"]["namespace"]
+    namespace = pod_info.pod["metadata"]["namespace"]
     try:
         if reference := source.get("fieldRef"):
-            return field_value(str(reference.get("fieldPath", "")), facts)
+            return field_value(str(reference.get("fieldPath", "")), pod_info)
         if reference := source.get("resourceFieldRef"):
             named = reference.get("containerName")
-            return resource_value(reference, container_named(named, facts.pod) if named else container, facts)
+            return resource_value(reference, container_named(named, pod_info.pod) if named else container, pod_info)
     except UnknownFieldError as error:
         raise CreateContainerError(_CONFIG_ERROR, str(error)) from error
     for field, resource in (("configMapKeyRef", CONFIGMAPS), ("secretKeyRef", SECRETS)):

@@ -1,4 +1,4 @@
-"""The life of one pod as a state machine without I/O.
+"""The lifecycle of one pod as a state machine without I/O.
 
 Facts go in (`running`, `exited`, `deferred`, `delete`, ...), and `compute_actions` says what has to be done now.
 Guarantees:
@@ -142,7 +142,7 @@ class PodLifecycle:
 
     @property
     def active(self) -> bool:
-        """Whether any process exists or has been asked for."""
+        """Whether any process exists or is being started."""
         return any(container.active for container in self.containers.values())
 
     @property

@@ -18,28 +18,28 @@ def container_identity(uid: str, name: str, attempt: int) -> str:
     return f"{uid}/{name}/{attempt}"
 
 
-def pod_status(pod: JsonObject, life: PodLifecycle, *, pod_ip: str, now: datetime) -> JsonObject:
+def pod_status(pod: JsonObject, lifecycle: PodLifecycle, *, pod_ip: str, now: datetime) -> JsonObject:
     """Build the new status of a pod; fields and conditions that others own stay."""
     status: JsonObject = dict(pod.get("status") or {})
     uid = pod["metadata"]["uid"]
-    status["phase"] = life.phase
-    status["conditions"] = _conditions(pod, life, now=now)
-    status["startTime"] = timestamp(life.started_at)
+    status["phase"] = lifecycle.phase
+    status["conditions"] = _conditions(pod, lifecycle, now=now)
+    status["startTime"] = timestamp(lifecycle.started_at)
     status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}], "podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
-    if life.failure is not None:
-        status["reason"], status["message"] = life.failure
+    if lifecycle.failure is not None:
+        status["reason"], status["message"] = lifecycle.failure
     fields: tuple[tuple[str, tuple[Role, ...]], ...] = (
         ("initContainerStatuses", ("init", "sidecar")),
         ("containerStatuses", ("main",)),
     )
     for field, roles in fields:
-        entries = [_container(c, uid, life) for c in life.containers.values() if c.role in roles]
+        entries = [_container(c, uid, lifecycle) for c in lifecycle.containers.values() if c.role in roles]
         if entries:
             status[field] = entries
     return status
 
 
-def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject:
+def _container(container: Container, uid: str, lifecycle: PodLifecycle) -> JsonObject:
     running = container.state == "running"
     identity = CONTAINER_ID_SCHEME + container_identity(uid, container.name, container.restarts)
     shown: JsonObject = {
@@ -50,7 +50,7 @@ def _container(container: Container, uid: str, life: PodLifecycle) -> JsonObject
         # An init container is ready when it has done its work.
         "ready": container.succeeded if container.role == "init" else _is_ready(container),
         "started": container.started,
-        "state": _state(container, identity, life),
+        "state": _state(container, identity, lifecycle),
         "lastState": {},
     }
     last = container.ended if container.state == "waiting" and container.ended else container.previous
@@ -65,26 +65,26 @@ def _is_ready(container: Container) -> bool:
     return container.state == "running" and container.started and container.ready
 
 
-def _state(container: Container, identity: str, life: PodLifecycle) -> JsonObject:
+def _state(container: Container, identity: str, lifecycle: PodLifecycle) -> JsonObject:
     if container.state == "running" and container.started_at is not None:
         return {"running": {"startedAt": timestamp(container.started_at)}}
     if container.state == "terminated" and container.ended is not None:
         return {"terminated": container.ended.to_json(identity)}
-    fallback = "ContainerCreating" if container.role != "main" or life.initialized else "PodInitializing"
+    fallback = "ContainerCreating" if container.role != "main" or lifecycle.initialized else "PodInitializing"
     waiting = {"reason": container.reason or fallback}
     if container.message:
         waiting["message"] = container.message
     return {"waiting": waiting}
 
 
-def _conditions(pod: JsonObject, life: PodLifecycle, *, now: datetime) -> list[JsonObject]:
+def _conditions(pod: JsonObject, lifecycle: PodLifecycle, *, now: datetime) -> list[JsonObject]:
     before = {entry["type"]: entry for entry in (pod.get("status") or {}).get("conditions") or ()}
     wanted = {"PodScheduled": _condition("PodScheduled", missing="")} if "PodScheduled" not in before else {}
     wanted |= {
         "PodReadyToStartContainers": _condition("PodReadyToStartContainers", missing=""),
-        "Initialized": _initialized(life),
+        "Initialized": _initialized(lifecycle),
     }
-    containers_ready = _containers_ready(life)
+    containers_ready = _containers_ready(lifecycle)
     wanted["ContainersReady"] = containers_ready
     wanted["Ready"] = _ready(pod, containers_ready, before)
     return [
@@ -109,11 +109,13 @@ def _dated(condition: JsonObject, before: JsonObject | None, now: datetime) -> J
     return condition | {"lastTransitionTime": changed_at or timestamp(now)}
 
 
-def _initialized(life: PodLifecycle) -> JsonObject:
-    if life.initialized:
-        return _condition("Initialized", missing="") | ({"reason": "PodCompleted"} if life.phase == "Succeeded" else {})
-    incomplete = [c.name for c in life.containers.values() if c.role == "init" and not c.succeeded]
-    incomplete += [c.name for c in life.containers.values() if c.role == "sidecar" and not c.ever_started]
+def _initialized(lifecycle: PodLifecycle) -> JsonObject:
+    if lifecycle.initialized:
+        return _condition("Initialized", missing="") | (
+            {"reason": "PodCompleted"} if lifecycle.phase == "Succeeded" else {}
+        )
+    incomplete = [c.name for c in lifecycle.containers.values() if c.role == "init" and not c.succeeded]
+    incomplete += [c.name for c in lifecycle.containers.values() if c.role == "sidecar" and not c.ever_started]
     return _condition(
         "Initialized",
         missing="ContainersNotInitialized",
@@ -121,10 +123,10 @@ def _initialized(life: PodLifecycle) -> JsonObject:
     )
 
 
-def _containers_ready(life: PodLifecycle) -> JsonObject:
-    if life.phase in {"Succeeded", "Failed"}:
-        return _condition("ContainersReady", missing="PodCompleted" if life.phase == "Succeeded" else "PodFailed")
-    unready = [c.name for c in life.containers.values() if c.role != "init" and not _is_ready(c)]
+def _containers_ready(lifecycle: PodLifecycle) -> JsonObject:
+    if lifecycle.phase in {"Succeeded", "Failed"}:
+        return _condition("ContainersReady", missing="PodCompleted" if lifecycle.phase == "Succeeded" else "PodFailed")
+    unready = [c.name for c in lifecycle.containers.values() if c.role != "init" and not _is_ready(c)]
     if not unready:
         return _condition("ContainersReady", missing="")
     return _condition(

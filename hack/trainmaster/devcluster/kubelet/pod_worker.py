@@ -31,7 +31,7 @@ from trainmaster.devcluster.kubelet.container_config import ContainerConfig, com
 from trainmaster.devcluster.kubelet.container_logs import termination_message
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
-from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
@@ -95,19 +95,19 @@ class PodWorker:
         self.name: str = metadata["name"]
         self._pod = pod
         self._dependencies = dependencies
-        self._life = PodLifecycle(pod, now=dependencies.clock(), settings=dependencies.settings)
+        self._lifecycle = PodLifecycle(pod, now=dependencies.clock(), settings=dependencies.settings)
         self._containers: dict[str, JsonObject] = {
             entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
         }
-        self._facts = PodFacts(pod=pod, pod_ip=pod_address(pod), capacity=dependencies.capacity)
+        self._pod_info = PodInfo(pod=pod, pod_ip=pod_address(pod), capacity=dependencies.capacity)
         self._files = dependencies.root.pod(self.uid)
         self._wake = asyncio.Event()
         self._probe_manager = ProbeManager(
             pod,
-            self._life,
+            self._lifecycle,
             supervisor=dependencies.supervisor,
             events=dependencies.events,
-            address=self._facts.pod_ip if dependencies.networking.mode == "namespaces" else LOCAL_ADDRESS,
+            address=self._pod_info.pod_ip if dependencies.networking.mode == "namespaces" else LOCAL_ADDRESS,
             clock=dependencies.clock,
             wake=self._wake.set,
         )
@@ -128,7 +128,7 @@ class PodWorker:
         self._pod = pod
         if pod["metadata"].get("deletionTimestamp"):
             grace = pod["metadata"].get("deletionGracePeriodSeconds")
-            self._life.delete(grace=30 if grace is None else grace, now=self._dependencies.clock())
+            self._lifecycle.delete(grace=30 if grace is None else grace, now=self._dependencies.clock())
             self._wake.set()
 
     def removed(self) -> None:
@@ -136,12 +136,12 @@ class PodWorker:
         if self._gone:
             return  # nothing new, and every status write that finds no pod would otherwise cause the next one
         self._gone = True
-        self._life.delete(grace=0, now=self._dependencies.clock())
+        self._lifecycle.delete(grace=0, now=self._dependencies.clock())
         self._wake.set()
 
     def report(self, container: str, attempt: int, report: Report) -> None:
         """Take note of what happened to a process."""
-        known = self._life.containers.get(container)
+        known = self._lifecycle.containers.get(container)
         if known is None or known.restarts != attempt or not known.active:
             return
         if isinstance(report, Started):
@@ -149,7 +149,7 @@ class PodWorker:
         else:
             self._probe_manager.exited(container)
             self._dependencies.devices.release(report.identity)
-            self._life.exited(container, self._termination(container, attempt, report))
+            self._lifecycle.exited(container, self._termination(container, attempt, report))
         self._wake.set()
 
     # The loop
@@ -160,7 +160,7 @@ class PodWorker:
             self._probe_manager.start(tasks)
             await self._run()
             self._probe_manager.stop()
-        if self._life.deleting and not self._gone:
+        if self._lifecycle.deleting and not self._gone:
             await self._delete()
 
     async def _run(self) -> None:
@@ -169,9 +169,9 @@ class PodWorker:
             actions, started = self._sync()
             if started:
                 await self._settle()
-            finished = self._life.finished
+            finished = self._lifecycle.finished
             # Nobody sees the last status of a pod that is removed with the next request.
-            removed_next = finished and self._life.deleting and not self._pod["metadata"].get("finalizers")
+            removed_next = finished and self._lifecycle.deleting and not self._pod["metadata"].get("finalizers")
             if not self._gone and not removed_next:
                 await self._update_status()
             if finished:
@@ -183,7 +183,7 @@ class PodWorker:
         started = False
         self._probe_manager.sync()
         while True:
-            actions = self._life.compute_actions(self._dependencies.clock())
+            actions = self._lifecycle.compute_actions(self._dependencies.clock())
             for name in actions.start:
                 started |= self._start_container(name)
             for name in actions.terminate:
@@ -196,7 +196,7 @@ class PodWorker:
 
     def _record_backoffs(self) -> None:
         """Record an event for each container that has begun to wait for its restart."""
-        for name, container in self._life.containers.items():
+        for name, container in self._lifecycle.containers.items():
             if container.state == "waiting" and container.reason == "CrashLoopBackOff":
                 if self._recorded.get(name) != container.message:
                     title = f"{self.name}_{self.namespace}({self.uid})"
@@ -205,7 +205,7 @@ class PodWorker:
                 self._recorded[name] = container.message
 
     def _record_failure(self, name: str, reason: str, message: str) -> None:
-        """Record an event for a container that cannot be started, once for each new problem."""
+        """Record an event for a container that cannot be started, once for each new message."""
         if self._recorded.get(name) != message:
             self._recorded[name] = message
             if reason == "ContainerCreating":  # what all containers of the pod share is missing
@@ -218,13 +218,13 @@ class PodWorker:
         self._dependencies.events.warning(self._pod, reason, message, field_path=field_path)
 
     def _start_container(self, name: str) -> bool:
-        container, attempt = self._containers[name], self._life.containers[name].restarts
+        container, attempt = self._containers[name], self._lifecycle.containers[name].restarts
         identity, dependencies = self._identity(name), self._dependencies
         try:
             rewriter = self._prepare()
             config = generate_container_config(
                 container,
-                self._facts,
+                self._pod_info,
                 identity=identity,
                 attempt=attempt,
                 files=self._files,
@@ -237,15 +237,17 @@ class PodWorker:
             )
         except CreateContainerError as problem:
             self._record_failure(name, problem.reason, problem.message)
-            self._life.deferred(name, reason=problem.reason, message=problem.message, now=dependencies.clock())
+            self._lifecycle.deferred(name, reason=problem.reason, message=problem.message, now=dependencies.clock())
         except PodRejectedError as problem:
             self._record_failure(name, problem.reason, problem.message)
-            self._life.fail(problem.reason, problem.message, container=name)
+            self._lifecycle.fail(problem.reason, problem.message, container=name)
         except OSError as problem:  # a full disk, for instance
-            self._life.deferred(name, reason="CreateContainerError", message=str(problem), now=dependencies.clock())
+            self._lifecycle.deferred(
+                name, reason="CreateContainerError", message=str(problem), now=dependencies.clock()
+            )
         except Exception as problem:  # a mistake in this code must fail the pod, not leave it between two states
             _log.exception("cannot start container %s of pod %s/%s", name, self.namespace, self.name)
-            self._life.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
+            self._lifecycle.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
         else:
             self._configs[name] = config
             self._recorded.pop(name, None)
@@ -265,7 +267,7 @@ class PodWorker:
             address = None if in_namespaces else LOCAL_ADDRESS
             rewriter = Rewriter(names=pod_names(self._pod), address=address, ports=ports)
             self._volume_manager = VolumeManager(
-                self._facts,
+                self._pod_info,
                 directory=self._files.volumes,
                 claims=dependencies.root.claims,
                 lookup=dependencies.lookup,
@@ -284,12 +286,12 @@ class PodWorker:
         """Wait for the supervisor's answers, and a moment longer for containers that end at once."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_WINDOW):
-                while any(container.state == "starting" for container in self._life.containers.values()):
+                while any(container.state == "starting" for container in self._lifecycle.containers.values()):
                     await self._wake.wait()
                     self._wake.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MERGE_WINDOW):
-                while self._life.active:
+                while self._lifecycle.active:
                     await self._wake.wait()
                     self._wake.clear()
         self._wake.set()  # what arrived meanwhile has not been synced
@@ -320,7 +322,7 @@ class PodWorker:
             if live is None or live["metadata"]["uid"] != self.uid:
                 self.removed()
                 return
-            status = pod_status(live, self._life, pod_ip=self._facts.pod_ip, now=dependencies.clock())
+            status = pod_status(live, self._lifecycle, pod_ip=self._pod_info.pod_ip, now=dependencies.clock())
             if status == live.get("status"):
                 return
             try:
@@ -348,10 +350,10 @@ class PodWorker:
                 raise
 
     def _identity(self, name: str) -> str:
-        return container_identity(self.uid, name, self._life.containers[name].restarts)
+        return container_identity(self.uid, name, self._lifecycle.containers[name].restarts)
 
     def _termination(self, name: str, attempt: int, report: Report) -> Termination:
-        started_at = self._life.containers[name].started_at
+        started_at = self._lifecycle.containers[name].started_at
         if not isinstance(report, Exited):
             message = f"failed to start: {getattr(report, 'error', '')}"
             return Termination(exit_code=128, reason="StartError", message=message, finished_at=report.at)

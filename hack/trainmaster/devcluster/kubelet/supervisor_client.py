@@ -130,7 +130,7 @@ class SupervisorClient:
             del self._executions[identity]
 
     def terminate(self, identity: str) -> None:
-        """Ask a process and its group to end (SIGTERM)."""
+        """Send SIGTERM to a process and its group."""
         self._send({"op": "terminate", "id": identity})
 
     def kill(self, identity: str) -> None:

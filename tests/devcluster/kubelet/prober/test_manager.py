@@ -55,7 +55,7 @@ async def test_a_container_is_ready_when_its_probe_says_so(node: Node, kubelet: 
     pod = await node.phase("Running")
     assert not is_ready(pod)
     assert pod["status"]["containerStatuses"][0]["started"] is True
-    assert await node.told("Unhealthy") == "Readiness probe failed: not yet"
+    assert await node.event_message("Unhealthy") == "Readiness probe failed: not yet"
     (node.directory / "pods" / pod["metadata"]["uid"] / "volumes/v/go").touch()
     pod = await node.reached(is_ready)
     assert {c["type"]: c["status"] for c in pod["status"]["conditions"]}["Ready"] == "True"
@@ -70,7 +70,7 @@ async def test_a_failing_liveness_probe_restarts_the_container(node: Node, kubel
     # The trap makes it end with 0 on SIGTERM: under OnFailure it would not come back.
     pod = await node.phase("Succeeded")
     assert terminated(pod)["exitCode"] == 0
-    assert await node.told("Killing") == "Container c failed liveness probe, will be restarted"
+    assert await node.event_message("Killing") == "Container c failed liveness probe, will be restarted"
 
     await node.create(container, name="always", restartPolicy="Always", **volumes)
     await node.reached(has_restarted, name="always")
@@ -85,7 +85,7 @@ async def test_a_container_that_does_not_start_up_is_ended(node: Node, kubelet: 
     pod = await node.phase("Running")
     assert pod["status"]["containerStatuses"][0]["started"] is False
     assert terminated(await node.phase("Failed"))["exitCode"] == 137
-    assert await node.told("Unhealthy") == "Startup probe failed: exit code 1"
+    assert await node.event_message("Unhealthy") == "Startup probe failed: exit code 1"
 
 
 SERVE = """
@@ -150,7 +150,7 @@ async def test_a_failing_post_start_hook_ends_the_container(node: Node, kubelet:
     await node.create(sh("trap '' TERM; sleep 60", lifecycle=lifecycle), terminationGracePeriodSeconds=1)
     pod = await node.phase("Failed")
     assert terminated(pod)["exitCode"] == 137
-    assert (await node.told("FailedPostStartHook")).startswith("PostStartHook failed: broken")
+    assert (await node.event_message("FailedPostStartHook")).startswith("PostStartHook failed: broken")
 
 
 async def test_a_pre_stop_hook_that_hangs_ends_with_the_grace_period(node: Node, kubelet: Kubelet) -> None:
@@ -182,21 +182,21 @@ async def test_probes_that_cannot_be_done_fail_the_pod(node: Node, kubelet: Kube
 
 async def test_events_tell_what_happens(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("exit 1"), restartPolicy="OnFailure")
-    assert await node.told("Started") == "Started container c"
+    assert await node.event_message("Started") == "Started container c"
     uid = node.api.get(PODS, "default", "p")["metadata"]["uid"]
-    assert await node.told("BackOff") == f"Back-off restarting failed container c in pod p_default({uid})"
+    assert await node.event_message("BackOff") == f"Back-off restarting failed container c in pod p_default({uid})"
     await node.create(sh("sleep 60"), name="ends")
     await node.phase("Running", name="ends")
     await node.api.delete(PODS, "default", "ends")
-    assert await node.told("Killing", name="ends") == "Stopping container c"
+    assert await node.event_message("Killing", name="ends") == "Stopping container c"
 
 
 async def test_events_tell_what_is_missing(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("true"), volumes=[{"name": "v", "configMap": {"name": "none"}}])
-    assert await node.told("FailedMount") == 'MountVolume.SetUp failed: configmap "none" not found'
+    assert await node.event_message("FailedMount") == 'MountVolume.SetUp failed: configmap "none" not found'
     reference = {"secretKeyRef": {"name": "none", "key": "k"}}
     await node.create(sh("true", env=[{"name": "KEY", "valueFrom": reference}]), name="env")
-    assert await node.told("Failed", name="env") == 'Error: secret "none" not found'
+    assert await node.event_message("Failed", name="env") == 'Error: secret "none" not found'
 
 
 async def test_fake_gpus_are_handed_out_as_real_ones_would_be(node: Node) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from support.namespaces import needs_namespaces
 
-from trainmaster.devcluster.kubelet.network.mode import NamespacesUnavailable, choose_networking
 from trainmaster.devcluster.kubelet.runtime import sandbox
 
 pytestmark = needs_namespaces
@@ -209,23 +208,3 @@ def test_a_container_that_has_ended_cannot_be_joined(*, reaped: bool) -> None:
     finally:
         if not reaped:
             os.waitpid(ended, 0)
-
-
-async def test_the_trial_finds_that_it_works_here() -> None:
-    chosen = await choose_networking("auto")
-    assert (chosen.mode, chosen.reason) == ("namespaces", "")
-    assert (await choose_networking("rewriting")).mode == "rewriting"
-
-
-async def test_where_it_does_not_work_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = [sys.executable, "-c", 'print(\'{"error": "cannot create a user namespace: Not here"}\')']
-    monkeypatch.setattr(
-        "trainmaster.devcluster.kubelet.runtime.supervisor.probe_command_line", lambda directory: broken
-    )
-    chosen = await choose_networking("auto")
-    assert chosen.mode == "rewriting"
-    assert "(no namespaces here: cannot create a user namespace: Not here)" in str(chosen)
-    with pytest.raises(NamespacesUnavailable, match="Not here; use `--networking rewriting`"):
-        await choose_networking("namespaces")
-    broken[2] = "raise SystemExit('no such luck')"
-    assert "the trial failed: no such luck" in str(await choose_networking("auto"))

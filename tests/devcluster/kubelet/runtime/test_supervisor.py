@@ -268,7 +268,7 @@ def test_everything_dies_when_the_supervisor_is_killed(tmp_path: Path, number: s
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux can find the shim's orphans")
-def test_a_killed_warden_is_reported_and_leaves_nothing(server: Server) -> None:
+def test_a_killed_shim_is_reported_and_leaves_nothing(server: Server) -> None:
     server.start("/bin/sh", "-c", "sleep 600 & echo $! $PPID; wait")
     main = server.receive_start()
     child, shim = map(int, wait_for(lambda: server.log().exists() and server.printed())[0].split())

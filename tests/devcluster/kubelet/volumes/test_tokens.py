@@ -20,7 +20,7 @@ from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
@@ -53,7 +53,7 @@ class Pods:
             namespace="default",
         )
         return VolumeManager(
-            PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
+            PodInfo(pod=pod, pod_ip="127.1.1.1", capacity={}),
             directory=self._directory,
             claims=self._directory,
             lookup=lambda *_: None,

@@ -10,7 +10,7 @@ import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.downward_api import PodFacts
+from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -38,7 +38,7 @@ class Mounts:
             },
         }
         volume_manager = VolumeManager(
-            PodFacts(pod=pod, pod_ip="127.1.1.1", capacity={}),
+            PodInfo(pod=pod, pod_ip="127.1.1.1", capacity={}),
             directory=self.directory / "volumes",
             claims=self.directory / "claims",
             lookup=lambda resource, namespace, name: self.objects.get((resource, name)) if namespace == "ns" else None,
@@ -135,7 +135,7 @@ def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, mess
         ({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "spec.x"}}]}}, "unsupported fieldPath"),
     ],
 )
-def test_what_is_impossible_fails(mounts: Mounts, source: JsonObject, message: str) -> None:
+def test_what_cannot_be_mounted_fails_the_pod(mounts: Mounts, source: JsonObject, message: str) -> None:
     with pytest.raises(PodRejectedError, match=message):
         mounts.mount(**source)
 

@@ -59,10 +59,10 @@ async def choose_networking(wanted: NetworkingChoice) -> Networking:
     """
     if wanted == "rewriting":
         return REWRITING
-    finding = await _probe()
-    problem = finding.get("error")
+    result = await _probe()
+    problem = result.get("error")
     if problem is None:
-        return Networking("namespaces", user_namespace=finding["user_namespace"])
+        return Networking("namespaces", user_namespace=result["user_namespace"])
     if wanted == "namespaces":
         raise NamespacesUnavailable(
             f"pods cannot run in namespaces here: {problem}; use `--networking rewriting`, or allow user namespaces "
@@ -90,8 +90,8 @@ async def _probe() -> JsonObject:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     try:
-        finding: JsonObject = json.loads(printed)
+        result: JsonObject = json.loads(printed)
     except ValueError:
         last = (complaint.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return {"error": f"the trial failed: {last}"}
-    return finding
+    return result

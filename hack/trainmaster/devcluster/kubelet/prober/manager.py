@@ -41,7 +41,7 @@ class ProbeManager:
     def __init__(
         self,
         pod: JsonObject,
-        life: PodLifecycle,
+        lifecycle: PodLifecycle,
         *,
         supervisor: SupervisorClient,
         events: EventBroadcaster,
@@ -50,7 +50,7 @@ class ProbeManager:
         wake: Callable[[], None],
     ) -> None:
         self._pod = pod
-        self._life = life
+        self._lifecycle = lifecycle
         self._supervisor = supervisor
         self._events = events
         self._address = address
@@ -105,11 +105,11 @@ class ProbeManager:
 
     def terminate(self, name: str, identity: str) -> None:
         """Terminate a container, after its preStop hook if it has one and got as far as running."""
-        message = self._life.containers[name].stop_message or f"Stopping container {name}"
+        message = self._lifecycle.containers[name].stop_message or f"Stopping container {name}"
         self._events.normal(self._pod, "Killing", message, field_path=self._field_path(name))
         self._stopping.add(name)
         hook, attempt = _hook(self._containers[name], "preStop"), self._attempts.get(name)
-        if hook is not None or self._life.containers[name].state == "running":
+        if hook is not None or self._lifecycle.containers[name].state == "running":
             self._cancel(name)  # the probes; a postStart hook is done, or gives way to the preStop hook
         if hook is None or attempt is None:
             self._supervisor.terminate(identity)
@@ -124,7 +124,7 @@ class ProbeManager:
             if not result.ok:
                 message = f"PostStartHook failed: {result.output}"
                 self._events.warning(self._pod, "FailedPostStartHook", message, field_path=self._field_path(name))
-                self._life.stop_container(name, "FailedPostStartHook", now=self._clock())
+                self._lifecycle.stop_container(name, "FailedPostStartHook", now=self._clock())
                 self._wake()
                 return
             self._mark_running(name)
@@ -146,7 +146,7 @@ class ProbeManager:
 
     def _mark_running(self, name: str) -> None:
         container = self._containers[name]
-        self._life.running(
+        self._lifecycle.running(
             name,
             at=self._attempts[name].at,
             started=container.get("startupProbe") is None,
@@ -161,12 +161,12 @@ class ProbeManager:
         if not probed.counts:
             return
         if probe_type == "readiness":
-            changed = self._life.probed(name, ready=result.ok)
+            changed = self._lifecycle.probed(name, ready=result.ok)
         elif probe_type == "startup" and result.ok:
-            changed = self._life.probed(name, started=True)
+            changed = self._lifecycle.probed(name, started=True)
         elif not result.ok:
             probe = self._containers[name][f"{probe_type}Probe"]
-            changed = self._life.stop_container(
+            changed = self._lifecycle.stop_container(
                 name,
                 f"Container {name} failed {probe_type} probe, will be restarted",
                 grace=probe.get("terminationGracePeriodSeconds"),

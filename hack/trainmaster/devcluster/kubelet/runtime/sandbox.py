@@ -244,5 +244,5 @@ def _read(path: str) -> str:
 
 
 def main() -> None:
-    """Probe, with the directory given on the command line, and print the finding."""
+    """Probe, with the directory given on the command line, and print the result."""
     print(json.dumps(probe(sys.argv[1])))

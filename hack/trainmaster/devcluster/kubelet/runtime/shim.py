@@ -35,11 +35,11 @@ ERROR_LIMIT = 300
 class Shim:
     """Runs one container or, with a `target`, a program beside the processes of one."""
 
-    def __init__(self, command: dict[str, Any], *, life: int, signals: SignalPipe) -> None:
+    def __init__(self, command: dict[str, Any], *, lifeline: int, signals: SignalPipe) -> None:
         self.identity: str = command["id"]
         self._excerpt = Excerpt(ERROR_LIMIT) if "target" in command else None
         self._command = command
-        self._life = life
+        self._lifeline = lifeline
         self._signals = signals
         self._main = 0
         self._status: int | None = None
@@ -114,7 +114,7 @@ class Shim:
 
     def _supervise(self, log: LogFile | Excerpt) -> None:
         """Copy output and obey signals until the container is gone."""
-        sources = [self._output, self._signals.read_end, self._life]
+        sources = [self._output, self._signals.read_end, self._lifeline]
         while self._status is None or (self._stopping and reap(self._on_exit)):
             ready, _, _ = select.select(sources, (), ())
             if self._output in ready:
@@ -124,7 +124,7 @@ class Shim:
                 else:  # closed by the container; its end is still to come
                     sources.remove(self._output)
             received = self._signals.drain() if self._signals.read_end in ready else set()
-            if KILL in received or self._life in ready:
+            if KILL in received or self._lifeline in ready:
                 break
             if signal.SIGTERM in received:
                 # From now on, the rest of the tree may finish its work after the first process has ended.

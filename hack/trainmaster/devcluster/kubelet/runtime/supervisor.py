@@ -53,7 +53,7 @@ class Supervisor:
     def __init__(self) -> None:
         adopt_orphans()
         self._signals = SignalPipe()
-        self._life, self._life_end = os.pipe()
+        self._lifeline, self._lifeline_end = os.pipe()
         self._shims: dict[int, str] = {}
         self._pids: dict[str, int] = {}
         self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -104,14 +104,14 @@ class Supervisor:
         code = 70
         try:
             os.close(0)
-            os.close(self._life_end)
+            os.close(self._lifeline_end)
             os.close(self._signals.read_end)
             adopt_orphans()
             die_with_parent(KILL)
             signals = SignalPipe()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             if os.getppid() == parent:  # otherwise the supervisor ended before it could be watched
-                Shim(command, life=self._life, signals=signals).run()
+                Shim(command, lifeline=self._lifeline, signals=signals).run()
             code = 0
         except BaseException:
             traceback.print_exc()

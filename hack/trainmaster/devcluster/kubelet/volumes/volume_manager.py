@@ -26,7 +26,7 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import (
-    PodFacts,
+    PodInfo,
     UnknownFieldError,
     container_named,
     field_value,
@@ -53,7 +53,7 @@ class VolumeManager:
 
     def __init__(
         self,
-        facts: PodFacts,
+        pod_info: PodInfo,
         *,
         directory: Path,
         claims: Path,
@@ -61,9 +61,9 @@ class VolumeManager:
         rewrite: Callable[[str], str],
         tokens: AccountTokens | None = None,
     ) -> None:
-        self._facts = facts
-        self._pod = facts.pod
-        self._namespace: str = facts.pod["metadata"]["namespace"]
+        self._pod_info = pod_info
+        self._pod = pod_info.pod
+        self._namespace: str = pod_info.pod["metadata"]["namespace"]
         self._directory = directory
         self._claims = claims
         self._lookup = lookup
@@ -178,11 +178,11 @@ class VolumeManager:
         for item in source.get("items") or ():
             try:
                 if reference := item.get("fieldRef"):
-                    text = field_value(str(reference.get("fieldPath", "")), self._facts)
+                    text = field_value(str(reference.get("fieldPath", "")), self._pod_info)
                 else:
                     reference = item.get("resourceFieldRef") or {}
                     text = resource_value(
-                        reference, container_named(reference.get("containerName"), self._pod), self._facts
+                        reference, container_named(reference.get("containerName"), self._pod), self._pod_info
                     )
             except UnknownFieldError as error:
                 raise PodRejectedError(_UNSUPPORTED, f"downward API file {item.get('path')!r}: {error}") from error
