@@ -18,7 +18,7 @@ import structlog
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
-from trainmaster.devcluster.apiserver.registry.generic.options import WriteOptions
+from trainmaster.devcluster.apiserver.registry.options import WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import EVENTS
 from trainmaster.runtime.jsontree import JsonObject

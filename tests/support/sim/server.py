@@ -29,7 +29,7 @@ from trainmaster.devcluster.apiserver.http.negotiation import negotiate
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_list_options, read_resource_version
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, Watch, WriteOptions
-from trainmaster.devcluster.apiserver.registry.generic.selection import Selection
+from trainmaster.devcluster.apiserver.registry.generic.selection_predicate import SelectionPredicate
 from trainmaster.devcluster.apiserver.storage import Event, Record
 
 BOOKMARK_INTERVAL = 60.0
@@ -282,7 +282,7 @@ class SimServer:
                     now.pop(place, None)
                 else:
                     now[place] = event.previous
-        selection = Selection(kind, options.labels, options.fields)
+        selection = SelectionPredicate(kind, options.labels, options.fields)
         return [
             record
             for place, record in sorted(now.items())

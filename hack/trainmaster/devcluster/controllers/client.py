@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
-from trainmaster.devcluster.apiserver.registry.generic.options import Propagation
+from trainmaster.devcluster.apiserver.registry.options import Propagation
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject

@@ -13,7 +13,7 @@ Two indexes, both fed by the store: who exists, by uid, and who depends on whom.
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
-from trainmaster.devcluster.apiserver.registry.generic.options import Propagation
+from trainmaster.devcluster.apiserver.registry.options import Propagation
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.client import delete, find
 from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop

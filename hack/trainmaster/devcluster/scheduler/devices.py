@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.registry.strategies.devices import selected_driver
+from trainmaster.devcluster.apiserver.registry.resource.deviceclass import selected_driver
 from trainmaster.devcluster.apiserver.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.objects import is_terminating

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from trainmaster.devcluster.apiserver.registry import Kind
-from trainmaster.devcluster.apiserver.registry.generic.options import DeleteOptions, WriteOptions
+from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, WriteOptions
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,17 +1,17 @@
-"""Comparing: the fields of a value, and the fields in which two values differ."""
+"""The fields of a value, and the fields in which two values differ."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from trainmaster.devcluster.apiserver.apply.elements import ApplyInvalid, index, index_stored, shape
 from trainmaster.devcluster.apiserver.apply.fieldset import SELF, FieldSet, Tree
+from trainmaster.devcluster.apiserver.apply.typed import ApplyInvalid, index, index_stored, shape
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 
 
-class Changes(NamedTuple):
-    """What leads from one object to another."""
+class Comparison(NamedTuple):
+    """The fields in which a new object differs from an old one."""
 
     written: FieldSet
     """Fields that are new or have a new value."""
@@ -26,10 +26,10 @@ class _Trees(NamedTuple):
 
 
 METADATA_ITSELF = FieldSet({"f:metadata": {}})
-"""That an object has metadata is nobody's merit; what is in them has owners."""
+"""That an object has metadata is owned by nobody; what is in them has managers."""
 
 
-def applied_fields(obj: JsonObject, schema: Schema) -> FieldSet:
+def to_fieldset(obj: JsonObject, schema: Schema) -> FieldSet:
     """Give the fields that an applied object states; raises `ApplyInvalid` where list elements cannot be told apart.
 
     A field that the schema names is a member only as a leaf. An element of a list and a key of a map are statements of
@@ -38,11 +38,11 @@ def applied_fields(obj: JsonObject, schema: Schema) -> FieldSet:
     return FieldSet(_stated(obj, schema))
 
 
-def changes(old: JsonObject, new: JsonObject, schema: Schema) -> Changes:
+def compare(old: JsonObject, new: JsonObject, schema: Schema) -> Comparison:
     """Compare two objects; an empty one stands for none."""
     trees = _Trees({}, {})
     _compare_maps(old, new, schema, trees)
-    return Changes(FieldSet(trees.written) - METADATA_ITSELF, FieldSet(trees.removed) - METADATA_ITSELF)
+    return Comparison(FieldSet(trees.written) - METADATA_ITSELF, FieldSet(trees.removed) - METADATA_ITSELF)
 
 
 def _stated(value: Any, schema: Schema) -> Tree:

@@ -1,173 +1,125 @@
-"""Server-side apply and the tracking of updates, as pure functions from objects to objects.
-
-- Inputs are never changed. Results are fresh trees, except for the entries of managedFields, which are shared.
-- An apply that changes nothing returns an object equal to the stored one: same entries, same times.
-- The caller validates the object, checks preconditions (uid, resourceVersion), and takes away what the endpoint
-  ignores: the status on the main endpoint of a kind that has a status subresource. With `subresource="status"`
-  nothing but the status of an applied object counts.
-"""
+"""`metadata.managedFields` as a mapping from managers to the sets of fields that they own."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from trainmaster.devcluster.apiserver.apply import owners as ownership
-from trainmaster.devcluster.apiserver.apply.compare import Changes, applied_fields, changes
-from trainmaster.devcluster.apiserver.apply.elements import UNTRACKED_FIELDS, UNTRACKED_METADATA, object_schema
 from trainmaster.devcluster.apiserver.apply.fieldset import FieldSet, FieldsInvalid
-from trainmaster.devcluster.apiserver.apply.merge import merge, remove
-from trainmaster.devcluster.apiserver.apply.owners import ApplyConflict, Conflict, Owner, Owners, Ownership
-from trainmaster.devcluster.apiserver.schema import Schema
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.devcluster.apiserver.errors import quote
+from trainmaster.runtime.jsontree import JsonObject
 
-BEFORE_FIRST_APPLY = "before-first-apply"
-"""The manager that owns what an object without managedFields holds when it is applied for the first time."""
+Operation: TypeAlias = Literal["Apply", "Update"]
 
-
-def apply(
-    live: JsonObject | None,
-    applied: JsonObject,
-    *,
-    manager: str,
-    force: bool,
-    schema: Schema,
-    api_version: str,
-    now: str,
-    subresource: str = "",
-) -> JsonObject:
-    """Apply an object onto the stored one (None: there is none) and return the result with its managedFields.
-
-    Raises `ApplyConflict` without `force` where others own what would change, and `ApplyInvalid` where elements of a
-    list have no keys or the same keys.
-    """
-    typed = object_schema(schema)
-    wanted = _tracked(applied)
-    if subresource == "status":
-        wanted = {name: value for name, value in wanted.items() if name == "status"}
-    before = _tracked(live or {})
-    owner = Owner.of(manager, "Apply", api_version, subresource)
-    owners = _owners_before_apply(live, before, typed, api_version=api_version, now=now)
-
-    stated = applied_fields(wanted, typed)
-    after = merge(before, wanted, typed)
-    last = owners.pop(owner, None)
-    if last is not None and (dropped := last.fields - stated):
-        kept = stated
-        for other in owners.values():
-            kept |= other.fields
-        after = remove(after, dropped, kept, typed)
-
-    if live is not None and last is not None and after == before and stated == last.fields:
-        unchanged: JsonObject = copy_tree(live)
-        return unchanged
-    difference = changes(before, after, typed)
-    if not force and (conflicts := _conflicts(owners, difference.written)):
-        raise ApplyConflict(conflicts)
-    _release(owners, difference)
-    owners[owner] = Ownership(api_version, now, stated)
-    return _assembled(live, applied, after, owners)
+MAX_UPDATERS = 10  # the limit of the Kubernetes API server
+ANCIENT = "ancient-changes"
+"""The manager to which the oldest updates are attributed once there are more than `MAX_UPDATERS`."""
 
 
-def track_update(
-    old: JsonObject | None,
-    new: JsonObject,
-    *,
-    manager: str,
-    schema: Schema,
-    api_version: str,
-    now: str,
-    subresource: str = "",
-) -> JsonObject:
-    """Return the new object with the managedFields that follow from the change from the old one (None: created).
+class Manager(NamedTuple):
+    """What tells entries of managedFields apart. The version of an applier is not part of its identity."""
 
-    A client may edit managedFields itself: what it sends counts if it can be read, an empty list is not an edit, and
-    `[{}]` forgets all owners. An object whose owners were forgotten is not tracked until it is applied.
-    """
-    stored = _entries(old)
-    sent = _entries(new)
-    if sent == [{}]:
-        return _with_entries(new, [])
-    entries = stored
-    if sent and sent != stored:
+    name: str
+    operation: Operation
+    version: str
+    subresource: str
+
+    @classmethod
+    def of(cls, name: str, operation: Operation, api_version: str, subresource: str) -> Manager:
+        """Build the identity of a manager."""
+        return cls(name, operation, api_version if operation == "Update" else "", subresource)
+
+    def __str__(self) -> str:
+        text = quote(self.name)
+        if self.subresource:
+            text += f" with subresource {quote(self.subresource)}"
+        return f"{text} using {self.version}" if self.operation == "Update" else text
+
+
+class VersionedSet(NamedTuple):
+    """One entry of managedFields, without the identity of its manager."""
+
+    api_version: str
+    time: str
+    fields: FieldSet
+
+
+ManagedFields: TypeAlias = dict[Manager, VersionedSet]
+
+
+def decode(entries: Iterable[Any]) -> ManagedFields:
+    """Read managedFields that a client sent; raises `FieldsInvalid` for anything that is not a proper entry."""
+    managed: ManagedFields = {}
+    for number, entry in enumerate(entries):
         try:
-            owners = ownership.decode(sent)
-            entries = sent
-        except FieldsInvalid:
-            owners = ownership.load(stored)
-    else:
-        owners = ownership.load(stored)
-    if old is not None and not owners:
-        return _with_entries(new, [])
-
-    difference = changes(_tracked(old or {}), _tracked(new), object_schema(schema))
-    if not difference.written and not difference.removed:
-        return _with_entries(new, entries)
-    _release(owners, difference)
-    if difference.written:
-        owner = Owner.of(manager, "Update", api_version, subresource)
-        previous = owners.get(owner)
-        fields = difference.written | previous.fields if previous else difference.written
-        owners[owner] = Ownership(api_version, now, fields)
-    ownership.cap_updaters(owners)
-    return _with_entries(new, ownership.encode(owners))
+            manager, versioned = _decode_entry(entry)
+        except FieldsInvalid as error:
+            raise FieldsInvalid(f"metadata.managedFields[{number}]: {error}") from None
+        managed[manager] = versioned
+    return managed
 
 
-def _owners_before_apply(
-    live: JsonObject | None, tracked: JsonObject, schema: Schema, *, api_version: str, now: str
-) -> Owners:
-    owners = ownership.load(_entries(live))
-    if not owners and tracked:
-        fields = changes({}, tracked, schema).written
-        owners[Owner.of(BEFORE_FIRST_APPLY, "Update", api_version, "")] = Ownership(api_version, now, fields)
-    return owners
-
-
-def _conflicts(owners: Owners, written: FieldSet) -> list[Conflict]:
-    return [
-        Conflict(owner, entry.api_version, entry.time, path)
-        for owner, entry in sorted(owners.items())
-        for path in (entry.fields & written).paths()
-    ]
-
-
-def _release(owners: Owners, difference: Changes) -> None:
-    """Take what was written or removed from everyone who owned it."""
-    for owner, entry in owners.items():
-        fields = entry.fields - difference.written - difference.removed
-        if fields is not entry.fields:
-            owners[owner] = entry._replace(fields=fields)
-
-
-def _tracked(obj: JsonObject) -> JsonObject:
-    """Give what is tracked of an object: everything but its identity and what the server fills in."""
-    tracked = {name: value for name, value in obj.items() if name not in UNTRACKED_FIELDS}
-    metadata = tracked.pop("metadata", None) or {}
-    if metadata := {name: value for name, value in metadata.items() if name not in UNTRACKED_METADATA}:
-        tracked["metadata"] = metadata
-    return tracked
-
-
-def _assembled(live: JsonObject | None, applied: JsonObject, tracked: JsonObject, owners: Owners) -> JsonObject:
-    """Put identity and server-side metadata back around the merged fields; the stored object's are authoritative."""
-    source = live if live is not None else applied
-    merged: JsonObject = {name: applied[name] for name in ("apiVersion", "kind") if name in applied}
-    metadata = {
-        name: value
-        for name, value in (source.get("metadata") or {}).items()
-        if name in UNTRACKED_METADATA and value is not None
+def load(entries: Iterable[JsonObject]) -> ManagedFields:
+    """Read managedFields that come from the store, which have been checked on their way in."""
+    return {
+        Manager.of(
+            entry["manager"], entry["operation"], entry["apiVersion"], entry.get("subresource", "")
+        ): VersionedSet(entry["apiVersion"], entry.get("time", ""), FieldSet(entry["fieldsV1"]))
+        for entry in entries
     }
-    merged["metadata"] = {**metadata, **tracked.get("metadata", {})}
-    merged.update((name, value) for name, value in tracked.items() if name != "metadata")
-    return _with_entries(copy_tree(merged), ownership.encode(owners))
 
 
-def _entries(obj: JsonObject | None) -> list[Any]:
-    metadata = (obj or {}).get("metadata") or {}
-    return metadata.get("managedFields") or []
+def encode(managed: ManagedFields) -> list[JsonObject]:
+    """Write managedFields: appliers first, then by time and name; managers of nothing are left out."""
+    entries = []
+    for manager, versioned in sorted(managed.items(), key=_position):
+        if versioned.fields:
+            entry: JsonObject = {"manager": manager.name, "operation": manager.operation}
+            entry["apiVersion"] = versioned.api_version
+            if versioned.time:
+                entry["time"] = versioned.time
+            entry["fieldsType"] = "FieldsV1"
+            entry["fieldsV1"] = versioned.fields.encode()
+            if manager.subresource:
+                entry["subresource"] = manager.subresource
+            entries.append(entry)
+    return entries
 
 
-def _with_entries(obj: JsonObject, entries: list[Any]) -> JsonObject:
-    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
-    if entries:
-        metadata["managedFields"] = entries
-    return {**obj, "metadata": metadata}
+def cap_updaters(managed: ManagedFields) -> None:
+    """Attribute the oldest updates to `ANCIENT` until no more than `MAX_UPDATERS` entries are of updates."""
+    updaters = [manager for manager, versioned in managed.items() if manager.operation == "Update" and versioned.fields]
+    excess = len(updaters) - MAX_UPDATERS
+    if excess <= 0:
+        return
+    candidates = sorted((manager for manager in updaters if manager.name != ANCIENT), key=lambda it: managed[it].time)
+    for manager in candidates:
+        old = managed.pop(manager)
+        ancient = Manager.of(ANCIENT, "Update", old.api_version, "")
+        if ancient in managed:
+            excess -= 1
+            old = old._replace(time=max(old.time, managed[ancient].time), fields=managed[ancient].fields | old.fields)
+        managed[ancient] = old
+        if excess == 0:
+            return
+
+
+def _position(item: tuple[Manager, VersionedSet]) -> tuple[str, ...]:
+    manager, versioned = item
+    return manager.operation, versioned.time, manager.name, versioned.api_version, manager.subresource
+
+
+def _decode_entry(entry: Any) -> tuple[Manager, VersionedSet]:
+    if not isinstance(entry, dict):
+        raise FieldsInvalid("an entry must be an object with manager, operation, apiVersion and fieldsV1")
+    operation = entry.get("operation")
+    if operation not in {"Apply", "Update"}:
+        raise FieldsInvalid("the operation must be Apply or Update")
+    if entry.get("fieldsType") != "FieldsV1":
+        raise FieldsInvalid("the fieldsType must be FieldsV1")
+    texts = [entry.get(name) or "" for name in ("manager", "apiVersion", "time", "subresource")]
+    if not all(isinstance(text, str) for text in texts):
+        raise FieldsInvalid("manager, apiVersion, time and subresource must be strings")
+    name, api_version, time, subresource = texts
+    fields = FieldSet.decode(entry.get("fieldsV1") or {})
+    return Manager.of(name, operation, api_version, subresource), VersionedSet(api_version, time, fields)

@@ -1,4 +1,4 @@
-"""Merging an applied object into the stored one, and removing what its manager no longer applies.
+"""Merge an applied object into the stored one, and remove what its manager no longer applies.
 
 Results share their parts with the inputs, which are left untouched: copy before changing.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trainmaster.devcluster.apiserver.apply.elements import index, index_stored, shape
 from trainmaster.devcluster.apiserver.apply.fieldset import SELF, FieldSet, Tree, is_member
+from trainmaster.devcluster.apiserver.apply.typed import index, index_stored, shape
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -122,7 +122,7 @@ class Writer:
         options = await _delete_options(request)
         kind = presenter.kind
         deleted, gone = await self._api.delete(kind.resource, target.namespace, name, options=options)
-        shows_object = not gone or kind.strategy.returns_deleted
+        shows_object = not gone or kind.strategy.return_deleted_object
         body = presenter.one(deleted) if shows_object else _success(kind.resource, deleted)
         return json_response(body, warnings=[*options.warnings, *_deletion_warnings(kind, options)])
 

@@ -5,7 +5,6 @@ Both return a new document and leave what they were given untouched. A patch tha
 """
 
 from trainmaster.devcluster.apiserver.patch.jsonpatch import json_patch
-from trainmaster.devcluster.apiserver.patch.mergepatch import merge_patch
-from trainmaster.devcluster.apiserver.patch.outcome import PatchError, PatchTooLarge
+from trainmaster.devcluster.apiserver.patch.mergepatch import PatchError, PatchTooLarge, merge_patch
 
 __all__ = ["PatchError", "PatchTooLarge", "json_patch", "merge_patch"]

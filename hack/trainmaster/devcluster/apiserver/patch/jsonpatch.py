@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from trainmaster.devcluster.apiserver.patch.outcome import PatchError, PatchTooLarge
+from trainmaster.devcluster.apiserver.patch.mergepatch import PatchError, PatchTooLarge
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 MAX_OPERATIONS = 10_000  # the limit of the Kubernetes API server

@@ -1,11 +1,18 @@
-"""JSON Merge Patch, RFC 7386: objects merge, null removes, everything else replaces."""
+"""JSON Merge Patch, RFC 7386: objects merge, null removes, everything else replaces; and the errors of patches."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.devcluster.apiserver.patch.outcome import PatchError
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+
+class PatchError(ValueError):
+    """The patch is malformed or does not fit the document; the message says which operation failed on which path."""
+
+
+class PatchTooLarge(PatchError):
+    """The patch asks for more work than the server is willing to do."""
 
 
 def merge_patch(doc: JsonObject, patch: Any) -> JsonObject:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.kind import Column, Kind
 from trainmaster.devcluster.apiserver.registry.registry import Registry
-from trainmaster.devcluster.apiserver.registry.strategies.base import Strategy
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 
 __all__ = ["Column", "Kind", "Registry", "Strategy"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trainmaster.devcluster.apiserver.registry.strategies.base import Strategy
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.devcluster.apiserver.schema.cel import Rules

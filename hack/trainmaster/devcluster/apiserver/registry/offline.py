@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from trainmaster.devcluster.apiserver.registry.custom_kinds import kind_of
+from trainmaster.devcluster.apiserver.registry.customresource import kind_of
 from trainmaster.devcluster.apiserver.registry.kind import Kind
-from trainmaster.devcluster.apiserver.registry.metadata import validate_metadata
+from trainmaster.devcluster.apiserver.registry.objectmeta import validate_object_meta
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
@@ -63,7 +63,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
     schema.default(obj)
     problems = schema.validate(obj)
     if not problems:  # the rules of metadata rely on its types
-        problems += validate_metadata(obj["metadata"], kind)
+        problems += validate_object_meta(obj["metadata"], kind)
     if not any(problem.kind in _SHAPELESS for problem in problems):
         problems += kind.rules.check(obj).errors
     faults += [Fault(problem.field, problem.body) for problem in problems]

@@ -226,7 +226,7 @@ SERVICES = (
     _column("Port(s)", _service_ports),
     AGE,
 )
-CLAIMS = (
+PERSISTENT_VOLUME_CLAIMS = (
     NAME,
     _column("Status", _at(".status.phase", "")),
     _column("Volume", _at(".spec.volumeName", "")),
@@ -236,7 +236,7 @@ CLAIMS = (
     AGE,
 )
 LEASES = (NAME, _column("Holder", _at(".spec.holderIdentity", "")), AGE)
-DEFINITIONS = (NAME, _column("Created At", _at(".metadata.creationTimestamp", "")))
+CUSTOM_RESOURCE_DEFINITIONS = (NAME, _column("Created At", _at(".metadata.creationTimestamp", "")))
 PRIORITY_CLASSES = (
     NAME,
     _column("Value", _at(".value", 0), kind="integer"),

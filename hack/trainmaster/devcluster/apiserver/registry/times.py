@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TypeAlias
+
+Clock: TypeAlias = Callable[[], datetime]
+"""Tells the present time, with a time zone."""
 
 _UNITS = (("y", 365 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.devcluster.apiserver.schema.node import Node
+from trainmaster.devcluster.apiserver.schema.structural import Node
 from trainmaster.runtime.quantity import QuantityError, canonical
 
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"

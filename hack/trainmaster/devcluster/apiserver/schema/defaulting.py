@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.devcluster.apiserver.schema.node import ABSENT, Node
+from trainmaster.devcluster.apiserver.schema.structural import ABSENT, Node
 from trainmaster.runtime.jsontree import copy_tree
 
 

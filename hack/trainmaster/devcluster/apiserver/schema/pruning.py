@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.devcluster.apiserver.schema.node import Node
+from trainmaster.devcluster.apiserver.schema.structural import Node
 from trainmaster.runtime.jsontree import JsonObject
 
 RESOURCE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})

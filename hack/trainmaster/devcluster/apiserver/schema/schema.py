@@ -1,12 +1,19 @@
-"""`Schema`: a schema node with the operations that the API server performs by it."""
+"""`Schema`: a structural schema with the operations that the API server performs by it.
+
+The schemas of built-in kinds come from OpenAPI definitions in the generated `definitions.json`, read at first use.
+"""
 
 from __future__ import annotations
 
+import functools
+from importlib import resources
 from typing import Any
+
+import orjson
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.schema import canonical, defaulting, pruning, validation
-from trainmaster.devcluster.apiserver.schema.node import Node
+from trainmaster.devcluster.apiserver.schema.structural import Node
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -30,3 +37,16 @@ class Schema(Node):
     def validate(self, obj: Any, path: str = "") -> list[FieldError]:
         """Check a value and everything in it; `path` is where it stands (`spec.x`). Returns what is wrong with it."""
         return validation.validate(self, obj, path)
+
+
+@functools.cache
+def builtin_schema(definition_name: str) -> Schema:
+    """Give the schema of a built-in type (`io.k8s.api.core.v1.Pod`); raises `ValueError` where there is none."""
+    return Schema.compile({"$ref": definition_name}, _definitions())
+
+
+@functools.cache
+def _definitions() -> dict[str, JsonObject]:
+    file = resources.files(__package__).joinpath("definitions.json")
+    loaded: dict[str, JsonObject] = orjson.loads(file.read_bytes())
+    return loaded

@@ -1,136 +1,198 @@
-"""Structural schemas: what Kubernetes demands of the schema in a CustomResourceDefinition (KEP-1111, API conventions).
+"""One compiled node of a structural schema: the facts that pruning, defaulting, validating and merging read.
 
-Every node has a type, so that pruning and defaulting know what they meet; what makes validation expensive or dependent
-on other documents is refused; defaults fit their own schema. The complaints are those of the API server.
+- `$ref` is followed when a node is reached, so that recursive definitions (a schema of schemas) compile.
+- Asking for a child or an element always answers: what the schema does not describe is an *untyped* node, which accepts
+  everything, merges its maps field by field and replaces its lists.
+- Nodes never change after they were built, apart from the cache of their children.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self, TypeAlias, cast
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
-from trainmaster.devcluster.apiserver.schema import Schema
-from trainmaster.devcluster.apiserver.schema.patterns import compile_pattern
 from trainmaster.runtime.jsontree import JsonObject
 
-_TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_LIST_TYPES = ("atomic", "map", "set")
-_MAP_TYPES = ("atomic", "granular")
-_SCALARS = ("boolean", "integer", "number", "string")
-_REFERENCES = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id", "$schema")
+ListType: TypeAlias = Literal["atomic", "set", "map"]
+MapType: TypeAlias = Literal["granular", "atomic"]
+
+_VALUE_KEYWORDS = frozenset(
+    {
+        "allOf",
+        "anyOf",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxLength",
+        "maximum",
+        "minLength",
+        "minimum",
+        "multipleOf",
+        "not",
+        "oneOf",
+        "pattern",
+    }
+)
+
+ABSENT: Final = object()
+"""What `Node.default_value` holds where a schema gives no default; null is a value like any other."""
 
 
-def structural_problems(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """Yield what keeps the schema of a whole object from being structural."""
-    metadata = (schema.get("properties") or {}).get("metadata") or {}
-    if metadata.keys() - {"type", "properties", "description"} or (
-        (metadata.get("properties") or {}).keys() - {"name", "generateName"}
-    ):
-        detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-        yield FieldError(f"{path}.properties[metadata]", "Forbidden", detail=detail)
-    yield from _node_problems(schema, path, "at the root")
+class Node:
+    """One node of a schema. Build the root with `compile`, reach the others with `child` and `items`."""
 
+    __slots__ = (
+        "_branches",
+        "_children",
+        "_defaults",
+        "_items",
+        "_values",
+        "constrained",
+        "default_value",
+        "definition",
+        "definitions",
+        "embedded_resource",
+        "int_or_string",
+        "list_type",
+        "map_keys",
+        "map_type",
+        "nullable",
+        "preserves_unknown",
+        "properties",
+        "raw",
+        "types",
+    )
 
-def _node_problems(node: JsonObject, path: str, level: str) -> Iterator[FieldError]:
-    for keyword in _REFERENCES:
-        if keyword in node:
-            yield FieldError(f"{path}.{keyword}", "Forbidden", detail=f"{keyword} is not supported")
-    if node.get("uniqueItems"):
-        detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        yield FieldError(f"{path}.uniqueItems", "Forbidden", detail=detail)
-    yield from _type_problems(node, path, level)
-    yield from _list_problems(node, path)
-    yield from _value_problems(node, path)
-    properties, others = node.get("properties") or {}, node.get("additionalProperties")
-    if properties and others not in (None, False):
-        detail = "additionalProperties and properties are mutual exclusive"
-        yield FieldError(f"{path}.additionalProperties", "Forbidden", detail=detail)
-    for name, child in properties.items():
-        yield from _node_problems(child, f"{path}.properties[{name}]", "for specified object fields")
-    if isinstance(others, dict):
-        yield from _node_problems(others, f"{path}.additionalProperties", "for specified object fields")
-    if isinstance(node.get("items"), dict):
-        yield from _node_problems(node["items"], f"{path}.items", "for specified array items")
+    def __init__(self, raw: JsonObject, definitions: Mapping[str, JsonObject]) -> None:
+        self.raw = raw
+        self.definition = ""
+        """The name of the definition that a `$ref` led to, if one did."""
+        self.definitions = definitions
+        self._branches: dict[str, list[Self]] = {}
+        self._children: dict[str, Self] = {}
+        self._defaults: dict[str, Any] | None = None
+        self._items: Self | None = None
+        self._values: Self | None = None
 
+        declared = raw.get("type") or ()
+        names = (declared,) if isinstance(declared, str) else tuple(declared)
+        self.int_or_string: bool = raw.get("x-kubernetes-int-or-string") is True or raw.get("format") == "int-or-string"
+        self.types: tuple[str, ...] = tuple(name for name in names if name != "null")
+        if self.int_or_string:
+            self.types = ("integer", "string")
+        self.nullable: bool = raw.get("nullable") is True or "null" in names
+        self.properties: Mapping[str, JsonObject] = raw.get("properties") or {}
+        self.embedded_resource: bool = raw.get("x-kubernetes-embedded-resource") is True
+        # A custom resource must type every node that is not one of the x-kubernetes-* kinds; a built-in definition
+        # without a type is arbitrary JSON.
+        self.preserves_unknown: bool = (
+            raw.get("x-kubernetes-preserve-unknown-fields") is True
+            or raw.get("additionalProperties") is True
+            or not (self.types or self.properties or "additionalProperties" in raw)
+        )
+        # Most scalars are only typed: validating looks no further at these.
+        self.constrained: bool = not raw.keys().isdisjoint(_VALUE_KEYWORDS)
+        self.default_value: Any = raw.get("default", ABSENT)
+        self.list_type: ListType = cast("ListType", raw.get("x-kubernetes-list-type", "atomic"))
+        self.map_keys: tuple[str, ...] = tuple(raw.get("x-kubernetes-list-map-keys", ()))
+        self.map_type: MapType = cast("MapType", raw.get("x-kubernetes-map-type", "granular"))
 
-def _type_problems(node: JsonObject, path: str, level: str) -> Iterator[FieldError]:
-    declared = node.get("type")
-    if not declared:
-        untyped = node.get("x-kubernetes-int-or-string") or node.get("x-kubernetes-preserve-unknown-fields")
-        if not untyped:
-            yield FieldError(f"{path}.type", "Required", detail=f"must not be empty {level}")
-    elif declared not in _TYPES:
-        yield _unsupported(f"{path}.type", declared, _TYPES)
-    if declared == "array" and "items" not in node:
-        yield FieldError(f"{path}.items", "Required", detail="must be specified")
+    @classmethod
+    def compile(cls, node: JsonObject, definitions: Mapping[str, JsonObject] | None = None) -> Self:
+        """Compile a schema; `definitions` are what its `$ref`s name. Raises `ValueError` for an unknown `$ref`."""
+        known = definitions or {}
+        raw, name = _follow(node, known)
+        compiled = cls(raw, known)
+        compiled.definition = name
+        return compiled
 
-
-def _list_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
-    list_type, map_type = node.get("x-kubernetes-list-type"), node.get("x-kubernetes-map-type")
-    if list_type is not None and list_type not in _LIST_TYPES:
-        yield _unsupported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)
-    if map_type is not None and map_type not in _MAP_TYPES:
-        yield _unsupported(f"{path}.x-kubernetes-map-type", map_type, _MAP_TYPES)
-    if list_type is not None and node.get("type") != "array":
-        detail = "must be array if x-kubernetes-list-type is specified"
-        yield FieldError(f"{path}.type", "Invalid", node.get("type", ""), detail)
-    given = node.get("items")
-    items: JsonObject = given if isinstance(given, dict) else {}
-    keys = node.get("x-kubernetes-list-map-keys") or []
-    if keys and list_type != "map":
-        detail = "must be map if x-kubernetes-list-map-keys is non-empty"
-        yield FieldError(f"{path}.x-kubernetes-list-type", "Invalid", list_type or "", detail)
-    if list_type == "map":
-        yield from _key_problems(keys, items, path)
-    if list_type == "set" and items.get("type") not in _SCALARS:
-        atomic = items.get("x-kubernetes-map-type") == "atomic" or items.get("x-kubernetes-list-type") == "atomic"
-        if not atomic and not items.get("x-kubernetes-int-or-string"):
-            detail = "must be atomic as item of a list with x-kubernetes-list-type=set"
-            yield FieldError(f"{path}.items.x-kubernetes-map-type", "Invalid", "", detail)
-
-
-def _key_problems(keys: list[str], items: JsonObject, path: str) -> Iterator[FieldError]:
-    if not keys:
-        detail = "must not be empty if x-kubernetes-list-type is map"
-        yield FieldError(f"{path}.x-kubernetes-list-map-keys", "Required", detail=detail)
-    properties = items.get("properties") or {}
-    for index, key in enumerate(keys):
-        if key not in properties:
-            detail = "entries must all be names of item properties"
-            yield FieldError(f"{path}.x-kubernetes-list-map-keys[{index}]", "Invalid", key, detail)
-        elif key not in (items.get("required") or ()) and "default" not in properties[key]:
-            detail = (
-                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            )
-            yield FieldError(f"{path}.items.properties[{key}].default", "Required", detail=detail)
-
-
-def _value_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
-    if pattern := node.get("pattern"):
+    def child(self, name: str) -> Self:
+        """Give the node of a field of this object, or of a key of this map."""
         try:
-            compile_pattern(pattern)
-        except re.error as error:
-            detail = f"must be a valid regular expression, but isn't: {error}"
-            yield FieldError(f"{path}.pattern", "Invalid", pattern, detail)
-    if "default" in node:
-        yield from _default_problems(node, path)
+            return self._children[name]
+        except KeyError:
+            pass
+        node = self.properties.get(name)
+        if not isinstance(node, dict):
+            # Not remembered: the keys of a map are as many as users care to invent.
+            return self.values()
+        child = self._children[name] = type(self).compile(node, self.definitions)
+        return child
+
+    def defaults(self) -> Mapping[str, Any]:
+        """Give the fields that have a default which is not null, with that default."""
+        if self._defaults is None:
+            given = {name: self.child(name).default_value for name in self.properties}
+            self._defaults = {name: value for name, value in given.items() if value is not ABSENT and value is not None}
+        return self._defaults
+
+    def values(self) -> Self:
+        """Give the node of the values of a map: `additionalProperties`, or an untyped node."""
+        if self._values is None:
+            node = self.raw.get("additionalProperties")
+            self._values = type(self).compile(node if isinstance(node, dict) else {}, self.definitions)
+        return self._values
+
+    def items(self) -> Self:
+        """Give the node of the elements of a list."""
+        if self._items is None:
+            node = self.raw.get("items")
+            self._items = type(self).compile(node if isinstance(node, dict) else {}, self.definitions)
+        return self._items
+
+    def branches(self, keyword: Literal["allOf", "anyOf", "oneOf"]) -> list[Self]:
+        """Give the alternatives under `allOf`, `anyOf` or `oneOf`."""
+        if keyword not in self.raw:
+            return []
+        if keyword not in self._branches:
+            nodes = self.raw[keyword] or ()
+            self._branches[keyword] = [type(self).compile(node, self.definitions) for node in nodes]
+        return self._branches[keyword]
+
+    def negation(self) -> Self | None:
+        """Give the schema under `not`, which a value must fail."""
+        node = self.raw.get("not")
+        return type(self).compile(node, self.definitions) if isinstance(node, dict) else None
+
+    def declares(self, name: str) -> bool:
+        """Tell whether a field of this name is described by name, not merely allowed as a key of a map."""
+        return name in self.properties
+
+    def describes(self, name: str) -> bool:
+        """Tell whether pruning keeps a field of this name."""
+        return (
+            name in self.properties or self.preserves_unknown or isinstance(self.raw.get("additionalProperties"), dict)
+        )
 
 
-def _default_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
-    value: Any = node["default"]
-    try:
-        schema = Schema.compile(node)
-        problems = schema.validate(value, f"{path}.default")
-    except (ValueError, TypeError, AttributeError):
-        return  # the node itself is broken, which is said elsewhere
-    for problem in problems:
-        # What is required inside of a default may be defaulted in turn.
-        if problem.kind != "Required":
-            yield FieldError(problem.field or f"{path}.default", "Invalid", OMITTED, problem.detail)
+def _follow(node: JsonObject, definitions: Mapping[str, JsonObject]) -> tuple[JsonObject, str]:
+    """Replace a reference by what it names, and return the name, too.
+
+    Keywords that stand beside a reference (a default, a list type) win.
+    """
+    seen: set[str] = set()
+    name = ""
+    while (reference := _reference(node)) is not None:
+        name = reference.rsplit("/", 1)[-1]
+        if name in seen or name not in definitions:
+            reason = "refers to itself" if name in seen else "is not among the definitions"
+            raise ValueError(f"schema definition {name!r} {reason}: regenerate definitions.json or correct the $ref")
+        seen.add(name)
+        beside = {key: value for key, value in node.items() if key != "$ref" and not _wraps_reference(key, value)}
+        node = {**definitions[name], **beside}
+    return node, name
 
 
-def _unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    listed = ", ".join(f'"{each}"' for each in supported)
-    return FieldError(path, "NotSupported", value, f"supported values: {listed}")
+def _reference(node: JsonObject) -> str | None:
+    if "$ref" in node:
+        return str(node["$ref"])
+    # OpenAPI 3.0 allows nothing beside a $ref, so Kubernetes wraps it: {"allOf": [{"$ref": ...}], "default": {}}.
+    wrapped = node.get("allOf")
+    if _wraps_reference("allOf", wrapped):
+        return str(cast("list[JsonObject]", wrapped)[0]["$ref"])
+    return None
+
+
+def _wraps_reference(key: str, value: Any) -> bool:
+    return key == "allOf" and isinstance(value, list) and len(value) == 1 and value[0].keys() == {"$ref"}

@@ -1,4 +1,4 @@
-"""Validating: what is wrong with a value, in the words of the Kubernetes API server.
+"""Validation: what is wrong with a value, in the words of the Kubernetes API server.
 
 - A value of the wrong type is reported once; nothing else is said about it.
 - Lists of type `set` and `map` must not repeat an element or a key.
@@ -17,8 +17,8 @@ import orjson
 
 from trainmaster.devcluster.apiserver.errors import FieldError, quote
 from trainmaster.devcluster.apiserver.schema import formats
-from trainmaster.devcluster.apiserver.schema.node import Node
 from trainmaster.devcluster.apiserver.schema.patterns import compile_pattern
+from trainmaster.devcluster.apiserver.schema.structural import Node
 from trainmaster.runtime.jsontree import JsonObject
 
 _TYPES: Mapping[type, str] = {

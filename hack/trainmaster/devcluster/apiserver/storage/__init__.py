@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.storage.journal import Journal, JournalError
 from trainmaster.devcluster.apiserver.storage.records import Event, EventType, ObjectKey, Record
-from trainmaster.devcluster.apiserver.storage.store import Mismatch, Store
-from trainmaster.devcluster.apiserver.storage.subscriptions import Expired, Subscription
+from trainmaster.devcluster.apiserver.storage.store import RevisionConflict, Store
+from trainmaster.devcluster.apiserver.storage.watcher import Expired, Watcher
 
 __all__ = [
     "Event",
@@ -13,9 +13,9 @@ __all__ = [
     "Expired",
     "Journal",
     "JournalError",
-    "Mismatch",
     "ObjectKey",
     "Record",
+    "RevisionConflict",
     "Store",
-    "Subscription",
+    "Watcher",
 ]

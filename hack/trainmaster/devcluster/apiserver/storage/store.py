@@ -22,7 +22,7 @@ from typing import TypeAlias
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage.journal import Journal
 from trainmaster.devcluster.apiserver.storage.records import Event, ObjectKey, Record
-from trainmaster.devcluster.apiserver.storage.subscriptions import Expired, Subscription
+from trainmaster.devcluster.apiserver.storage.watcher import Expired, Watcher
 from trainmaster.runtime.jsontree import JsonObject
 
 HISTORY = 10_000
@@ -34,7 +34,7 @@ Listener: TypeAlias = Callable[[Event], None]
 _log = logging.getLogger(__name__)
 
 
-class Mismatch(Exception):
+class RevisionConflict(Exception):
     """A compare-and-swap met another revision than expected; `actual` is 0 when there is no object."""
 
     def __init__(self, key: ObjectKey, expected: int | None, actual: int) -> None:
@@ -52,7 +52,7 @@ class _Table:
     forgotten: int
     """The newest revision of which this table no longer knows the event."""
     namespaces: dict[str, dict[str, Record]] = field(default_factory=dict)
-    subscriptions: dict[Subscription, None] = field(default_factory=dict)
+    watchers: dict[Watcher, None] = field(default_factory=dict)
     listeners: dict[int, Listener] = field(default_factory=dict)
 
 
@@ -100,7 +100,7 @@ class Store:
     def put(self, key: ObjectKey, obj: JsonObject, *, expect: int | None) -> Record:
         """Write an object; `expect` is the revision to replace, 0 for "must not exist", None for "whatever is there".
 
-        Raises `Mismatch` when something else is there.
+        Raises `RevisionConflict` when something else is there.
         """
         previous = self.get(key)
         _check(key, expect, previous)
@@ -112,26 +112,26 @@ class Store:
     def delete(self, key: ObjectKey, *, expect: int | None = None, obj: JsonObject | None = None) -> Record:
         """Remove an object and return its last state, `obj` if given, with the revision of the deletion.
 
-        Raises `Mismatch` when there is none or it is at another revision than expected.
+        Raises `RevisionConflict` when there is none or it is at another revision than expected.
         """
         previous = self.get(key)
         if previous is None:
-            raise Mismatch(key, expect, 0)
+            raise RevisionConflict(key, expect, 0)
         _check(key, expect, previous)
         revision = self.revision + 1
         record = _stamped(previous.object if obj is None else obj, revision)
         self._commit(Event("DELETED", key, record, previous, revision))
         return record
 
-    def watch(self, resource: GroupResource, *, since: int) -> Subscription:
+    def watch(self, resource: GroupResource, *, since: int) -> Watcher:
         """Subscribe to the events after revision `since`; raises `Expired` when some of them are forgotten."""
         table = self._table(resource)
         if since < table.forgotten:
             raise Expired(since, table.forgotten)
         replay = (event for event in table.history if event.revision > since)
-        subscription = Subscription(replay, since=since, on_close=lambda closed: table.subscriptions.pop(closed, None))
-        table.subscriptions[subscription] = None
-        return subscription
+        watcher = Watcher(replay, since=since, on_close=lambda closed: table.watchers.pop(closed, None))
+        table.watchers[watcher] = None
+        return watcher
 
     def forget_history(self, resource: GroupResource) -> None:
         """Forget the events of a resource, which begins or ends: no watch can start from before now."""
@@ -148,10 +148,10 @@ class Store:
         return lambda: listeners.pop(number, None) and None
 
     def close(self) -> None:
-        """Close the journal and end every subscription."""
+        """Close the journal and end every watcher."""
         for table in self._tables.values():
-            for subscription in list(table.subscriptions):
-                subscription.close()
+            for watcher in list(table.watchers):
+                watcher.close()
         if self._journal is not None:
             self._journal.close()
 
@@ -177,8 +177,8 @@ class Store:
         if len(table.history) == self._history:
             table.forgotten = table.history[0].revision
         table.history.append(event)
-        for subscription in list(table.subscriptions):
-            subscription.offer(event)
+        for watcher in list(table.watchers):
+            watcher.offer(event)
         self._undelivered.append(event)
         if not self._delivering:
             self._deliver()
@@ -201,7 +201,7 @@ class Store:
 def _check(key: ObjectKey, expect: int | None, record: Record | None) -> None:
     actual = 0 if record is None else record.revision
     if expect is not None and expect != actual:
-        raise Mismatch(key, expect, actual)
+        raise RevisionConflict(key, expect, actual)
 
 
 def _stamped(obj: JsonObject, revision: int) -> Record:

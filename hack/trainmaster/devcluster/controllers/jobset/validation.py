@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
-from trainmaster.devcluster.apiserver.registry.names import dns_label_1035, dns_subdomain, label_value
 from trainmaster.devcluster.controllers.jobset.children import claim_templates, replicas_of
 from trainmaster.devcluster.controllers.jobset.names import claim_name, coordinator_endpoint, job_name
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value
 
 _MAX_INT32 = 2**31 - 1
 _LABEL_LIMIT = 63

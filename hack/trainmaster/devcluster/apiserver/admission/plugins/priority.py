@@ -10,7 +10,7 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
-from trainmaster.devcluster.apiserver.registry.strategies.policies import SYSTEM_PRIORITIES
+from trainmaster.devcluster.apiserver.registry.scheduling.priorityclass import SYSTEM_PRIORITIES
 from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject

@@ -9,8 +9,8 @@ from trainmaster.devcluster.apiserver.admission.webhook.configuration import Web
 from trainmaster.devcluster.apiserver.admission.webhook.review import described
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionRequest
-from trainmaster.devcluster.apiserver.registry.match_conditions import CompilationFailed, compile_condition
-from trainmaster.devcluster.apiserver.schema.cel.engines import EvaluationFailed
+from trainmaster.devcluster.apiserver.schema.cel.condition import compile_condition
+from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFailed, EvaluationFailed
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.request import Admission, AdmissionOperation, AdmissionRequest, Reshape
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
-from trainmaster.devcluster.apiserver.registry.generic.namespaces import SEED_NAMESPACES, seed
-from trainmaster.devcluster.apiserver.registry.generic.options import (
+from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, Operation
+from trainmaster.devcluster.apiserver.registry.generic.system_namespaces import SEED_NAMESPACES, seed
+from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
+from trainmaster.devcluster.apiserver.registry.options import (
     DeleteOptions,
     FieldValidation,
     PatchType,
     Propagation,
     WriteOptions,
 )
-from trainmaster.devcluster.apiserver.registry.generic.preparation import AdmissionHook, Operation
-from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
 
 __all__ = [
     "SEED_NAMESPACES",

@@ -19,41 +19,34 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import Admission, deletion_request
-from trainmaster.devcluster.apiserver.apply.apply import applied, applied_configuration
+from trainmaster.devcluster.apiserver.admission.request import Admission
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.registry import Kind, Registry
-from trainmaster.devcluster.apiserver.registry.generic.customresources import CustomResources
-from trainmaster.devcluster.apiserver.registry.generic.decoding import decode
-from trainmaster.devcluster.apiserver.registry.generic.deletion import check_preconditions, is_released, plan_deletion
-from trainmaster.devcluster.apiserver.registry.generic.event_expiry import EventExpiry
-from trainmaster.devcluster.apiserver.registry.generic.object_metadata import Clock, generated_name
-from trainmaster.devcluster.apiserver.registry.generic.options import DeleteOptions, Patch, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.generic.apply import applied, applied_configuration
+from trainmaster.devcluster.apiserver.registry.generic.crd_controller import CrdController
+from trainmaster.devcluster.apiserver.registry.generic.decoder import decode
+from trainmaster.devcluster.apiserver.registry.generic.event_ttl import EventTTL
 from trainmaster.devcluster.apiserver.registry.generic.patch import (
     check_patch_type,
     decode_patched,
     parse_patch,
     patched,
 )
-from trainmaster.devcluster.apiserver.registry.generic.preconditions import check_identity, check_namespace
-from trainmaster.devcluster.apiserver.registry.generic.preparation import (
-    AdmissionHook,
-    Preparation,
-    judge,
-    prepare_change,
-    prepare_new,
-)
-from trainmaster.devcluster.apiserver.registry.generic.selection import Selection
+from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook
+from trainmaster.devcluster.apiserver.registry.generic.selection_predicate import SelectionPredicate
+from trainmaster.devcluster.apiserver.registry.generic.update import check_identity
 from trainmaster.devcluster.apiserver.registry.generic.watch import Watch
+from trainmaster.devcluster.apiserver.registry.generic.writer import Writer, object_key
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, Patch, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.times import Clock
 from trainmaster.devcluster.apiserver.resources import EVENTS, GroupResource
 from trainmaster.devcluster.apiserver.selectors import FieldSelector, LabelSelector
-from trainmaster.devcluster.apiserver.storage import Mismatch, ObjectKey, Record, Store
+from trainmaster.devcluster.apiserver.storage import Record, RevisionConflict, Store
 from trainmaster.runtime.jsontree import JsonObject
 
 _ATTEMPTS = 5
 """How often a write without a resource version meets another writer before it gives up; the real server's number."""
-_NAME_ATTEMPTS = 8
-"""How many generated names may be taken before a creation fails; the real server's number."""
 
 _Objects: TypeAlias = list[JsonObject]  # inside the class, `list` is a method
 
@@ -77,13 +70,15 @@ class Api:
         self.store = store
         self.registry = registry
         self.clock = clock
-        self._chooser = chooser or random.Random()  # noqa: S311 - suffixes of names need no secrecy
-        self._new_uid = new_uid
-        self._hooks: dict[GroupResource, list[AdmissionHook]] = {}
-        self._admission: Admission | None = None
         self._watches: dict[Watch, None] = {}
-        self._expiry = EventExpiry(store, clock)
-        self._custom_resources = CustomResources(store, registry, clock=clock, on_removed=self._end_watches)
+        self._events = EventTTL(store, clock)
+        self._writer = Writer(
+            store,
+            clock=clock,
+            chooser=chooser or random.Random(),  # noqa: S311 - suffixes of names need no secrecy
+            new_uid=new_uid,
+            definitions=CrdController(store, registry, clock=clock, on_removed=self._end_watches),
+        )
 
     @property
     def revision(self) -> int:
@@ -92,11 +87,11 @@ class Api:
 
     def add_admission(self, resource: GroupResource, hook: AdmissionHook) -> None:
         """Call a hook on every creation and change of a resource; hooks run in the order in which they were added."""
-        self._hooks.setdefault(resource, []).append(hook)
+        self._writer.hooks.setdefault(resource, []).append(hook)
 
     def admit_by(self, admission: Admission | None) -> None:
         """Ask `admission` about every write; None ends that."""
-        self._admission = admission
+        self._writer.admission = admission
 
     # Reading
 
@@ -115,7 +110,7 @@ class Api:
     ) -> tuple[list[Record], int]:
         """Return the selected objects, sorted by namespace and name, and the revision of the list."""
         kind = self._kind(resource, "list")
-        selection = Selection(kind, labels, fields)
+        selection = SelectionPredicate(kind, labels, fields)
         records = self.store.list(kind.stored_as, namespace)
         if kind.storage is not None:
             records = [Record(kind.strategy.from_storage(record.object), record.revision) for record in records]
@@ -144,7 +139,7 @@ class Api:
             store=self.store,
             namespace=namespace,
             since=since,
-            selection=Selection(kind, labels, fields),
+            selection=SelectionPredicate(kind, labels, fields),
             bookmark=bookmark,
             on_close=lambda closed: self._watches.pop(closed, None),
         )
@@ -168,7 +163,7 @@ class Api:
         if new["metadata"].get("resourceVersion") not in (None, "", "0") and not options.dry_run:
             # On a real server it is the storage that objects, which knows no reasons and no better code.
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        return await self._create(kind, new, options)
+        return await self._writer.create(kind, new, options)
 
     async def update(
         self,
@@ -193,8 +188,8 @@ class Api:
             record = self._record(kind, new["metadata"].get("namespace"), target)
             conditional = check_identity(kind, new, record, target)
             try:
-                return await self._replace(kind, new, record, subresource, options)
-            except Mismatch as error:
+                return await self._writer.replace(kind, new, record, subresource, options)
+            except RevisionConflict as error:
                 if conditional or attempts == _ATTEMPTS:
                     raise errors.modified(kind.resource, target) from error
 
@@ -218,7 +213,7 @@ class Api:
                 resource, obj, namespace=namespace, name=name, subresource=subresource, options=options
             )
         except StatusError as error:
-            creates = self._kind(resource, "update").strategy.creates_on_update
+            creates = self._kind(resource, "update").strategy.allow_create_on_update
             if error.code != 404 or subresource or not creates:
                 raise
         else:
@@ -252,8 +247,8 @@ class Api:
             new = decode_patched(kind, changed, namespace=namespace, options=options)
             check_identity(kind, new, record, name)
             try:
-                return await self._replace(kind, new, record, subresource, options), False
-            except Mismatch:
+                return await self._writer.replace(kind, new, record, subresource, options), False
+            except RevisionConflict:
                 continue
         raise errors.modified(kind.resource, name)
 
@@ -264,9 +259,9 @@ class Api:
         kind = self._kind(resource, "delete")
         options = options or DeleteOptions()
         record = self._record(kind, namespace, name)
-        if await self._judge_deletion(kind, record, options):
+        if await self._writer.validate_deletion(kind, record, options):
             record = self._record(kind, namespace, name)
-        return self._delete(kind, record, options)
+        return self._writer.delete(kind, record, options)
 
     async def delete_collection(
         self,
@@ -283,19 +278,19 @@ class Api:
         found, _ = self.list(resource, namespace, labels=labels, fields=fields)
         for record in found:
             metadata = record.metadata
-            key = _key(kind, metadata.get("namespace"), metadata["name"])
+            key = object_key(kind, metadata.get("namespace"), metadata["name"])
             current = self.store.get(key)
-            if current is not None and await self._judge_deletion(kind, current, options):
+            if current is not None and await self._writer.validate_deletion(kind, current, options):
                 current = self.store.get(key)
             if current is not None:  # a deletion may take others with it
-                self._delete(kind, current, options)
+                self._writer.delete(kind, current, options)
         return [record.object for record in found]
 
-    # The steps behind the verbs
+    # Behind the verbs
 
     def _kind(self, resource: GroupResource, verb: str, subresource: str | None = None) -> Kind:
         if resource.resource == EVENTS.resource:
-            self._expiry.sweep()
+            self._events.sweep()
         kind = self.registry.get(resource)
         if subresource and subresource not in kind.subresources:
             raise errors.route_not_found()
@@ -304,64 +299,10 @@ class Api:
         return kind
 
     def _record(self, kind: Kind, namespace: str | None, name: str) -> Record:
-        record = self.store.get(_key(kind, namespace, name))
+        record = self.store.get(object_key(kind, namespace, name))
         if record is None:
             raise errors.not_found(kind.resource, name)
         return record
-
-    async def _create(
-        self, kind: Kind, obj: JsonObject, options: WriteOptions, *, is_applied: bool = False
-    ) -> JsonObject:
-        self._check_creation(kind, obj)
-        metadata = obj["metadata"]
-        generated = not metadata.get("name") and bool(metadata.get("generateName"))
-        if generated:
-            metadata["name"] = self._free_name(kind, metadata)
-        preparation = self._preparation(kind, options)
-        obj = await prepare_new(
-            preparation, obj, uid=self._new_uid(), is_applied=is_applied, name_is_generated=generated
-        )
-        await judge(preparation, obj, None)
-        # From here to the end nothing is awaited: what is checked stays true until it is stored.
-        self._check_creation(kind, obj)
-        metadata = obj["metadata"]
-        key = _key(kind, metadata.get("namespace"), metadata["name"])
-        if self.store.get(key) is not None:
-            raise errors.already_exists(kind.resource, metadata["name"])
-        if options.dry_run:
-            return obj
-        return kind.strategy.from_storage(self.store.put(key, kind.strategy.to_storage(obj), expect=0).object)
-
-    async def _replace(
-        self,
-        kind: Kind,
-        new: JsonObject,
-        record: Record,
-        subresource: str | None,
-        options: WriteOptions,
-        *,
-        is_applied: bool = False,
-    ) -> JsonObject:
-        """Make one attempt to replace a record; raises `Mismatch` when it was replaced meanwhile."""
-        strategy = kind.strategy
-        old = strategy.from_storage(record.object)
-        preparation = self._preparation(kind, options)
-        new = await prepare_change(preparation, new, old, subresource=subresource, is_applied=is_applied)
-        await judge(preparation, new, old, subresource=subresource or "")
-        # From here to the end nothing is awaited.
-        key = _key(kind, record.metadata.get("namespace"), record.metadata["name"])
-        current = self.store.get(key)
-        if current is None:
-            raise errors.not_found(kind.resource, key.name)
-        if current.revision != record.revision:
-            raise Mismatch(key, record.revision, current.revision)
-        released = is_released(kind, new)
-        if options.dry_run or (new is old and not released):
-            return new
-        stored = strategy.to_storage(new)
-        if released:
-            return strategy.from_storage(self.store.delete(key, expect=record.revision, obj=stored).object)
-        return strategy.from_storage(self.store.put(key, stored, expect=record.revision).object)
 
     async def _apply(
         self,
@@ -377,16 +318,16 @@ class Api:
             kind, configuration, namespace=namespace, name=name, subresource=subresource, options=options
         )
         for _ in range(_ATTEMPTS):
-            record = self.store.get(_key(kind, namespace, name))
+            record = self.store.get(object_key(kind, namespace, name))
             live = None if record is None else kind.strategy.from_storage(record.object)
             merged = applied(kind, live, wanted, subresource=subresource, options=options, now=self.clock())
             try:
                 if record is None:
                     new = decode(kind, merged, namespace=namespace, options=options)
-                    return await self._create(kind, new, options, is_applied=True), True
+                    return await self._writer.create(kind, new, options, is_applied=True), True
                 new = decode(kind, merged, namespace=namespace, options=options)
-                return await self._replace(kind, new, record, subresource, options, is_applied=True), False
-            except Mismatch:
+                return await self._writer.replace(kind, new, record, subresource, options, is_applied=True), False
+            except RevisionConflict:
                 continue
             except StatusError as error:
                 # Somebody else created the object meanwhile: the next attempt merges into it.
@@ -395,53 +336,6 @@ class Api:
                 raise
         raise errors.modified(kind.resource, name)
 
-    async def _judge_deletion(self, kind: Kind, record: Record, options: DeleteOptions) -> bool:
-        """Have a deletion validated from outside; returns whether that took time, so that the record may be stale."""
-        admission = self._admission
-        if admission is None or not admission.concerns(kind, "DELETE", ""):
-            return False
-        old = kind.strategy.from_storage(record.object)
-        check_preconditions(kind, old, options)
-        await admission.validate(deletion_request(kind, old, options), None)
-        return True
-
-    def _delete(self, kind: Kind, record: Record, options: DeleteOptions) -> tuple[JsonObject, bool]:
-        """Delete synchronously, so that no precondition can become false on the way."""
-        metadata = record.metadata
-        key = _key(kind, metadata.get("namespace"), metadata["name"])
-        check_preconditions(kind, record.object, options)
-        kind.strategy.check_delete(record.object)
-        deletion = plan_deletion(kind, record.object, options, now=self.clock())
-        result = record
-        if not options.dry_run:
-            if deletion.remove:
-                result = self.store.delete(key, expect=record.revision)
-            elif deletion.changed:
-                result = self.store.put(key, deletion.obj, expect=record.revision)
-        # A removal can follow from the mark at once, as that of a definition without objects does.
-        gone = deletion.remove or (not options.dry_run and self.store.get(key) is None)
-        return kind.strategy.from_storage(result.object), gone
-
-    def _preparation(self, kind: Kind, options: WriteOptions) -> Preparation:
-        return Preparation(kind, options, self.clock(), self._hooks.get(kind.resource, ()), self._admission)
-
-    def _check_creation(self, kind: Kind, obj: JsonObject) -> None:
-        """Refuse to create in a namespace that does not exist or goes away, or what the cluster cannot serve."""
-        kind.strategy.check_create(obj)
-        self._custom_resources.check_create(kind)
-        check_namespace(self.store, kind, obj["metadata"])
-
-    def _free_name(self, kind: Kind, metadata: JsonObject) -> str:
-        for _ in range(_NAME_ATTEMPTS):
-            name = generated_name(metadata["generateName"], self._chooser)
-            if self.store.get(_key(kind, metadata.get("namespace"), name)) is None:
-                return name
-        raise errors.already_exists(kind.resource, name)
-
     def _end_watches(self, resource: GroupResource) -> None:
         for watch in [watch for watch in self._watches if watch.kind.resource == resource]:
             watch.close()
-
-
-def _key(kind: Kind, namespace: str | None, name: str) -> ObjectKey:
-    return ObjectKey(kind.stored_as, (namespace or "") if kind.namespaced else "", name)

@@ -1,4 +1,4 @@
-"""Patching: what a PATCH body makes of an object, for the patch types other than server-side apply.
+"""Patch: what a PATCH body makes of an object, for the patch types other than server-side apply.
 
 The live object is never changed; the result may share parts with it.
 """
@@ -12,9 +12,9 @@ import orjson
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.patch import PatchError, PatchTooLarge, json_patch, merge_patch
-from trainmaster.devcluster.apiserver.registry import Kind
-from trainmaster.devcluster.apiserver.registry.generic.decoding import Misfit, decode
-from trainmaster.devcluster.apiserver.registry.generic.options import Patch, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.generic.decoder import DecodingError, decode
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, WriteOptions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge_patch
 
@@ -52,7 +52,7 @@ def decode_patched(kind: Kind, obj: JsonObject, *, namespace: str | None, option
     """Decode what a patch made of an object; if it does not fit the kind the patch is to blame."""
     try:
         return decode(kind, obj, namespace=namespace, options=options)
-    except Misfit as error:
+    except DecodingError as error:
         problem = FieldError("patch", "Invalid", orjson.dumps(obj).decode(), error.text)
         raise errors.invalid("", "", "", [problem]) from error
 

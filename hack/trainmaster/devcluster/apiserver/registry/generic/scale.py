@@ -1,4 +1,4 @@
-"""Scaling: the scale subresource, by which one number of a custom resource is read and written under a common name.
+"""The scale subresource, by which one number of a custom resource is read and written under a common name.
 
 Guarantees:
 - nothing but the number of replicas is ever changed by it;
@@ -13,11 +13,10 @@ from typing import Any
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
 from trainmaster.devcluster.apiserver.patch import PatchError, json_patch, merge_patch
-from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
-from trainmaster.devcluster.apiserver.registry.generic.options import Patch, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.generic.patch import parse_patch
-from trainmaster.devcluster.apiserver.registry.kind import ScalePaths
+from trainmaster.devcluster.apiserver.registry.kind import Kind, ScalePaths
+from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

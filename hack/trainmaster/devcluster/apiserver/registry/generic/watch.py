@@ -1,4 +1,4 @@
-"""Watching: the stream of changes that one client sees, through its selectors and in the form of its kind.
+"""A watch: the stream of changes that one client sees, through its selectors and in the form of its kind.
 
 - An object that starts to match the selectors arrives as ADDED, one that stops as DELETED, with its last matching state
   and the revision of the change.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.registry import Kind
-from trainmaster.devcluster.apiserver.registry.generic.selection import Selection
-from trainmaster.devcluster.apiserver.storage import Event, Expired, Record, Store, Subscription
+from trainmaster.devcluster.apiserver.registry.generic.selection_predicate import SelectionPredicate
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.storage import Event, Expired, Record, Store, Watcher
 from trainmaster.runtime.jsontree import JsonObject
 
 WatchEventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -43,7 +43,7 @@ class Watch:
         store: Store,
         namespace: str | None,
         since: int | None,
-        selection: Selection,
+        selection: SelectionPredicate,
         bookmark: bool,
         on_close: Callable[[Watch], None],
     ) -> None:
@@ -54,7 +54,7 @@ class Watch:
         self._on_close = on_close
         self._initial: deque[WatchEvent] = deque()
         start = since or store.revision
-        self._subscription = _subscribe(store, kind, start)
+        self._watcher = _subscribe(store, kind, start)
         if not since:
             for record in store.list(kind.stored_as, namespace):
                 shown = self._shown(record)
@@ -71,7 +71,7 @@ class Watch:
         """
         if self._initial:
             return 0
-        return self._subscription.delivered if self._subscription.pending else self._store.revision
+        return self._watcher.delivered if self._watcher.pending else self._store.revision
 
     def __aiter__(self) -> Watch:
         return self
@@ -81,7 +81,7 @@ class Watch:
             return self._initial.popleft()
         while True:
             try:
-                event = await anext(self._subscription)
+                event = await anext(self._watcher)
             except Expired as error:
                 raise errors.expired(str(error)) from error
             seen = self._translate(event)
@@ -92,7 +92,7 @@ class Watch:
         """Return the next event if it is there already."""
         if self._initial:
             return self._initial.popleft()
-        while (event := self._subscription.take()) is not None:
+        while (event := self._watcher.take()) is not None:
             if (seen := self._translate(event)) is not None:
                 return seen
         return None
@@ -106,7 +106,7 @@ class Watch:
     def close(self) -> None:
         """End the stream; closing twice is harmless."""
         self._initial.clear()
-        self._subscription.close()
+        self._watcher.close()
         self._on_close(self)
 
     async def aclose(self) -> None:
@@ -142,7 +142,7 @@ class Watch:
         return WatchEvent("DELETED", last, event.revision, Record(last, event.revision))
 
 
-def _subscribe(store: Store, kind: Kind, start: int) -> Subscription:
+def _subscribe(store: Store, kind: Kind, start: int) -> Watcher:
     if start > store.revision:
         raise errors.resource_version_too_large(start, store.revision)
     try:

@@ -1,32 +1,35 @@
-"""Compiling: from an entry of `x-kubernetes-validations` to a rule that can be evaluated, or to what is wrong with it.
+"""The compiler: from an entry of `x-kubernetes-validations` to a rule, or to what is wrong with the entry.
 
-The comparison `self == oldSelf` is made here, and needs no engine.
+The comparison `self == oldSelf` is made here, and needs no library.
 """
 
 from __future__ import annotations
 
 import functools
+import platform
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from trainmaster.devcluster.apiserver.errors import FieldErrorKind
-from trainmaster.devcluster.apiserver.schema.cel import declarations
-from trainmaster.devcluster.apiserver.schema.cel.engines import (
+from trainmaster.devcluster.apiserver.schema.cel import decltype
+from trainmaster.devcluster.apiserver.schema.cel.equality import align, has_unordered, is_equal
+from trainmaster.devcluster.apiserver.schema.cel.field_paths import PathInvalid, normalize
+from trainmaster.devcluster.apiserver.schema.cel.parser import Selection, find_selections
+from trainmaster.devcluster.apiserver.schema.cel.program import (
     CompilationFailed,
-    Engine,
     EvaluationFailed,
+    LibraryMissing,
     Program,
     VariableMissing,
 )
-from trainmaster.devcluster.apiserver.schema.cel.equality import align, has_unordered, is_equal
-from trainmaster.devcluster.apiserver.schema.cel.field_paths import PathInvalid, normalize
-from trainmaster.devcluster.apiserver.schema.cel.parser import Reading, read
 from trainmaster.devcluster.apiserver.schema.cel.variables import Variable
 from trainmaster.runtime.jsontree import JsonObject
 
 _T = TypeVar("_T")
+Selections: TypeAlias = Mapping[str, tuple[Selection, ...]]
 
 _IMMUTABLE = "self==oldSelf"
 _LONGEST_MESSAGE = 5 * 1024  # bytes, of an evaluated messageExpression
@@ -76,7 +79,6 @@ class Scope:
     is_resource: bool
     correlates: bool
     """Whether values have an old value at all."""
-    engine: Callable[[], Engine]
     deferred: bool = False
     """Whether a rule is compiled when it is evaluated first; what is wrong with it then comes to light as late."""
 
@@ -93,8 +95,8 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
         problems.append(RuleProblem("fieldPath", "Invalid", entry["fieldPath"], detail))
     if not text.strip():
         return problems
-    reading = read(text)
-    uses_old = "oldSelf" in reading.selections
+    selections = find_selections(text)
+    uses_old = "oldSelf" in selections
     is_optional = entry.get("optionalOldSelf") is True
     if uses_old and not scope.correlates:
         problems.append(
@@ -105,7 +107,7 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
         detail = "may not be set to true when oldSelf is not used in rule"
         problems.append(RuleProblem("optionalOldSelf", "Invalid", True, detail))
     try:
-        make = functools.partial(_condition, text, reading, scope, is_optional=is_optional)
+        make = functools.partial(_condition, text, selections, scope, is_optional=is_optional)
         holds = _deferred(make) if scope.deferred else make()
     except CompilationFailed as error:
         problems.append(RuleProblem("rule", "Invalid", entry, _failure(error)))
@@ -175,11 +177,11 @@ def _failure(error: CompilationFailed) -> str:
     return text if text.startswith("cel expression must") else f"compilation failed: {text}"
 
 
-def _condition(text: str, reading: Reading, scope: Scope, *, is_optional: bool) -> Callable[[Any, Any], bool]:
+def _condition(text: str, selections: Selections, scope: Scope, *, is_optional: bool) -> Callable[[Any, Any], bool]:
     schema = scope.schema
     if _freezes(text) and not is_optional:
         return lambda new, old: is_equal(new, old, schema)
-    run = _program(text, reading, scope, is_optional=is_optional, result="bool")
+    run = _program(text, selections, scope, is_optional=is_optional, result="bool")
 
     def holds(new: Any, old: Any) -> bool:
         value = run(new, old)
@@ -191,7 +193,7 @@ def _condition(text: str, reading: Reading, scope: Scope, *, is_optional: bool) 
 
 
 def _explanation(expression: str, scope: Scope) -> Callable[[Any, Any], str]:
-    run = _program(expression, read(expression), scope, is_optional=False, result="string")
+    run = _program(expression, find_selections(expression), scope, is_optional=False, result="string")
 
     def explain(new: Any, old: Any) -> str:
         value = run(new, old)
@@ -203,34 +205,32 @@ def _explanation(expression: str, scope: Scope) -> Callable[[Any, Any], str]:
     return explain
 
 
-def _program(text: str, reading: Reading, scope: Scope, *, is_optional: bool, result: str) -> Callable[[Any, Any], Any]:
+def _program(
+    text: str, selections: Selections, scope: Scope, *, is_optional: bool, result: str
+) -> Callable[[Any, Any], Any]:
     """Compile an expression to a function of the new and the old value."""
-    if not declarations.is_visible(scope.schema):
+    if not decltype.is_visible(scope.schema):
         unknown = str(scope.schema.get("x-kubernetes-preserve-unknown-fields") is True).lower()
         raise CompilationFailed(
             f"rule declared on schema that does not support validation rules type: '{scope.schema.get('type', '')}' "
             f"x-kubernetes-preserve-unknown-fields: '{unknown}'"
         )
-    own = declarations.cel_type(scope.schema)
-    engine = scope.engine()
-    self = Variable(
-        "self", text, reading.selections.get("self", ()), scope.schema, engine, is_resource=scope.is_resource
-    )
+    own = decltype.cel_type(scope.schema)
+    self = Variable("self", text, selections.get("self", ()), scope.schema, is_resource=scope.is_resource)
     before = None
     types = {"self": own, **self.types}
     rewritten = self.rewrite(text)
-    if "oldSelf" in reading.selections:
+    if "oldSelf" in selections:
         before = Variable(
             "oldSelf",
             text,
-            () if is_optional else reading.selections["oldSelf"],
+            () if is_optional else selections["oldSelf"],
             scope.schema,
-            engine,
             is_resource=scope.is_resource,
         )
         rewritten = before.rewrite(rewritten)
         types |= {"previous": f"map<string,{own}>"} if is_optional else {"oldSelf": own, **before.types}
-    program = _compile(rewritten, text, types, engine, is_optional=is_optional, result=result)
+    program = _compile(rewritten, text, types, is_optional=is_optional, result=result)
     mixed = has_unordered(scope.schema)
 
     def run(new: Any, old: Any) -> Any:
@@ -248,21 +248,38 @@ def _program(text: str, reading: Reading, scope: Scope, *, is_optional: bool, re
     return run
 
 
-def _compile(
-    expression: str, original: str, types: Mapping[str, str], engine: Engine, *, is_optional: bool, result: str
-) -> Program:
+def _compile(expression: str, original: str, types: Mapping[str, str], *, is_optional: bool, result: str) -> Program:
     """Compile a rewritten expression; errors show it as its author wrote it."""
     first = 1
     if is_optional:
-        if not engine.has_optionals:
-            raise CompilationFailed(f"optionalOldSelf: {engine.name} has no optional values; install cel-expr-python")
         expression = f"cel.bind(oldSelf, previous.?value,\n{expression})"
         first = 2
     try:
-        return engine.compile(expression, types, result)
+        return compile_program(expression, types, result)
     except CompilationFailed as error:
         shown = re.sub(r"<input>:(\d+):", lambda match: f"<input>:{int(match.group(1)) - first + 1}:", str(error))
         lines = zip(expression.split("\n")[first - 1 :], original.split("\n"), strict=False)
         for ours, theirs in lines:
             shown = shown.replace(f"\n | {ours}\n", f"\n | {theirs}\n")
         raise CompilationFailed(shown) from error
+
+
+def compile_program(expression: str, variables: Mapping[str, str], result: str) -> Program:
+    """Compile an expression with variables of these types to a value of a type.
+
+    Raises CompilationFailed, or LibraryMissing on a platform without cel-expr-python.
+    """
+    try:
+        from trainmaster.devcluster.apiserver.schema.cel import environment  # noqa: PLC0415 - 14 MB, for rules only
+    except ImportError as error:
+        raise LibraryMissing(_missing()) from error
+    return environment.compile_program(expression, variables, result)
+
+
+def _missing() -> str:
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return (
+        f"rules in CEL cannot be evaluated: cel-expr-python is not installed (this is {python} on {sys.platform} "
+        f"{platform.machine()}). It has wheels for CPython 3.11 to 3.14 on Linux with glibc and on macOS, for x86_64 "
+        "and arm64: install it with pip, or use one of these platforms"
+    )

@@ -1,8 +1,8 @@
-"""Converting: from JSON to the values that a rule sees.
+"""Conversion: from JSON to the values that a rule sees.
 
 - Fields get the names that rules use; what rules cannot see is left out, and so is a field that is null.
 - Texts with a format become times, durations and bytes; whole numbers are fractions where the schema says `number`.
-- Only what a rule selects is converted, because an engine copies all that it is given.
+- Only what a rule selects is converted, because the library copies all that it is given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeAlias
 
 from trainmaster.devcluster.apiserver.schema.cel import escaping
-from trainmaster.devcluster.apiserver.schema.cel.declarations import fields, is_int_or_string, is_visible, values
+from trainmaster.devcluster.apiserver.schema.cel.decltype import fields, is_int_or_string, is_visible, values
 from trainmaster.runtime.jsontree import JsonObject
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -39,8 +39,8 @@ def unchanged(value: Any) -> Any:
     return value
 
 
-def converter(schema: JsonObject, *, nests_times: bool, is_resource: bool = False) -> Convert:
-    """Return how values of a schema are converted; `nests_times` says whether objects may hold times and durations."""
+def converter(schema: JsonObject, *, is_resource: bool = False) -> Convert:
+    """Return how values of a schema are converted; times and durations inside of objects stay texts."""
     if is_int_or_string(schema):
         return unchanged
     match schema.get("type"):
@@ -49,19 +49,17 @@ def converter(schema: JsonObject, *, nests_times: bool, is_resource: bool = Fals
         case "number":
             return float
         case "array":
-            return _list_converter(schema.get("items"), nests_times=nests_times)
+            return _list_converter(schema.get("items"))
         case "object":
             known = fields(schema, is_resource=is_resource)
             if known is not None:
-                return _object_converter(known, nests_times=nests_times)
+                return _object_converter(known)
             each = values(schema)
-            return unchanged if each is None else _map_converter(each, nests_times=nests_times)
+            return unchanged if each is None else _map_converter(each)
     return unchanged
 
 
-def selector(
-    schema: JsonObject, chosen: Iterable[list[tuple[str, str]]], *, nests_times: bool, whole: Convert
-) -> Convert:
+def selector(schema: JsonObject, chosen: Iterable[list[tuple[str, str]]], *, whole: Convert) -> Convert:
     """Return how an object is converted of which a rule selects some fields: `chosen` has paths of (name, field)."""
     parts: dict[tuple[str, str], list[list[tuple[str, str]]]] = {}
     for path in chosen:
@@ -72,10 +70,8 @@ def selector(
     wanted: list[tuple[str, str, Convert]] = []
     for (name, field), below in parts.items():
         child = (values(schema) if known is None else known.get(field)) or {}
-        rest = converter(child, nests_times=nests_times)
-        if _is_time(child) and not nests_times:
-            rest = unchanged
-        wanted.append((name, field, selector(child, below, nests_times=nests_times, whole=rest)))
+        rest = unchanged if _is_time(child) else converter(child)
+        wanted.append((name, field, selector(child, below, whole=rest)))
 
     def select(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -85,26 +81,24 @@ def selector(
     return select
 
 
-def _list_converter(items: Any, *, nests_times: bool) -> Convert:
-    each = converter(items, nests_times=nests_times) if is_visible(items) else unchanged
+def _list_converter(items: Any) -> Convert:
+    each = converter(items) if is_visible(items) else unchanged
     if each is unchanged:
         return unchanged
     return lambda value: [item if item is None else each(item) for item in value]
 
 
-def _map_converter(schema: JsonObject, *, nests_times: bool) -> Convert:
-    each = converter(schema, nests_times=nests_times) if is_visible(schema) else unchanged
+def _map_converter(schema: JsonObject) -> Convert:
+    each = converter(schema) if is_visible(schema) else unchanged
     if each is unchanged:
         return unchanged
     return lambda value: {name: item if item is None else each(item) for name, item in value.items()}
 
 
-def _object_converter(known: Mapping[str, JsonObject], *, nests_times: bool) -> Convert:
+def _object_converter(known: Mapping[str, JsonObject]) -> Convert:
     children: dict[str, tuple[tuple[str, ...], Convert]] = {}
     for field, schema in known.items():
-        convert = converter(schema, nests_times=nests_times)
-        if _is_time(schema) and not nests_times:
-            convert = unchanged
+        convert = unchanged if _is_time(schema) else converter(schema)
         children[field] = escaping.spellings(field), convert
 
     def convert_object(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Comparing: when Kubernetes takes two values of a field for equal, and which elements of two lists are the same one.
+"""Equality: when Kubernetes takes two values of a field for equal, and which elements of two lists are the same one.
 
 The order of lists of type map and set does not matter. Elements of a list of type map are told apart by their keys.
 """
@@ -61,7 +61,7 @@ def has_unordered(schema: Any) -> bool:
 def align(old: Any, new: Any, schema: Any) -> Any:
     """Return the old value with its lists in the order of the new one, where the order does not matter.
 
-    An engine compares lists element by element; after this it finds those equal that Kubernetes takes for equal.
+    CEL compares lists element by element; after this it finds those equal that Kubernetes takes for equal.
     """
     if not isinstance(schema, dict):
         return old

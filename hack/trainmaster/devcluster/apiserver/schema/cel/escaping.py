@@ -1,4 +1,4 @@
-"""Naming: how the fields of an object are called in a rule.
+"""Escaping: how the fields of an object are called in a rule.
 
 CEL names are identifiers, JSON names are not: `a-b` is `a__dash__b` in a rule, and a reserved word such as `namespace`
 is `__namespace__`. Reserved words that CEL can read after a dot may also stand as they are, as in Kubernetes 1.33.

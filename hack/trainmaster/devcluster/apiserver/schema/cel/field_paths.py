@@ -1,4 +1,4 @@
-"""Paths: the `fieldPath` of a rule, a JSON path of fields and map keys (`.a.b`, `['a-b'].c`), checked by the schema."""
+"""The `fieldPath` of a rule: a JSON path of fields and map keys (`.a.b`, `['a-b'].c`), checked by the schema."""
 
 from __future__ import annotations
 

@@ -343,42 +343,4 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("containsIP", _PAIR, "bool", _contains_ip),
     Function("containsCIDR", _PAIR, "bool", _contains_cidr),
 )
-"""The functions of Kubernetes, for every engine."""
-
-
-def _upper_ascii(text: str) -> str:
-    return re.sub("[a-z]+", lambda match: match.group().upper(), text)
-
-
-def _lower_ascii(text: str) -> str:
-    return re.sub("[A-Z]+", lambda match: match.group().lower(), text)
-
-
-def _check_string(call: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(text: Any, *arguments: Any) -> Any:
-        if not isinstance(text, str):
-            raise TypeError("no such overload: expected string")
-        return call(text, *arguments)
-
-    return checked
-
-
-STRING_FUNCTIONS: tuple[Function, ...] = tuple(
-    Function(name, parameters, "dyn", _check_string(call) if parameters[0] == "string" else call)
-    for name, parameters, call in (
-        ("charAt", ("string", "int"), lambda text, at: text[at : at + 1]),
-        ("indexOf", ("string", "string"), str.find),
-        ("lastIndexOf", ("string", "string"), str.rfind),
-        ("join", ("list<string>",), "".join),
-        ("join", ("list<string>", "string"), lambda items, between: between.join(items)),
-        ("lowerAscii", ("string",), _lower_ascii),
-        ("upperAscii", ("string",), _upper_ascii),
-        ("replace", ("string", "string", "string"), str.replace),
-        ("reverse", ("string",), lambda text: text[::-1]),
-        ("split", ("string", "string"), lambda text, by: text.split(by) if by else list(text)),
-        ("substring", ("string", "int"), lambda text, start: text[start:]),
-        ("substring", ("string", "int", "int"), lambda text, start, end: text[start:end]),
-        ("trim", ("string",), str.strip),
-    )
-)
-"""The strings extension of CEL, for an engine that has none."""
+"""The functions of Kubernetes."""

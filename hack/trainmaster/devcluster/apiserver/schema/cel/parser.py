@@ -1,8 +1,8 @@
-"""Reading: what the text of a rule says about what the rule needs, without evaluating it.
+"""The parser: what the text of a rule says about which fields it needs, without evaluating it.
 
-The text is split into tokens, no more. That is enough to see which fields are selected from `self` and `oldSelf`, and
-it is the same for every engine. Where a macro uses one of these names for its own variable, more fields are taken for
-needed than are: that costs time and changes no result.
+The text is split into tokens, no more. That is enough to see which fields are selected from `self` and `oldSelf`.
+Where a macro uses one of these names for its own variable, more fields are taken for needed than are: that costs time
+and changes no result.
 """
 
 from __future__ import annotations
@@ -48,24 +48,6 @@ class Selection:
     """Whether this can be replaced by a name without a change of meaning: not in `has(self.a)`, nor in `self.?a`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a function; the name has its namespace, a method is called on something."""
-
-    name: str
-    is_method: bool
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What an expression needs."""
-
-    selections: dict[str, tuple[Selection, ...]]
-    """By variable; a variable that does not occur is not here."""
-    calls: tuple[Call, ...]
-
-
 @functools.lru_cache(maxsize=1024)
 def tokens(expression: str) -> tuple[Token, ...]:
     """Split an expression; blanks and comments are left out."""
@@ -76,20 +58,17 @@ def tokens(expression: str) -> tuple[Token, ...]:
     )
 
 
-def read(expression: str, variables: tuple[str, ...] = ("self", "oldSelf")) -> Reading:
-    """Find out which fields of the variables, and which functions, an expression uses."""
+def find_selections(
+    expression: str, variables: tuple[str, ...] = ("self", "oldSelf")
+) -> dict[str, tuple[Selection, ...]]:
+    """Return what an expression selects from the variables, by variable; one that does not occur is not there."""
     words = tokens(expression)
     found: dict[str, list[Selection]] = {}
-    calls: list[Call] = []
     for index, word in enumerate(words):
-        if word.kind != "name":
-            continue
         after_dot = index > 0 and words[index - 1].text in {".", "?"}
-        if word.text in variables and not after_dot:
+        if word.kind == "name" and word.text in variables and not after_dot:
             found.setdefault(word.text, []).append(_selection(words, index))
-        if _text(words, index + 1) == "(":
-            calls.append(_call(words, index, is_method=after_dot))
-    return Reading({name: tuple(each) for name, each in found.items()}, tuple(calls))
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def _selection(words: tuple[Token, ...], first: int) -> Selection:
@@ -122,13 +101,6 @@ def is_shadowed(expression: str, variable: str) -> bool:
         word.text == variable and _text(words, index - 1) == "(" and _text(words, index + 1) == ","
         for index, word in enumerate(words)
     )
-
-
-def _call(words: tuple[Token, ...], index: int, *, is_method: bool) -> Call:
-    name = words[index].text
-    if is_method and index >= 2 and words[index - 2].kind == "name" and _text(words, index - 3) != ".":
-        return Call(f"{words[index - 2].text}.{name}", is_method=True, start=words[index].start)
-    return Call(name, is_method=is_method, start=words[index].start)
 
 
 def _text(words: tuple[Token, ...], index: int) -> str:

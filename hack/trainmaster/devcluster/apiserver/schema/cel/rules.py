@@ -18,8 +18,8 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
 from trainmaster.devcluster.apiserver.schema.cel.compiler import Rule, RuleProblem, Scope, compile_rule
-from trainmaster.devcluster.apiserver.schema.cel.engines import BudgetExceeded, Engine, EvaluationFailed, default_engine
 from trainmaster.devcluster.apiserver.schema.cel.equality import by_key, is_equal, key_of
+from trainmaster.devcluster.apiserver.schema.cel.program import BudgetExceeded, CompilationFailed, EvaluationFailed
 from trainmaster.runtime.jsontree import JsonObject
 
 _SECONDS = 1.0  # the cost budget of the API server is meant to be about this long
@@ -27,7 +27,7 @@ _OUT_OF_TIME = "validation failed due to running out of cost budget, no further 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Result:
     """What the rules say about an object."""
 
     errors: list[FieldError] = field(default_factory=list)
@@ -64,11 +64,9 @@ class Rules:
         self,
         schema: JsonObject | None = None,
         *,
-        engine: Callable[[], Engine] = default_engine,
         deferred: bool = False,
     ) -> None:
         self.problems: list[tuple[str, RuleProblem]] = []
-        self._engine = engine
         self._deferred = deferred
         self._root = self._compile(schema or {}, schema or {}, "", is_resource=True, correlates=True)
 
@@ -77,20 +75,20 @@ class Rules:
 
     def check(
         self, new: JsonObject, old: JsonObject | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> Verdict:
+    ) -> Result:
         """Say which rules an object breaks, new or in place of the old one."""
-        verdict = Verdict()
+        result = Result()
         if self:
             place = None if old is None else _Place(new, old, self._root.schema, None)
-            with contextlib.suppress(_OutOfTime):
-                _Check(verdict, clock).check(self._root, new, old, "", place)
-        return verdict
+            with contextlib.suppress(_Stopped):
+                _Check(result, clock).check(self._root, new, old, "", place)
+        return result
 
     def _compile(
         self, entries: JsonObject, schema: JsonObject, path: str, *, is_resource: bool, correlates: bool
     ) -> _Node:
         """Compile the rules that `entries` adds to a schema, which is the same unless it is a branch of allOf."""
-        scope = Scope(schema, is_resource, correlates, self._engine, self._deferred)
+        scope = Scope(schema, is_resource, correlates, self._deferred)
         rules: list[Rule] = []
         broken: list[RuleProblem] = []
         for index, entry in enumerate(entries.get("x-kubernetes-validations") or ()):
@@ -142,8 +140,8 @@ class Rules:
         return node if node.matters else None
 
 
-class _OutOfTime(Exception):
-    """The budget is spent."""
+class _Stopped(Exception):
+    """No further rules are evaluated."""
 
 
 class _Place:
@@ -172,8 +170,8 @@ class _Place:
 class _Check:
     """One check of one object."""
 
-    def __init__(self, verdict: Verdict, clock: Callable[[], float]) -> None:
-        self._verdict = verdict
+    def __init__(self, result: Result, clock: Callable[[], float]) -> None:
+        self._result = result
         self._clock = clock
         self._until = clock() + _SECONDS
 
@@ -207,30 +205,33 @@ class _Check:
 
     def _check_rules(self, node: _Node, new: Any, old: Any, path: str, place: _Place | None) -> None:
         value = OMITTED if isinstance(new, dict | list) else new
-        errors = self._verdict.errors
+        errors = self._result.errors
         errors += [FieldError(path, "Invalid", value, f"rule compile error: {each.text}") for each in node.broken]
         for rule in node.rules:
             if rule.needs_old and old is None:
                 continue
             if self._clock() > self._until:
                 errors.append(FieldError(path, "Invalid", value, _OUT_OF_TIME))
-                raise _OutOfTime
+                raise _Stopped
             try:
                 if rule.holds(new, old):
                     continue
             except EvaluationFailed as error:
                 errors.append(FieldError(path, "Invalid", value, _failure(rule, error)))
                 if isinstance(error, BudgetExceeded):
-                    raise _OutOfTime from error
+                    raise _Stopped from error
                 continue
-            problem = _complaint(rule, new, old, path, value)
+            except CompilationFailed as error:  # of a deferred rule
+                errors.append(FieldError(path, "Invalid", value, f"rule compile error: {error}"))
+                raise _Stopped from error
+            problem = _field_error(rule, new, old, path, value)
             if place is not None and not rule.uses_old and place.unchanged:
-                self._verdict.warnings.append(str(problem))
+                self._result.warnings.append(str(problem))
             else:
                 errors.append(problem)
 
 
-def _complaint(rule: Rule, new: Any, old: Any, path: str, value: Any) -> FieldError:
+def _field_error(rule: Rule, new: Any, old: Any, path: str, value: Any) -> FieldError:
     message = rule.message
     if rule.explain is not None:
         # If that fails the fixed message has to do, as on the API server.

@@ -1,7 +1,7 @@
-"""Binding: which variables an expression gets, and their values for an object.
+"""Variables: which ones an expression gets, and their values for an object.
 
 Each scalar field that a rule selects (`self.a.b`) becomes a variable of its own (`self_a_b`), with its type: so the
-compiler finds comparisons that make no sense, and an engine is given no more of an object than it needs.
+compiler finds comparisons that make no sense, and the library is given no more of an object than it needs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.devcluster.apiserver.schema.cel import declarations
+from trainmaster.devcluster.apiserver.schema.cel import decltype
 from trainmaster.devcluster.apiserver.schema.cel.conversion import Convert, converter, selector
-from trainmaster.devcluster.apiserver.schema.cel.engines import Engine, EvaluationFailed
-from trainmaster.devcluster.apiserver.schema.cel.engines.interface import marked
 from trainmaster.devcluster.apiserver.schema.cel.parser import Selection, is_shadowed, tokens
+from trainmaster.devcluster.apiserver.schema.cel.program import EvaluationFailed, marked
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -26,7 +25,6 @@ class Variable:
         text: str,
         selections: Sequence[Selection],
         schema: JsonObject,
-        engine: Engine,
         *,
         is_resource: bool,
     ) -> None:
@@ -43,25 +41,25 @@ class Variable:
             chosen.append([])
         for selection in selections:
             try:
-                path = declarations.follow(schema, selection.names, is_resource=is_resource)
-            except declarations.Undefined as error:
+                path = decltype.follow(schema, selection.names, is_resource=is_resource)
+            except decltype.Undefined as error:
                 raise marked(text, selection.positions[error.index], str(error)) from error
             own_name = "_".join((name, *selection.names))
             fields = tuple(field for field, _ in path)
-            declared = declarations.cel_type(path[-1][1]) if path else ""
+            declared = decltype.cel_type(path[-1][1]) if path else ""
             # self.a_b and self.a.b would be one name.
             is_free = own_name not in taken and self._fields.get(own_name, (fields,))[0] == fields
-            if declared in declarations.SCALAR_TYPES and selection.is_plain and is_free:
+            if declared in decltype.SCALAR_TYPES and selection.is_plain and is_free:
                 self.types[own_name] = declared
-                self._fields[own_name] = fields, converter(path[-1][1], nests_times=engine.nests_times)
+                self._fields[own_name] = fields, converter(path[-1][1])
                 self._replaced.append(selection)
             else:
                 chosen.append([(spelled, field) for spelled, (field, _) in zip(selection.names, path, strict=False)])
-        self._convert = converter(schema, nests_times=engine.nests_times, is_resource=is_resource)
+        self._convert = converter(schema, is_resource=is_resource)
         if is_resource:
-            schema = {**schema, "properties": dict(declarations.fields(schema, is_resource=True) or {})}
+            schema = {**schema, "properties": dict(decltype.fields(schema, is_resource=True) or {})}
         self._is_used = bool(chosen)
-        self._select = selector(schema, chosen, nests_times=engine.nests_times, whole=self._convert)
+        self._select = selector(schema, chosen, whole=self._convert)
 
     def rewrite(self, text: str) -> str:
         """Return the expression with the names of the variables in place of selections; it keeps its length."""

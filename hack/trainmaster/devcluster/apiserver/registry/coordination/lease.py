@@ -1,0 +1,40 @@
+"""Leases."""
+
+from __future__ import annotations
+
+from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry import printers
+from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class LeaseStrategy(Strategy):
+    """Leases: one holder, positive durations; writers must know the version that they replace."""
+
+    allow_unconditional_update = False
+    allow_create_on_update = True
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check durations."""
+        spec = obj.get("spec") or {}
+        problems = []
+        if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
+            detail = "must be greater than 0"
+            problems.append(FieldError("spec.leaseDurationSeconds", "Invalid", spec["leaseDurationSeconds"], detail))
+        if spec.get("leaseTransitions") is not None and spec["leaseTransitions"] < 0:
+            detail = "must be greater than or equal to 0"
+            problems.append(FieldError("spec.leaseTransitions", "Invalid", spec["leaseTransitions"], detail))
+        return problems
+
+
+def kind() -> Kind:
+    """Return the kind as the API serves it."""
+    return builtin_kind(
+        "coordination.k8s.io",
+        "Lease",
+        "leases",
+        strategy=LeaseStrategy(),
+        columns=printers.LEASES,
+    )

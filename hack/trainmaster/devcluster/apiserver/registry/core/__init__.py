@@ -1,0 +1,1 @@
+"""The core group: pods and what they use, nodes, services, events."""

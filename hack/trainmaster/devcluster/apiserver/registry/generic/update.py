@@ -1,0 +1,128 @@
+"""Before a change (kube-apiserver's rest.BeforeUpdate): from a decoded object to one that may replace the old one.
+
+The new object is the private copy of one request; the old one is shared and is not changed.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry.generic.meta import restore_system_fields
+from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_schema
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.objectmeta import validate_object_meta, validate_object_meta_update
+from trainmaster.devcluster.apiserver.registry.strategy import restore
+from trainmaster.devcluster.apiserver.storage import Record
+from trainmaster.runtime.jsontree import JsonObject
+
+_ENTRY_FIELDS = {"manager", "operation", "apiVersion", "fieldsV1"}
+_DESIRED = (None, "", "scale")
+"""The endpoints that write the desired state."""
+
+
+async def before_update(
+    scope: RequestScope, new: JsonObject, old: JsonObject, *, subresource: str | None, is_applied: bool
+) -> JsonObject:
+    """Return an object that is ready to replace the old one, or the old one itself if nothing changes."""
+    kind, strategy = scope.kind, scope.kind.strategy
+    set_defaults(kind, new)
+    new = await scope.mutate(new, old, subresource or "")
+    if not subresource:
+        new = await scope.run_hooks("UPDATE", new, old)
+    # Only after this may the new object share parts with the old one: defaults and hooks write in place.
+    new = _limited(kind, new, old, subresource)
+    if subresource in _DESIRED and strategy.has_generation and strategy.is_new_generation(new, old):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    metadata = new["metadata"]
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    problems = validate_object_meta_update(metadata, old["metadata"]) + validate_object_meta(metadata, kind)
+    problems += _validate(kind, new, old)
+    problems += scope.validate_rules(new, old, problems)
+    if not problems and not subresource:  # only sound objects can be compared
+        problems = strategy.validate_update(new, old)
+    elif not problems and subresource == "status":
+        problems = strategy.validate_status_update(new, old)
+    if problems:
+        raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
+    if not is_applied:
+        if not _is_edit(metadata.get("managedFields")):
+            restore(metadata, old["metadata"], "managedFields")
+        if _same(new, old):
+            return old
+        new = scope.track(old, new, subresource or "")
+    return old if _same(new, old) else new
+
+
+def check_identity(kind: Kind, new: JsonObject, record: Record, name: str) -> bool:
+    """Check that a new object is a version of the recorded one; returns whether the client named the version."""
+    metadata = new["metadata"]
+    given = metadata.get("name")
+    if given and given != name:
+        raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    metadata["name"] = name
+    uid = metadata.get("uid")
+    if uid and uid != record.metadata["uid"]:
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
+        raise errors.conflict(kind.resource, name, text)
+    version = metadata.get("resourceVersion")
+    if version in (None, "", "0"):
+        if kind.custom or not kind.strategy.allow_unconditional_update:
+            missing = FieldError("metadata.resourceVersion", "Invalid", 0, "must be specified for an update")
+            raise errors.invalid(kind.group, kind.kind, name, [missing])
+        return False
+    if version != str(record.revision):
+        raise errors.modified(kind.resource, name)
+    return True
+
+
+def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> JsonObject:
+    """Undo what this endpoint may not change."""
+    metadata = new["metadata"]
+    match subresource:
+        case None | "":
+            restore_system_fields(metadata, old["metadata"])
+            if kind.has_status:
+                restore(new, old, "status")
+            kind.strategy.prepare_for_update(new, old)
+            return new
+        case "finalize":
+            # Only the content controller's finalizers of a namespace are written here.
+            spec = {**old.get("spec", {}), "finalizers": new.get("spec", {}).get("finalizers", [])}
+            return {**old, "spec": spec, "metadata": dict(old["metadata"])}
+        case "scale":
+            restore_system_fields(metadata, old["metadata"])
+            return new  # the old object with another number in it, see `scaling`
+    restore_system_fields(metadata, old["metadata"])
+    if not kind.custom:
+        kind.strategy.prepare_for_status_update(new, old)
+        return new
+    kept = dict(old["metadata"])
+    restore(kept, metadata, "managedFields")
+    limited = {**old, "metadata": kept}
+    restore(limited, new, "status")
+    return limited
+
+
+def _validate(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Validate a change: what was wrong with a custom resource before, and is left alone, does not fail an update."""
+    problems = validate_schema(kind, new) + kind.strategy.validate(new)
+    if problems and kind.custom:
+        before = validate_schema(kind, old)
+        problems = [problem for problem in problems if problem not in before]
+    return problems
+
+
+def _is_edit(entries: list[JsonObject] | None) -> bool:
+    """Return whether a client's managedFields count: `[{}]` forgets all managers, incomplete ones do not count."""
+    if entries == [{}]:
+        return True
+    return bool(entries) and all(entry.keys() >= _ENTRY_FIELDS for entry in entries or ())
+
+
+def _same(new: JsonObject, old: JsonObject) -> bool:
+    # Python takes 1, 1.0 and true for equal, JSON does not; the encoded forms decide, but only when they have to.
+    if new != old:
+        return False
+    return orjson.dumps(new, option=orjson.OPT_SORT_KEYS) == orjson.dumps(old, option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,68 @@
+"""PriorityClasses. What they do to a pod is a matter of admission."""
+
+# ruff: noqa: ARG002 - the arguments are those of every strategy
+
+from __future__ import annotations
+
+from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry import printers
+from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
+from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy
+from trainmaster.runtime.jsontree import JsonObject
+
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The classes that every cluster has, and which alone may be named and valued like this."""
+_SYSTEM_PREFIX = "system-"
+_HIGHEST_PRIORITY = 1_000_000_000
+
+
+class PriorityClassStrategy(Strategy):
+    """PriorityClasses: the value is fixed, and so is the generation."""
+
+    has_generation = True
+
+    def is_new_generation(self, obj: JsonObject, old: JsonObject) -> bool:
+        """Return whether the desired state changed."""
+        return False
+
+    def default(self, obj: JsonObject) -> None:
+        """Fill in the preemption policy."""
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        obj.setdefault("value", 0)
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Keep the highest priorities for the system."""
+        name, value = obj["metadata"].get("name", ""), obj["value"]
+        if name.startswith(_SYSTEM_PREFIX):
+            if SYSTEM_PRIORITIES.get(name) == value:
+                return []
+            known = f"value of {name} must be {SYSTEM_PRIORITIES[name]}" if name in SYSTEM_PRIORITIES else None
+            problem = known or f"{name} is not a known system priority class"
+            detail = f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only. error: "
+            return [FieldError("metadata.name", "Forbidden", detail=detail + problem)]
+        if value > _HIGHEST_PRIORITY:
+            detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+            return [FieldError("value", "Forbidden", detail=detail)]
+        return []
+
+    def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse another value."""
+        return [
+            FieldError(field, "Forbidden", detail="may not be changed in an update.")
+            for field in ("value", "preemptionPolicy")
+            if obj.get(field) != old.get(field)
+        ]
+
+
+def kind() -> Kind:
+    """Return the kind as the API serves it."""
+    return builtin_kind(
+        "scheduling.k8s.io",
+        "PriorityClass",
+        "priorityclasses",
+        strategy=PriorityClassStrategy(),
+        namespaced=False,
+        short_names=("pc",),
+        columns=printers.PRIORITY_CLASSES,
+    )

@@ -1,1 +1,0 @@
-"""Strategies: how the objects of each built-in kind are defaulted, validated, stamped and deleted."""

@@ -1,0 +1,456 @@
+"""Server-side apply: ownership, conflicts, removal and the order of lists (KEP-555)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from trainmaster.devcluster.apiserver.apply import ApplyConflict, ApplyInvalid, Conflict, FieldSet, apply, update
+from trainmaster.devcluster.apiserver.schema import Schema
+from trainmaster.runtime.jsontree import copy_tree
+
+VERSION = "example.com/v1"
+STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+PORT = {
+    "type": "object",
+    "properties": {
+        "port": {"type": "integer"},
+        "protocol": {"type": "string", "default": "TCP"},
+        "name": {"type": "string"},
+    },
+}
+CONTAINER = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "image": {"type": "string"},
+        "args": {"type": "array", "items": {"type": "string"}},
+        "ports": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": PORT,
+        },
+    },
+}
+SCHEMA = Schema.compile(
+    {
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "replicas": {"type": "integer"},
+                    "suspend": {"type": "boolean"},
+                    "selector": {**STRINGS, "x-kubernetes-map-type": "atomic"},
+                    "nodes": STRINGS,
+                    "zones": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                    "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                    "containers": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
+                        "items": CONTAINER,
+                    },
+                },
+            },
+            "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+        },
+    }
+)
+
+
+def obj(spec: Any = None, *, labels: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "x", "namespace": "n"}
+    if labels is not None:
+        metadata["labels"] = labels
+    tree: dict[str, Any] = {"apiVersion": VERSION, "kind": "X", "metadata": metadata, **fields}
+    if spec is not None:
+        tree["spec"] = spec
+    return tree
+
+
+def applied(live: Any, config: Any, manager: str = "a", *, force: bool = False, now: str = "t1", **options: Any) -> Any:
+    return apply(live, config, manager=manager, force=force, schema=SCHEMA, api_version=VERSION, now=now, **options)
+
+
+def updated(old: Any, new: Any, manager: str = "u", *, now: str = "t1", **options: Any) -> Any:
+    return update(old, new, manager=manager, schema=SCHEMA, api_version=VERSION, now=now, **options)
+
+
+def owned(tree: Any, manager: str, operation: str = "Apply", subresource: str = "") -> list[str]:
+    for entry in tree["metadata"].get("managedFields", []):
+        if (entry["manager"], entry["operation"], entry.get("subresource", "")) == (manager, operation, subresource):
+            return list(FieldSet.decode(entry["fieldsV1"]).paths())
+    return []
+
+
+def names(tree: Any) -> list[str]:
+    return [container["name"] for container in tree["spec"]["containers"]]
+
+
+def test_applying_onto_nothing_creates_the_object_with_its_owner() -> None:
+    created = applied(None, obj({"replicas": 1}, labels={"l": "v"}))
+    assert created["metadata"].pop("managedFields") == [
+        {
+            "manager": "a",
+            "operation": "Apply",
+            "apiVersion": VERSION,
+            "time": "t1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:replicas": {}}, "f:metadata": {"f:labels": {"f:l": {}}}},
+        }
+    ]
+    assert created == obj({"replicas": 1}, labels={"l": "v"})
+
+
+def test_applying_the_same_again_changes_nothing_not_even_the_time() -> None:
+    live = applied(None, obj({"replicas": 1, "containers": [{"name": "c", "ports": [{"port": 80}]}]}))
+    assert applied(live, obj({"replicas": 1, "containers": [{"name": "c", "ports": [{"port": 80}]}]}), now="t2") == live
+
+
+def test_fields_that_are_no_longer_applied_go() -> None:
+    live = applied(None, obj({"replicas": 1, "suspend": True}, labels={"l": "v", "m": "w"}))
+    after = applied(live, obj({"replicas": 1}, labels={"m": "w"}), now="t2")
+    assert after["spec"] == {"replicas": 1}
+    assert after["metadata"]["labels"] == {"m": "w"}
+    assert after["metadata"]["managedFields"][0]["time"] == "t2"
+
+
+def test_fields_that_another_owns_too_stay() -> None:
+    live = applied(None, obj({"replicas": 1, "suspend": True}))
+    live = applied(live, obj({"suspend": True}), "b")
+    after = applied(live, obj({"replicas": 1}))
+    assert after["spec"] == {"replicas": 1, "suspend": True}
+    assert owned(after, "a") == [".spec.replicas"]
+    assert owned(after, "b") == [".spec.suspend"]
+
+
+def test_fields_that_an_updater_owns_too_stay() -> None:
+    live = updated(None, obj({"replicas": 1, "suspend": True}))
+    live = applied(live, obj({"suspend": True}))
+    assert applied(live, obj())["spec"] == {"replicas": 1, "suspend": True}
+
+
+def test_fields_that_nobody_applied_stay() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    live["spec"]["suspend"] = False  # a default
+    assert applied(live, obj({"replicas": 2}))["spec"] == {"replicas": 2, "suspend": False}
+
+
+def test_a_map_goes_with_its_last_field() -> None:
+    live = applied(None, obj({"replicas": 1}, labels={"l": "v"}))
+    after = applied(live, obj({"replicas": 1}))
+    assert after == {**obj({"replicas": 1}), "metadata": after["metadata"]}
+    assert "labels" not in after["metadata"]
+
+
+def test_an_empty_map_that_is_applied_stays() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    after = applied(live, obj({}))
+    assert after["spec"] == {}
+    assert owned(after, "a") == [".spec"]
+
+
+def test_a_changed_value_of_another_owner_is_a_conflict() -> None:
+    live = applied(None, obj({"replicas": 1, "suspend": True}))
+    with pytest.raises(ApplyConflict) as caught:
+        applied(live, obj({"replicas": 2, "suspend": True}), "b")
+    assert str(caught.value) == 'Apply failed with 1 conflict: conflict with "a": .spec.replicas'
+    assert caught.value.causes() == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".spec.replicas"}
+    ]
+    (conflict,) = caught.value.conflicts
+    assert (conflict.manager.name, conflict.api_version, conflict.time, conflict.path) == (
+        "a",
+        VERSION,
+        "t1",
+        ".spec.replicas",
+    )
+
+
+def test_several_conflicts_are_listed_by_owner() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    live = updated(live, {**live, "spec": {"replicas": 1, "suspend": True, "nodes": {"k": "v"}}})
+    with pytest.raises(ApplyConflict) as caught:
+        applied(live, obj({"replicas": 2, "suspend": False, "nodes": {"k": "w"}}), "b")
+    assert str(caught.value) == (
+        'Apply failed with 3 conflicts: conflicts with "a":\n- .spec.replicas\n'
+        f'conflicts with "u" using {VERSION}:\n- .spec.nodes.k\n- .spec.suspend'
+    )
+
+
+def test_the_same_manager_conflicts_with_its_own_updates_and_subresources() -> None:
+    """An owner is a manager with an operation and a subresource, not a name alone."""
+    live = updated(None, obj({"replicas": 1}), "a", subresource="scale")
+    with pytest.raises(ApplyConflict, match=f'conflict with "a" with subresource "scale" using {VERSION}'):
+        applied(live, obj({"replicas": 2}), "a")
+
+
+def test_force_takes_the_field_and_the_loser_conflicts_in_turn() -> None:
+    live = applied(None, obj({"replicas": 1, "suspend": True}))
+    live = applied(live, obj({"replicas": 2}), "b", force=True)
+    assert live["spec"] == {"replicas": 2, "suspend": True}
+    assert (owned(live, "a"), owned(live, "b")) == ([".spec.suspend"], [".spec.replicas"])
+    with pytest.raises(ApplyConflict):
+        applied(live, obj({"replicas": 1, "suspend": True}))
+
+
+def test_an_owner_of_nothing_is_forgotten() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    live = applied(live, obj({"replicas": 2}), "b", force=True)
+    assert [entry["manager"] for entry in live["metadata"]["managedFields"]] == ["b"]
+
+
+def test_equal_values_have_several_owners() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    live = applied(live, obj({"replicas": 1}), "b")
+    assert owned(live, "a") == owned(live, "b") == [".spec.replicas"]
+
+
+def test_atomic_maps_and_lists_have_one_owner() -> None:
+    live = applied(None, obj({"selector": {"a": "1"}, "containers": [{"name": "c", "args": ["x"]}]}))
+    config = obj({"selector": {"b": "2"}, "containers": [{"name": "c", "args": ["y"]}]})
+    with pytest.raises(ApplyConflict) as caught:
+        applied(live, config, "b")
+    assert [conflict.path for conflict in caught.value.conflicts] == [
+        '.spec.containers[name="c"].args',
+        ".spec.selector",
+    ]
+    after = applied(live, config, "b", force=True)
+    assert after["spec"] == {"selector": {"b": "2"}, "containers": [{"name": "c", "args": ["y"]}]}
+
+
+def test_maps_without_a_schema_are_granular_and_lists_atomic() -> None:
+    live = applied(None, obj({"open": {"deep": {"a": 1}, "list": [{"name": "x"}]}}))
+    live = applied(live, obj({"open": {"deep": {"b": 2}}}), "b")
+    assert live["spec"]["open"] == {"deep": {"a": 1, "b": 2}, "list": [{"name": "x"}]}
+    with pytest.raises(ApplyConflict, match=r"\.spec\.open\.list$"):
+        applied(live, obj({"open": {"list": [{"name": "y"}]}}), "b")
+
+
+def test_elements_of_keyed_lists_merge_by_key() -> None:
+    live = applied(None, obj({"containers": [{"name": "c", "image": "i", "args": ["x"]}]}))
+    live = applied(live, obj({"containers": [{"name": "c"}, {"name": "d", "image": "j"}]}), "b")
+    assert live["spec"]["containers"] == [{"name": "c", "image": "i", "args": ["x"]}, {"name": "d", "image": "j"}]
+    after = applied(live, obj({"containers": []}), "a")
+    assert after["spec"]["containers"] == [{"name": "c"}, {"name": "d", "image": "j"}]
+
+
+def test_keys_that_are_left_out_have_their_default() -> None:
+    live = applied(None, obj({"containers": [{"name": "c", "ports": [{"port": 80, "protocol": "TCP", "name": "p"}]}]}))
+    after = applied(live, obj({"containers": [{"name": "c", "ports": [{"port": 80, "name": "q"}]}]}))
+    assert after["spec"]["containers"][0]["ports"] == [{"port": 80, "name": "q"}], (
+        "the same port; defaulting comes next"
+    )
+    after = applied(live, obj({"containers": [{"name": "c", "ports": [{"port": 80, "protocol": "UDP"}]}]}), "b")
+    assert [port["protocol"] for port in after["spec"]["containers"][0]["ports"]] == ["TCP", "UDP"]
+
+
+def test_an_element_goes_with_everything_that_was_defaulted_in_it() -> None:
+    live = applied(None, obj({"containers": [{"name": "c"}, {"name": "d"}]}))
+    live["spec"]["containers"][0]["args"] = ["defaulted"]
+    assert applied(live, obj({"containers": [{"name": "d"}]}))["spec"]["containers"] == [{"name": "d"}]
+
+
+def test_an_element_goes_although_an_updater_changed_something_in_it() -> None:
+    """What would remain of it has no key."""
+    live = applied(None, obj({"containers": [{"name": "c", "image": "i"}, {"name": "d"}]}))
+    changed = copy_tree(live)
+    changed["spec"]["containers"][0]["image"] = "j"
+    live = updated(live, changed)
+    after = applied(live, obj({"containers": [{"name": "d"}]}))
+    assert after["spec"]["containers"] == [{"name": "d"}]
+    assert owned(after, "u", "Update") == []
+
+
+def test_sets_merge_by_value() -> None:
+    live = applied(None, obj({"zones": ["a", "b"]}))
+    live = applied(live, obj({"zones": ["c", "b"]}), "b")
+    assert live["spec"]["zones"] == ["a", "c", "b"]
+    after = applied(live, obj({"zones": []}))
+    assert after["spec"]["zones"] == ["c", "b"]
+    assert owned(after, "b") == ['.spec.zones[="b"]', '.spec.zones[="c"]']
+
+
+@pytest.mark.parametrize(
+    ("live", "config", "expected"),
+    [
+        ("abc", "cd", "abcd"),
+        ("sn", "in", "sin"),
+        ("axb", "ba", "xba"),
+        ("ab", "ba", "ba"),
+        ("ab", "cd", "abcd"),
+        ("abc", "b", "abc"),
+        ("ab", "acb", "acb"),
+        ("axb", "acb", "axcb"),
+    ],
+)
+def test_order_of_keyed_lists(live: str, config: str, expected: str) -> None:
+    """Applied elements in the applied order; what only the stored list has keeps its place among them."""
+    stored = updated(None, obj({"containers": [{"name": name} for name in live]}))
+    after = applied(stored, obj({"containers": [{"name": name} for name in config]}))
+    assert "".join(names(after)) == expected
+
+
+@given(st.permutations("abcdef").map(lambda it: it[:4]), st.permutations("abcdef").map(lambda it: it[:3]))
+def test_order_keeps_every_element_once_and_the_applied_order(live: list[str], config: list[str]) -> None:
+    stored = updated(None, obj({"containers": [{"name": name} for name in live]}))
+    merged = names(applied(stored, obj({"containers": [{"name": name} for name in config]})))
+    assert sorted(merged) == sorted({*live, *config})
+    assert [name for name in merged if name in config] == config
+
+
+@pytest.mark.parametrize(
+    ("containers", "message"),
+    [
+        (
+            [{"name": "c", "ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}]}],
+            r'^\.spec\.containers\[name="c"\]\.ports: duplicate entries for key \[port=1,protocol="TCP"\]',
+        ),
+        ([{"name": "c"}, {"name": "c"}], r'^\.spec\.containers: duplicate entries for key \[name="c"\]'),
+        ([{"image": "c"}], r"^\.spec\.containers: element 0: .* omits key field 'name'"),
+        (["c"], r"^\.spec\.containers: element 0: an object with the keys name was expected"),
+    ],
+)
+def test_elements_that_cannot_be_told_apart_are_refused(containers: Any, message: str) -> None:
+    for live in (None, applied(None, obj({"replicas": 1}))):
+        with pytest.raises(ApplyInvalid, match=message):
+            applied(live, obj({"containers": containers}))
+
+
+def test_stored_lists_with_duplicates_are_replaced_as_a_whole() -> None:
+    live = updated(None, obj({"containers": [{"name": "c"}, {"name": "c"}]}))
+    after = applied(live, obj({"containers": [{"name": "d"}]}), force=True)
+    assert names(after) == ["d"]
+
+
+def test_the_identity_of_the_object_has_no_owner_and_stays() -> None:
+    live = applied(None, obj({"replicas": 1}))
+    live["metadata"] |= {"uid": "u", "resourceVersion": "5", "generation": 1, "creationTimestamp": "t0"}
+    config = obj({"replicas": 2})
+    config["metadata"]["creationTimestamp"] = None  # what Go clients send
+    after = applied(live, config)
+    for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
+        assert after["metadata"][name] == live["metadata"][name]
+    assert owned(after, "a") == [".spec.replicas"]
+
+
+def test_metadata_of_custom_resources_merges_like_all_metadata() -> None:
+    def config(uid: str, finalizer: str) -> dict[str, Any]:
+        tree = obj()
+        owner = {"apiVersion": "v1", "kind": "K", "name": "o", "uid": uid}
+        tree["metadata"] |= {"finalizers": [finalizer], "ownerReferences": [owner]}
+        return tree
+
+    live = applied(applied(None, config("1", "f1")), config("2", "f2"), "b")
+    assert live["metadata"]["finalizers"] == ["f1", "f2"]
+    assert [owner["uid"] for owner in live["metadata"]["ownerReferences"]] == ["1", "2"]
+    assert owned(live, "b") == ['.metadata.finalizers[="f2"]', '.metadata.ownerReferences[uid="2"]']
+
+
+def test_an_apply_of_the_status_touches_nothing_else() -> None:
+    live = applied(None, obj({"replicas": 1}), "trainer")
+    config = obj({"replicas": 9}, labels={"l": "v"}, status={"phase": "Running"})
+    after = applied(live, config, "trainer", subresource="status", now="t2")
+    assert (after["spec"], after["status"]) == ({"replicas": 1}, {"phase": "Running"})
+    assert "labels" not in after["metadata"]
+    assert owned(after, "trainer") == [".spec.replicas"]
+    assert owned(after, "trainer", subresource="status") == [".status.phase"]
+    assert applied(after, obj({"replicas": 1}), "trainer", now="t3") == after
+
+
+def test_an_object_without_owners_gets_one_for_what_it_held_before() -> None:
+    live = obj({"replicas": 1, "suspend": True})
+    with pytest.raises(ApplyConflict, match=f'"before-first-apply" using {VERSION}: .spec.replicas'):
+        applied(live, obj({"replicas": 2}))
+    after = applied(live, obj({"replicas": 2}), force=True)
+    assert owned(after, "before-first-apply", "Update") == [".spec", ".spec.suspend"]
+
+
+def test_inputs_are_neither_changed_nor_shared() -> None:
+    live = applied(None, obj({"containers": [{"name": "c", "args": ["x"]}], "nodes": {"a": "b"}}))
+    config = obj({"containers": [{"name": "d", "args": ["y"]}]})
+    before = repr((live, config))
+    for result in (applied(live, config, "b"), applied(live, config), applied(None, config)):
+        for container in result["spec"]["containers"]:
+            container["args"].append("z")
+    assert repr((live, config)) == before
+
+
+NAMES = st.lists(st.sampled_from("xyz"), unique=True, max_size=3)
+CONTAINERS = NAMES.flatmap(
+    lambda known: st.tuples(
+        *(
+            st.fixed_dictionaries(
+                {"name": st.just(name)},
+                optional={"image": st.sampled_from("ij"), "args": st.lists(st.just("v"), max_size=2)},
+            )
+            for name in known
+        )
+    ).map(list)
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 2),
+        "nodes": st.dictionaries(st.sampled_from("kl"), st.sampled_from("12"), max_size=2),
+        "selector": st.dictionaries(st.sampled_from("kl"), st.sampled_from("12"), max_size=2),
+        "zones": NAMES,
+        "containers": CONTAINERS,
+        "open": st.dictionaries(st.sampled_from("kl"), st.integers(0, 1) | st.just({"m": 1}), max_size=2),
+    },
+)
+
+
+@given(SPECS, SPECS, SPECS)
+def test_applying_twice_is_applying_once(first: Any, other: Any, second: Any) -> None:
+    live = applied(applied(None, obj(first)), obj(other), "b", force=True)
+    once = applied(live, obj(second), force=True)
+    assert applied(once, obj(second), now="t2") == once, "the second time must not conflict either"
+
+
+@given(SPECS, SPECS)
+def test_after_force_everything_applied_is_there_and_owned(first: Any, second: Any) -> None:
+    live = applied(applied(None, obj(first)), obj(second), "b", force=True)
+    assert applied(live, obj(second), "c")["spec"] == live["spec"], "a third one who wants the same does not conflict"
+    mine, theirs = owned(live, "b"), owned(live, "a")
+    assert set(mine) == set(owned(applied(None, obj(second), "b"), "b"))
+    assert set(theirs) <= set(owned(applied(None, obj(first)), "a"))
+
+
+@given(SPECS, SPECS)
+def test_without_conflicts_force_makes_no_difference_and_with_them_it_takes_what_they_name(
+    first: Any, second: Any
+) -> None:
+    live = applied(None, obj(first))
+    forced = applied(live, obj(second), "b", force=True)
+    lost = set(owned(live, "a")) - set(owned(forced, "a"))
+    conflicts = {conflict.path for conflict in conflicts_of(live, obj(second), "b")}
+    assert conflicts <= lost
+    if not conflicts:
+        assert applied(live, obj(second), "b") == forced
+
+
+def conflicts_of(live: Any, config: Any, manager: str) -> list[Conflict]:
+    try:
+        applied(live, config, manager)
+    except ApplyConflict as error:
+        return error.conflicts
+    return []
+
+
+@given(SPECS, SPECS)
+def test_a_manager_that_applies_nothing_more_leaves_no_trace(first: Any, second: Any) -> None:
+    alone = applied(None, obj(first))
+    assume(not conflicts_of(alone, obj(second), "b"))
+    both = applied(alone, obj(second), "b")
+    withdrawn = applied(both, obj(), "b")
+    assert owned(withdrawn, "b") == []
+    assert owned(withdrawn, "a") == owned(alone, "a")
