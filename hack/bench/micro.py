@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from bench import samples
+from trainmaster.controller.kube.cache.event_handler import ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.watch import WatchStream
@@ -79,7 +80,7 @@ async def _deliver(wire: bytes) -> float:
             done.set()
 
     informer = Informer(_Canned(wire), TRAINJOBS)
-    informer.add_handler(on_add=count, on_update=count)
+    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=count, on_update=count))
     started = time.perf_counter()
     async with _running(informer):
         await done.wait()
@@ -100,7 +101,7 @@ def _memory_of_objects() -> float:
 
         canned = _Canned(b"".join(_frames(_OBJECTS)))
         informer = Informer(canned, TRAINJOBS)
-        informer.add_handler(on_add=count)
+        informer.add_event_handler(ResourceEventHandlerFuncs(on_add=count))
         gc.collect()
         tracemalloc.start()
         try:

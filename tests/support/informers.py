@@ -10,7 +10,12 @@ from typing import Any, TypeAlias
 import orjson
 from support.virtualtime import settle
 
-from trainmaster.controller.kube.cache.informer import Informer, Tombstone, final_state
+from trainmaster.controller.kube.cache.event_handler import (
+    DeletedFinalStateUnknown,
+    ResourceEventHandlerFuncs,
+    final_state,
+)
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchStream
@@ -52,10 +57,12 @@ class Ear:
 
     def __init__(self, informer: Informer) -> None:
         self.heard: list[str] = []
-        self.deleted: list[JsonObject | Tombstone] = []
+        self.deleted: list[JsonObject | DeletedFinalStateUnknown] = []
         self.sizes: list[int] = []
         self.informer = informer
-        self.remove = informer.add_handler(on_add=self.added, on_update=self.updated, on_delete=self.gone)
+        self.remove = informer.add_event_handler(
+            ResourceEventHandlerFuncs(on_add=self.added, on_update=self.updated, on_delete=self.gone)
+        )
 
     def note(self, text: str) -> None:
         self.heard.append(text)
@@ -68,7 +75,7 @@ class Ear:
         versions = old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"]
         self.note(f"~{new['metadata']['name']}:{'>'.join(versions)}")
 
-    def gone(self, obj: JsonObject | Tombstone) -> None:
+    def gone(self, obj: JsonObject | DeletedFinalStateUnknown) -> None:
         self.deleted.append(obj)
         self.note(f"-{final_state(obj)['metadata']['name']}")
 

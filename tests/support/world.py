@@ -85,11 +85,11 @@ class World:
         obj = self.server.pop((kind, f"team/{name}"))
         self._version += 1
         store = self.stores[obj["apiVersion"], kind]
-        change = store.remove(object_key(obj), last=None if unseen else obj)
-        change.unseen = unseen
+        change = store.delete(object_key(obj), last=None if unseen else obj)
+        change.final_state_unknown = unseen
         if kind == "JobSet":
             self.deleted_workloads.on_jobset_event(change)
-        store.advance(str(self._version))
+        store.update_resource_version(str(self._version))
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:
         """Read an object as the server has it."""
@@ -99,7 +99,7 @@ class World:
         """Have the cache of its kind see an object."""
         store = self.stores[obj["apiVersion"], obj["kind"]]
         store.put(strip_managed_fields(copy_tree(obj)))
-        store.advance(obj["metadata"].get("resourceVersion") or "1")
+        store.update_resource_version(obj["metadata"].get("resourceVersion") or "1")
 
     def store(self, obj: JsonObject) -> JsonObject:
         """Have the server store an object under a new version; the caches see it unless they lag."""

@@ -30,7 +30,7 @@ def test_c4_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
     expectations.expect_write(KEY, child(), store)
     assert not expectations.satisfied(KEY)
     assert expectations.satisfied("team/other")
-    store.advance("7")
+    store.update_resource_version("7")
     assert expectations.satisfied(KEY)
     assert len(expectations) == 0
 
@@ -39,7 +39,7 @@ def test_c6_a_later_version_satisfies_them_as_well() -> None:
     """The version of the write itself may never be seen: another write came right after it."""
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(version="7"), store)
-    store.advance("9")
+    store.update_resource_version("9")
     assert expectations.satisfied(KEY)
 
 
@@ -48,7 +48,7 @@ def test_c4_every_kind_has_to_catch_up() -> None:
     expectations.expect_write(KEY, child("ConfigMap"), store_at(9))
     expectations.expect_write(KEY, child("JobSet", version="8"), behind)
     assert not expectations.satisfied(KEY)
-    behind.advance("8")
+    behind.update_resource_version("8")
     assert expectations.satisfied(KEY)
 
 
@@ -56,9 +56,9 @@ def test_c4_of_two_writes_of_an_object_the_later_one_counts() -> None:
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(version="7"), store)
     expectations.expect_write(KEY, child(version="8"), store)
-    store.advance("7")
+    store.update_resource_version("7")
     assert not expectations.satisfied(KEY)
-    store.advance("8")
+    store.update_resource_version("8")
     assert expectations.satisfied(KEY)
 
 
@@ -82,7 +82,7 @@ def test_c5_writes_of_its_children_are_not() -> None:
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(), store)
     assert not expectations.satisfied(KEY, "new")
-    store.advance("7")
+    store.update_resource_version("7")
     assert expectations.satisfied(KEY, "new")
 
 
@@ -92,9 +92,9 @@ def test_c3_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
     for after in (None, child(uid="c2", version="9"), child(version="9", deletionTimestamp="2026-01-01T00:00:00Z")):
         store.put(old)
         expectations.expect_deletion(KEY, old, store)
-        store.advance("100")
+        store.update_resource_version("100")
         assert not expectations.satisfied(KEY)
-        store.remove("team/demo") if after is None else store.put(after)
+        store.delete("team/demo") if after is None else store.put(after)
         assert expectations.satisfied(KEY)
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, Transform
-from trainmaster.controller.kube.cache.reflector import ListWatcher
-from trainmaster.controller.kube.cache.store import Change, Store, split_key
+from trainmaster.controller.kube.cache.listwatch import ListWatcher
+from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
@@ -36,7 +37,7 @@ from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, s
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.watches import Watch
 
-MapFunc = Callable[[Change], Iterable[str]]
+MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
@@ -54,7 +55,7 @@ class Caches:
     def __init__(self, client: ListWatcher, watches: Iterable[Watch], *, clock: Clock | None = None) -> None:
         declared = _by_kind(watches)
         self.trainjobs = Informer(client, TRAINJOBS, clock=clock)
-        self.trainjobs.store.add_index(RUNTIME_INDEX, runtime_index_values)
+        self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES.values()}
         self._config_maps = Informer(
             client, CONFIGMAPS, transform=_transform_for(declared.get(CONFIG_MAP, [])), clock=clock
@@ -67,9 +68,9 @@ class Caches:
         }
         self._queue: WorkQueue | None = None
         self.deleted_workloads = DeletedWorkloads(self.trainjobs.store)
-        self.trainjobs.listen(self.deleted_workloads.on_trainjob_event)
+        self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
         if _JOBSET in self._by_kind:
-            self._by_kind[_JOBSET].listen(self.deleted_workloads.on_jobset_event)
+            self._by_kind[_JOBSET].add_event_handler(self.deleted_workloads.on_jobset_event)
         self._watches: list[tuple[Informer, MapFunc]] = [(self._config_maps, _of_both_states(config_map_keys))]
         self._watches += [
             (self._by_kind[kind], _of_both_states(map_func(watch)))
@@ -103,9 +104,9 @@ class Caches:
     def _trainjobs_waiting_for(self, resource: Resource) -> MapFunc:
         """The TrainJobs of a runtime that have no snapshot yet; the others do not care about it any more."""
 
-        def keys(change: Change) -> Iterable[str]:
+        def keys(change: Delta) -> Iterable[str]:
             value = runtime_index_value(resource.kind, change.key)
-            for key in self.trainjobs.store.keys_by_index(RUNTIME_INDEX, value):
+            for key in self.trainjobs.store.index_keys(RUNTIME_INDEX, value):
                 namespace, name = split_key(key)
                 if f"{namespace}/{snapshot_name(name)}" not in self._config_maps.store:
                     yield key
@@ -126,7 +127,7 @@ class Caches:
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, each with the reason if there is one."""
         return [
-            f"{informer.resource.name} ({informer.trouble})" if informer.trouble else informer.resource.name
+            f"{informer.resource.name} ({informer.failure})" if informer.failure else informer.resource.name
             for informer in self._informers()
             if not informer.is_ready
         ]
@@ -167,14 +168,14 @@ def _transform_for(watches: list[Watch]) -> Transform:
     return strip_foreign_objects if only_built else strip_managed_fields
 
 
-def _own_key(change: Change) -> Iterable[str]:
+def _own_key(change: Delta) -> Iterable[str]:
     return (change.key,)
 
 
 def _of_both_states(keys_of: Callable[[JsonObject], Iterable[str]]) -> MapFunc:
     """Map a change by both of its states: an object may change its owner (E-4)."""
 
-    def keys(change: Change) -> Iterable[str]:
+    def keys(change: Delta) -> Iterable[str]:
         states = (change.new,) if change.resync else (change.old, change.new)
         return dict.fromkeys(key for state in states if state is not None for key in keys_of(state))
 
@@ -182,9 +183,9 @@ def _of_both_states(keys_of: Callable[[JsonObject], Iterable[str]]) -> MapFunc:
 
 
 def _enqueue_on_change(informer: Informer, keys_of: MapFunc, queue: WorkQueue, *, resync: bool = False) -> None:
-    def enqueue(change: Change) -> None:
+    def enqueue(change: Delta) -> None:
         priority = LOW_PRIORITY if change.initial or change.resync else 0
         for key in keys_of(change):
             queue.add(key, priority=priority)
 
-    informer.listen(enqueue, resync=resync)
+    informer.add_event_handler(enqueue, resync=resync)

@@ -115,7 +115,7 @@ async def test_c3_c10_the_workload_of_an_expired_job_is_deleted_once() -> None:
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
     world.show(world.find("TrainJob"))
     assert isinstance(await world.reconcile(), ExpectationsPending)
-    world.stores[jobset["apiVersion"], "JobSet"].remove(KEY)
+    world.stores[jobset["apiVersion"], "JobSet"].delete(KEY)
     assert await world.reconcile() == DONE
     assert len(world.deleted) == 1
 

@@ -142,7 +142,7 @@ async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
     trainjobs.put(world.find("TrainJob"))
     jobsets = Store()
     jobsets.put(world.find("JobSet"))
-    deleted_workloads.on_jobset_event(jobsets.remove(KEY))
+    deleted_workloads.on_jobset_event(jobsets.delete(KEY))
     assert (deleted_workloads.last_state(KEY) or {})["metadata"]["name"] == "demo"
     deleted_workloads.on_trainjob_event(trainjobs.put(world.find("TrainJob")))
     assert len(deleted_workloads) == 1
@@ -150,9 +150,9 @@ async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
         condition = {"type": "Complete", "status": "True", "reason": "r", "message": "m"}
         deleted_workloads.on_trainjob_event(trainjobs.put(trainjob_object(status={"conditions": [condition]})))
     else:
-        deleted_workloads.on_trainjob_event(trainjobs.remove(KEY))
+        deleted_workloads.on_trainjob_event(trainjobs.delete(KEY))
     assert len(deleted_workloads) == 0
     # A JobSet that follows its TrainJob, or outlives the end of it, is of no interest.
     jobsets.put(world.find("JobSet"))
-    deleted_workloads.on_jobset_event(jobsets.remove(KEY))
+    deleted_workloads.on_jobset_event(jobsets.delete(KEY))
     assert len(deleted_workloads) == 0

@@ -10,9 +10,10 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
-from trainmaster.controller.kube.cache.reflector import ListWatcher
-from trainmaster.controller.kube.cache.store import Change, object_key
+from trainmaster.controller.kube.cache.listwatch import ListWatcher
+from trainmaster.controller.kube.cache.store import object_key
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.caches import Caches
@@ -53,7 +54,7 @@ class Wiring:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.queue = WorkQueue(clock=self.clock)
-        self.hear: defaultdict[Resource, list[Callable[[Change], object]]] = defaultdict(list)
+        self.hear: defaultdict[Resource, list[Callable[[Delta], object]]] = defaultdict(list)
         plugins = Framework(load_plugins())
         self.caches = Caches(cast("ListWatcher", None), plugins.watches(), clock=self.clock)
         self.caches.add_trainjob_handlers(self.queue)
@@ -62,7 +63,7 @@ class Wiring:
 
     def deliver(self, resource: Resource, obj: JsonObject | None, *, key: str = "team/child", **marks: bool) -> None:
         store = self.stores[resource]
-        change = store.remove(key) if obj is None else store.put(obj)
+        change = store.delete(key) if obj is None else store.put(obj)
         for name, value in marks.items():
             setattr(change, name, value)
         for hear in self.hear[resource]:
@@ -78,12 +79,12 @@ class Wiring:
 
 @pytest.fixture
 def wiring(monkeypatch: pytest.MonkeyPatch) -> Wiring:
-    heard: defaultdict[Resource, list[Callable[[Change], object]]] = defaultdict(list)
+    heard: defaultdict[Resource, list[Callable[[Delta], object]]] = defaultdict(list)
 
-    def listen(self: Informer, hear: Callable[[Change], object], **options: Any) -> None:
+    def listen(self: Informer, hear: Callable[[Delta], object], **options: Any) -> None:
         heard[self.resource].append(hear)
 
-    monkeypatch.setattr(Informer, "listen", listen)
+    monkeypatch.setattr(Informer, "add_event_handler", listen)
     wiring = Wiring()
     wiring.hear = heard
     return wiring

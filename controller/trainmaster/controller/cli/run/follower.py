@@ -28,7 +28,12 @@ from trainmaster.controller.cli.run.podlogs import follow_log, last_lines
 from trainmaster.controller.cli.run.reporter import Reporter
 from trainmaster.controller.cli.run.runtime_reference import explain_missing
 from trainmaster.controller.cli.run.submit import SubmittedJob
-from trainmaster.controller.kube.cache.informer import Informer, Tombstone, final_state
+from trainmaster.controller.kube.cache.event_handler import (
+    DeletedFinalStateUnknown,
+    ResourceEventHandlerFuncs,
+    final_state,
+)
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
@@ -101,20 +106,24 @@ class Follower:
         for namespace in sorted({view.job.namespace for view in self.views}):
             names = sorted(view.job.name for view in self.views if view.job.namespace == namespace)
             jobs = Informer(self._client, TRAINJOBS, namespace=namespace)
-            jobs.add_handler(
-                on_add=lambda job, _: self._on_job(job),
-                on_update=lambda _, job: self._on_job(job),
-                on_delete=self._on_job_deleted,
+            jobs.add_event_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda job, _: self._on_job(job),
+                    on_update=lambda _, job: self._on_job(job),
+                    on_delete=self._on_job_deleted,
+                )
             )
             selector = f"{JOBSET_LABEL} in ({','.join(names)})"
             pods = Informer(self._client, PODS, namespace=namespace, label_selector=selector)
-            pods.add_handler(
-                on_add=lambda pod, _: self._on_pod(pod),
-                on_update=lambda _, pod: self._on_pod(pod),
-                on_delete=self._on_pod_deleted,
+            pods.add_event_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _: self._on_pod(pod),
+                    on_update=lambda _, pod: self._on_pod(pod),
+                    on_delete=self._on_pod_deleted,
+                )
             )
             events = Informer(self._client, EVENTS, namespace=namespace)
-            events.add_handler(on_add=lambda event, _: self._on_event(event))
+            events.add_event_handler(ResourceEventHandlerFuncs(on_add=lambda event, _: self._on_event(event)))
             informers += [jobs, pods, events]
         return informers
 
@@ -136,7 +145,7 @@ class Follower:
                 self._advice[view.job.key] = self._start(self._advise(view.job))
         self._changed()
 
-    def _on_job_deleted(self, job: JsonObject | Tombstone) -> None:
+    def _on_job_deleted(self, job: JsonObject | DeletedFinalStateUnknown) -> None:
         metadata = final_state(job)["metadata"]
         view = self._view(metadata["namespace"], metadata["name"])
         if view is not None and metadata["uid"] == view.job.uid:
@@ -169,7 +178,7 @@ class Follower:
                 self._failures[key] = (view.job.key, failure, self._start(tail))
         self._changed()
 
-    def _on_pod_deleted(self, pod: JsonObject | Tombstone) -> None:
+    def _on_pod_deleted(self, pod: JsonObject | DeletedFinalStateUnknown) -> None:
         last = final_state(pod)
         view = self._view_of_pod(last)
         if view is not None:

@@ -1,27 +1,27 @@
-"""A shared, always current copy of one collection, and the handlers that hear of its changes.
+"""A shared, always current copy of one collection, and the event handlers that get its changes.
 
 Guarantees:
-- S-1, S-5: every event is told, in the order of the server; of one object the handlers hear a part of its states, each
-  at most once, and in their order.
-- S-2, S-6: the store and its indexes have changed before any handler hears of it.
-- S-3, R-30: what vanished while we were not watching is deleted with a `Tombstone`, which holds the last state we saw;
-  a deletion that we saw brings the last state there was.
+- S-1, S-5: every event is delivered, in the order of the server; of one object the handlers see a part of its states,
+  each at most once, and in their order.
+- S-2, S-6: the store and its indexes have changed before any handler is called.
+- S-3, R-30: what vanished while we were not watching is a deletion whose final state is unknown, with the last state we
+  saw; a deletion that we saw brings the last state there was.
 - S-4: an object that was deleted and created again under one name may arrive as one update, as everywhere in
   Kubernetes: handlers that care compare UIDs.
 - S-10: handlers are called one after the other, in the order in which they were added; one that raises is logged and
   does not keep the change from the others. There are no buffers: only the changes of a snapshot wait, and are counted.
-- S-11: a handler that is added late hears of everything in the store as additions, then of changes; nothing twice,
+- S-11: a handler that is added late gets everything in the store as additions, then of changes; nothing twice,
   nothing missed.
 - S-12, S-13: `has_synced` means that the first snapshot was delivered to the handlers; until then additions are
   `initial`, and so are those that a late handler is given at once.
-- S-14: listeners that asked for it are reminded of every object about every ten hours, without a request.
+- S-14: handlers that want it get a resync of every object about every ten hours, without a request.
 - S-15: what a new snapshot did not change is not delivered.
 - S-16, S-17: the transform runs once for each object before it is stored; by default it drops `managedFields`.
 - S-18: with `metadata_only` neither the server nor the store is burdened with more.
 - E-7: a server that is away, a kind that does not exist yet, a permission that is missing: all are waited for, and
-  `trouble` says which it is. An optional kind that the server refuses counts as ready meanwhile.
+  `failure` says which it is. An optional kind that the server refuses counts as ready meanwhile.
 - P-10: there is one task for a collection, however many objects it has.
-- P-35: other tasks get a turn while a snapshot is taken, stored and told.
+- P-35: other tasks run while a snapshot is taken, stored and delivered.
 
 Handlers are synchronous and quick: they put keys into queues.
 """
@@ -33,15 +33,17 @@ import random as randomness
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
 from trainmaster.controller.kube.cache.backoff import YieldBudget
-from trainmaster.controller.kube.cache.failures import Trouble
-from trainmaster.controller.kube.cache.listwatch import Collection
-from trainmaster.controller.kube.cache.reflector import ListWatcher, Reflector
-from trainmaster.controller.kube.cache.store import Change, Entry, Store, object_key
+from trainmaster.controller.kube.cache.delta import Delta, Entry
+from trainmaster.controller.kube.cache.event_handler import ResourceEventHandler
+from trainmaster.controller.kube.cache.failures import ListWatchFailure
+from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher
+from trainmaster.controller.kube.cache.reflector import Reflector
+from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
@@ -53,37 +55,15 @@ log = structlog.get_logger(__name__)
 RESYNC_PERIOD: Final = 36_000.0
 """Seconds; ten hours, as in controller-runtime, and like there 10 % more or less."""
 
-_DELIVERY_PATIENCE: Final = 1.0
+_DELIVERY_INTERVAL: Final = 1.0
 
 Transform: TypeAlias = Callable[[JsonObject], JsonObject]
 """Trims an object before it is stored; it may change the one it is given, which nobody else has yet."""
 
-Listener: TypeAlias = Callable[[Change], object]
-"""Hears of changes; what it does not look at is not decoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """A deletion that was not seen; `object` is the last state that was, and may be old."""
-
-    key: str
-    object: JsonObject
-
-
-class OnAdd(Protocol):
-    """Hears of an object that is new to the store."""
-
-    def __call__(self, obj: JsonObject, initial: bool, /) -> object:
-        """`initial` says that it comes from the first snapshot."""
-
-
-OnUpdate: TypeAlias = Callable[[JsonObject, JsonObject], object]
-OnDelete: TypeAlias = Callable[["JsonObject | Tombstone"], object]
-
 
 @dataclass(slots=True, eq=False)
-class _Subscription:
-    listener: Listener
+class _Registration:
+    handler: ResourceEventHandler
     resync: bool
     removed: bool = False
 
@@ -92,11 +72,6 @@ def strip_managed_fields(obj: JsonObject) -> JsonObject:
     """Drop the record of who set which field: half of an object, and of no use to a reader (S-17)."""
     obj["metadata"].pop("managedFields", None)
     return obj
-
-
-def final_state(deleted: JsonObject | Tombstone) -> JsonObject:
-    """Return the last known state of what a deletion handler was given."""
-    return deleted.object if isinstance(deleted, Tombstone) else deleted
 
 
 class Informer:
@@ -111,7 +86,7 @@ class Informer:
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
-        resync_period: Seconds between two reminders of what is stored.
+        resync_period: Seconds between two resyncs.
         clock: The time.
         random: Where jitter comes from.
     """
@@ -140,12 +115,12 @@ class Informer:
         self._random = random
         self._metrics = InformerMetrics(resource.name)
         _measure(self._metrics, self.store)
-        self._subscriptions: list[_Subscription] = []
+        self._registrations: list[_Registration] = []
         self._resync_wanted = asyncio.Event()
         self._undelivered = 0
         self._synced = asyncio.Event()
         self._ready = asyncio.Event()
-        self._trouble: Trouble | None = None
+        self._failure: ListWatchFailure | None = None
         self._log = log.bind(resource=resource.name)
         self._reflector = Reflector(
             client,
@@ -174,9 +149,9 @@ class Informer:
         return self._ready.is_set()
 
     @property
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Why the collection cannot be read at present, and what to do about it."""
-        return self._trouble.text if self._trouble else None
+        return self._failure.text if self._failure else None
 
     async def wait_synced(self) -> None:
         """Wait until the first snapshot was delivered to the handlers."""
@@ -190,66 +165,57 @@ class Informer:
         """Keep the store current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run(), name=f"reflector-{self.resource.name}")
-            tasks.create_task(self._remind_for_ever(), name=f"resync-{self.resource.name}")
+            tasks.create_task(self._resync_for_ever(), name=f"resync-{self.resource.name}")
 
-    def listen(self, listener: Listener, *, resync: bool = False) -> Callable[[], None]:
-        """Have changes told; returns a function that ends it. What is stored already is told at once, as additions."""
-        subscription = _Subscription(listener, resync)
-        for change in self.store.contents():
-            change.initial = True
-            self._tell(subscription, change)
+    def add_event_handler(self, handler: ResourceEventHandler, *, resync: bool = False) -> Callable[[], None]:
+        """Have a handler called with every delta from now on; what is stored already comes at once, as additions.
+
+        Args:
+            handler: The handler.
+            resync: Whether it wants resyncs.
+
+        Returns:
+            A function that takes the handler away.
+        """
+        registration = _Registration(handler, resync)
+        for delta in self.store.initial_deltas():
+            delta.initial = True
+            self._notify(registration, delta)
         # A new list, not an append: a delivery in progress goes on with the handlers that it started with, because this
-        # one has just been told the outcome.
-        self._subscriptions = [*self._subscriptions, subscription]
+        # one has just got the outcome.
+        self._registrations = [*self._registrations, registration]
         if resync:
             self._resync_wanted.set()
 
         def remove() -> None:
-            subscription.removed = True
-            self._subscriptions = [other for other in self._subscriptions if other is not subscription]
+            registration.removed = True
+            self._registrations = [other for other in self._registrations if other is not registration]
 
         return remove
 
-    def add_handler(
-        self, *, on_add: OnAdd | None = None, on_update: OnUpdate | None = None, on_delete: OnDelete | None = None
-    ) -> Callable[[], None]:
-        """Have changes told as objects, as `listen` does; the handlers of one change share its trees."""
+    # What the reflector calls
 
-        def hear(change: Change) -> None:
-            if change.is_deletion:
-                if on_delete is not None and (old := change.old) is not None:
-                    on_delete(Tombstone(change.key, old) if change.unseen else old)
-            elif change.is_addition:
-                if on_add is not None and (new := change.new) is not None:
-                    on_add(new, change.initial)
-            elif on_update is not None and (old := change.old) is not None and (new := change.new) is not None:
-                on_update(old, new)
-
-        return self.listen(hear)
-
-    # What the reader calls
-
-    def prepare(self, obj: JsonObject) -> Entry:
+    def to_entry(self, obj: JsonObject) -> Entry:
         """Trim an object and make of it what is stored."""
         return self.store.entry(self._trim(obj))
 
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
-        changes = self.store.replace(entries, resource_version=resource_version)
+        deltas = self.store.replace(entries, resource_version=resource_version)
         entries.clear()
-        subscriptions, initial, budget = self._subscriptions, not self.has_synced, YieldBudget()
-        # From the end, so that each change is let go once it is told, with the trees that handlers had decoded.
-        changes.reverse()
-        while changes:
-            self._undelivered = len(changes)
-            change = changes.pop()
-            change.initial = initial and change.is_addition
-            change.unseen = change.is_deletion
-            for subscription in subscriptions:
-                self._tell(subscription, change)
-            if budget.spent(change.size):
-                self._metrics.undelivered(len(changes))
-                # Nothing can overtake the rest: the reader, which alone brings changes, waits for us.
+        registrations, initial, budget = self._registrations, not self.has_synced, YieldBudget()
+        # From the end, so that each delta is let go once it is delivered, with the trees that handlers had decoded.
+        deltas.reverse()
+        while deltas:
+            self._undelivered = len(deltas)
+            delta = deltas.pop()
+            delta.initial = initial and delta.is_addition
+            delta.final_state_unknown = delta.is_deletion
+            for registration in registrations:
+                self._notify(registration, delta)
+            if budget.spent(delta.size):
+                self._metrics.undelivered(len(deltas))
+                # Nothing can overtake the rest: the reflector, which alone brings changes, waits for us.
                 await self._clock.sleep(0)
         self._undelivered = 0
         self._metrics.undelivered(0)
@@ -259,30 +225,30 @@ class Informer:
             self._metrics.synced()
             self._log.info("informer synced", objects=len(self.store))
 
-    def receive(self, event: WatchEvent, resource_version: str) -> None:
+    def handle_event(self, event: WatchEvent, resource_version: str) -> None:
         """Take one event."""
         obj = event.object
-        change: Change | None = None
+        delta: Delta | None = None
         if event.type == "DELETED":
             key = object_key(obj)
             if key in self.store:
                 # The last state comes with the event; what we had is older.
-                change = self.store.remove(key, last=self._trim(obj))
+                delta = self.store.delete(key, last=self._trim(obj))
         elif not self.store.holds(obj):
-            change = self.store.put(self._trim(obj))
-        self.store.advance(resource_version)
-        if change is not None:
-            for subscription in self._subscriptions:
-                self._tell(subscription, change)
+            delta = self.store.put(self._trim(obj))
+        self.store.update_resource_version(resource_version)
+        if delta is not None:
+            for registration in self._registrations:
+                self._notify(registration, delta)
 
-    def advance(self, resource_version: str) -> None:
+    def update_resource_version(self, resource_version: str) -> None:
         """Take a bookmark."""
-        self.store.advance(resource_version)
+        self.store.update_resource_version(resource_version)
 
-    def troubled(self, trouble: Trouble | None) -> None:
+    def set_failure(self, failure: ListWatchFailure | None) -> None:
         """Take note of why the collection cannot be read."""
-        self._trouble = trouble
-        if trouble is not None and trouble.is_refusal and self.optional:
+        self._failure = failure
+        if failure is not None and failure.is_refused and self.optional:
             self._ready.set()
 
     # Details
@@ -295,36 +261,36 @@ class Informer:
             self._log.exception("transform failed, object kept whole", key=object_key(obj))
             return obj
 
-    async def _remind_for_ever(self) -> None:
+    async def _resync_for_ever(self) -> None:
         await self._resync_wanted.wait()
         await self._synced.wait()
         while True:
             await self._clock.sleep(self._resync_period * (0.9 + 0.2 * self._random()))
-            await self._remind()
+            await self._resync()
 
-    async def _remind(self) -> None:
-        """Tell those who asked for it of everything in the store (S-14)."""
-        subscriptions, budget = [each for each in self._subscriptions if each.resync], YieldBudget()
+    async def _resync(self) -> None:
+        """Call the handlers that want resyncs with everything in the store (S-14)."""
+        registrations, budget = [each for each in self._registrations if each.resync], YieldBudget()
         keys = self.store.keys()
         for key in keys:
-            # While a snapshot is being told, the store is ahead of what the handlers know.
+            # While a snapshot is being delivered, the store is ahead of what the handlers know.
             while self._undelivered:
-                await self._clock.sleep(_DELIVERY_PATIENCE)
-            change = self.store.reminder(key)
-            if change is None:
+                await self._clock.sleep(_DELIVERY_INTERVAL)
+            delta = self.store.resync_delta(key)
+            if delta is None:
                 continue
-            for subscription in subscriptions:
-                self._tell(subscription, change)
-            if budget.spent(change.size):
+            for registration in registrations:
+                self._notify(registration, delta)
+            if budget.spent(delta.size):
                 await self._clock.sleep(0)
 
-    def _tell(self, subscription: _Subscription, change: Change) -> None:
-        if subscription.removed:
+    def _notify(self, registration: _Registration, delta: Delta) -> None:
+        if registration.removed:
             return
         try:
-            subscription.listener(change)
+            registration.handler(delta)
         except Exception:
-            self._log.exception("handler failed", key=change.key)
+            self._log.exception("handler failed", key=delta.key)
 
 
 def _measure(metrics: InformerMetrics, store: Store) -> None:

@@ -1,17 +1,14 @@
-"""The reader of a collection: takes snapshots and follows watches, for ever.
+"""The reflector of a collection: takes snapshots and follows watches, for ever.
 
 Guarantees:
-- R-1 to R-4: a snapshot is a streaming list where the server offers it. It reaches the sink in one step and only
-  when it is complete; the same stream then goes on as the watch.
-- R-5: what came of a snapshot that broke off is thrown away. Any failure of a streaming list falls back to list
-  requests, for that attempt; only where those would fare no better (no connection, no answer, no such
-  kind, 429) it waits.
-- R-6: while the end of a streaming list is awaited, every ten seconds without an event are logged.
-- R-7: the versions of initial events mean no progress.
+- R-1, R-2, R-4: a snapshot is a streaming list where the server offers it (`watchlist`). It reaches the store in one
+  step and only when it is complete; the same stream then goes on as the watch. Any failure of a streaming list falls
+  back to list requests (`pager`), for that attempt; only where those would fare no better (no connection, no answer, no
+  such kind, 429) it waits.
 - R-8, R-11, R-12: the first snapshot is the newest state, so that nobody who has just started acts on an older one than
   its predecessor saw. Later ones are not older than the last version; where the server cannot serve that, the newest
-  state is asked for at once. After a list that took too long the newest state is asked for as well: it comes in pages.
-- R-13, R-22: progress is the version of the list, then of each event and bookmark, recorded after the sink has it.
+  state is read at once. After a list that took too long the newest state is read as well: it comes in pages.
+- R-13, R-22: progress is the version of the list, then of each event and bookmark, recorded after the store has it.
 - R-20, R-21: each watch asks for an end after five to ten minutes and for bookmarks, and needs neither.
 - R-23, R-32, P-5: a watch that ends, breaks or falls silent is opened again at the last version, without a list.
 - R-24, P-7: a watch that ends at once without progress counts as a failure, so that nothing can make this loop spin.
@@ -19,9 +16,9 @@ Guarantees:
   stream, takes a snapshot again, at once unless that was so a short while ago, and first at the last version;
   everything else does so after a wait. No answer ends this loop.
 - R-27: failures back off until a watch makes progress; they are logged once for each change of state, not for each try.
-- E-7: a kind that the server does not serve is asked for every ten seconds.
+- E-7: a kind that the server does not serve is tried every ten seconds.
 
-The sink is called from one task only, in the order of the server. The reader keeps no objects.
+The store is called from one task only, in the order of the server. The reflector keeps no objects.
 """
 
 from __future__ import annotations
@@ -34,9 +31,11 @@ from typing import Final, Protocol
 import structlog
 
 from trainmaster.controller.kube.cache.backoff import Backoff, YieldBudget
-from trainmaster.controller.kube.cache.failures import Patience, Trouble, Verb, cause_of, trouble_of
-from trainmaster.controller.kube.cache.listwatch import Collection, ListClient, Lister, Snapshot, version_of
-from trainmaster.controller.kube.cache.store import Entry, object_key
+from trainmaster.controller.kube.cache.delta import Entry
+from trainmaster.controller.kube.cache.failures import ListWatchFailure, Verb, failure_of, restart_cause
+from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher, Snapshot, version_of_event
+from trainmaster.controller.kube.cache.pager import ListPager
+from trainmaster.controller.kube.cache.watchlist import collect_initial_events
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
@@ -49,7 +48,6 @@ from trainmaster.controller.kube.rest.errors import (
     TooManyRequests,
     TransportError,
 )
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent, WatchStream
 from trainmaster.metrics.cache import InformerMetrics, SnapshotMethod
 from trainmaster.runtime.jsontree import JsonObject
@@ -65,53 +63,33 @@ _EXPIRY_INTERVAL: Final = 60.0
 _ABSENT_INTERVAL: Final = 10.0
 """Seconds between looks for a kind that is not served; as controller-runtime waits for one."""
 
-_END_OF_SNAPSHOT: Final = "k8s.io/initial-events-end"
 
+class ReflectorStore(Protocol):
+    """Where a reflector puts what it reads."""
 
-class ListWatcher(ListClient, Protocol):
-    """What the reader needs of a client."""
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        resource_version: str,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        timeout_seconds: float,
-        send_initial_events: bool = False,
-        metadata_only: bool = False,
-    ) -> AbstractAsyncContextManager[WatchStream]:
-        """Open a watch."""
-
-
-class Sink(Protocol):
-    """Who gets what the reader reads."""
-
-    def prepare(self, obj: JsonObject) -> Entry:
+    def to_entry(self, obj: JsonObject) -> Entry:
         """Make of an object of a snapshot what is held in memory."""
 
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot."""
 
-    def receive(self, event: WatchEvent, resource_version: str) -> None:
+    def handle_event(self, event: WatchEvent, resource_version: str) -> None:
         """Take an ADDED, MODIFIED or DELETED event."""
 
-    def advance(self, resource_version: str) -> None:
+    def update_resource_version(self, resource_version: str) -> None:
         """Take a bookmark: nothing changed up to this version."""
 
-    def troubled(self, trouble: Trouble | None) -> None:
-        """Hear why the collection cannot be read, or, by None, that it can be read again."""
+    def set_failure(self, failure: ListWatchFailure | None) -> None:
+        """Take note of why the collection cannot be read, or, by None, that it can be read again."""
 
 
 class Reflector:
-    """Reads one collection into a sink.
+    """Reads one collection into a store.
 
     Args:
         client: Where it reads from.
         collection: What it reads.
-        sink: Who gets it.
+        store: Where it puts that.
         optional: Whether it is nothing special if the server does not serve the collection.
         clock: The time.
         random: Where jitter comes from.
@@ -122,7 +100,7 @@ class Reflector:
         self,
         client: ListWatcher,
         collection: Collection,
-        sink: Sink,
+        store: ReflectorStore,
         *,
         optional: bool = False,
         clock: Clock | None = None,
@@ -132,18 +110,18 @@ class Reflector:
         self._client = client
         self._collection = collection
         self._resource = resource = collection.resource
-        self._sink = sink
+        self._store = store
         self._optional = optional
         self._clock = clock or SystemClock()
         self._random = random
         self._metrics = metrics or InformerMetrics(resource.name)
-        self._lister = Lister(client, collection, sink.prepare, clock=self._clock)
+        self._pager = ListPager(client, collection, store.to_entry, clock=self._clock)
         self._backoff = Backoff(clock=self._clock, random=random)
         self._expired_at = -_EXPIRY_INTERVAL
         self._version = ""
         self._version_unusable = False
         self._verb: Verb = "watch"
-        self._trouble: Trouble | None = None
+        self._failure: ListWatchFailure | None = None
         names = {"namespace": collection.namespace} if collection.namespace else {}
         self._log = log.bind(resource=resource.name, **names)
 
@@ -151,27 +129,30 @@ class Reflector:
         """Read until cancelled."""
         while True:
             try:
-                await self._snapshot_and_watch()
+                await self._list_and_watch()
             except KubeError as error:
                 if not self._expired_for_once(error):
                     await self._pause(error)
 
-    async def _snapshot_and_watch(self) -> None:
+    async def _list_and_watch(self) -> None:
         """Take a snapshot and follow it until something requires another one."""
-        if not await self._stream_snapshot():
-            await self._list_snapshot()
+        if not await self._watch_list():
+            await self._list()
         while True:
             await self._watch_once()
 
     # Snapshots
 
-    async def _stream_snapshot(self) -> bool:
+    async def _watch_list(self) -> bool:
         """Take a snapshot by a streaming list and follow its stream; False if this way gave no snapshot."""
         complete = False
         try:
             async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
                 events = aiter(stream)
-                await self._accept("streaming", await self._collect(events))
+                snapshot = await collect_initial_events(
+                    events, self._collection, self._store.to_entry, clock=self._clock, warn=self._warn_of_silence
+                )
+                await self._replace("streaming", snapshot)
                 complete = True
                 await self._follow(events)
         except KubeError as error:
@@ -186,29 +167,6 @@ class Reflector:
             self._metrics.restarted("ended")
         return complete
 
-    async def _collect(self, events: AsyncIterator[WatchEvent]) -> Snapshot:
-        """Gather the initial events up to the bookmark that ends them; their versions mean no progress (R-7)."""
-        entries: dict[str, Entry] = {}
-        budget = YieldBudget()
-        with Patience(self._clock, self._warn_of_silence) as patience:
-            async for event in events:
-                patience.count += 1
-                if event.type == "BOOKMARK":
-                    annotations = event.object.get("metadata", {}).get("annotations") or {}
-                    if annotations.get(_END_OF_SNAPSHOT) == "true":
-                        return list(entries.values()), self._version_of(event)
-                    continue
-                if not self._collection.admit(event.object):
-                    continue
-                if event.type == "DELETED":
-                    entries.pop(object_key(event.object), None)
-                else:
-                    entry = self._sink.prepare(event.object)
-                    entries[entry[0]] = entry
-                if budget.spent(event.size):
-                    await self._clock.sleep(0)
-        raise StreamBroken(f"the streaming list of {self._resource.name} ended before its snapshot was complete")
-
     def _warn_of_silence(self, seconds: float, count: int) -> None:
         self._log.warning("the snapshot is not complete and nothing comes", seconds=seconds, events=count)
 
@@ -219,12 +177,12 @@ class Reflector:
         since, self._expired_at = self._expired_at, self._clock.monotonic()
         return self._expired_at - since >= _EXPIRY_INTERVAL
 
-    async def _list_snapshot(self) -> None:
+    async def _list(self) -> None:
         """Take a snapshot by list requests."""
         self._verb = "list"
         version = "" if self._version_unusable else self._version
         try:
-            snapshot = await self._lister.list(version)
+            snapshot = await self._pager.list(version)
         except RequestTimeout:
             # A list at a version comes in one go, and the next one would take as long. The newest state comes in pages.
             self._version_unusable = True
@@ -233,18 +191,18 @@ class Reflector:
             if not version or not (isinstance(error, Gone) or error.resource_version_too_large):
                 raise
             self._version_unusable = True
-            snapshot = await self._lister.list("")
-        await self._accept("list", snapshot)
+            snapshot = await self._pager.list("")
+        await self._replace("list", snapshot)
 
-    async def _accept(self, method: SnapshotMethod, snapshot: Snapshot) -> None:
-        """Hand a complete snapshot to the sink."""
+    async def _replace(self, method: SnapshotMethod, snapshot: Snapshot) -> None:
+        """Hand a complete snapshot to the store."""
         entries, version = snapshot
-        await self._sink.replace(entries, version)
+        await self._store.replace(entries, version)
         self._version = version
         self._version_unusable = False
         self._metrics.snapshot(method)
-        # Of a watch that cannot be had a snapshot says nothing: that it fails again would be told again.
-        if self._trouble is not None and (self._trouble.verb == "list" or self._trouble.is_absence):
+        # Of a watch that cannot be had a snapshot says nothing: that it fails again would be logged again.
+        if self._failure is not None and (self._failure.verb == "list" or self._failure.is_not_served):
             self._recovered()
 
     # Watches
@@ -270,7 +228,7 @@ class Reflector:
 
     async def _watch_failed(self, error: KubeError, *, opened: bool) -> None:
         """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
-        self._metrics.restarted(cause_of(error, opened=opened))
+        self._metrics.restarted(restart_cause(error, opened=opened))
         if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not opened):
             await self._pause(error)
         elif isinstance(error, TransportError):
@@ -279,20 +237,20 @@ class Reflector:
             raise error
 
     async def _follow(self, events: AsyncIterator[WatchEvent]) -> None:
-        """Hand events to the sink until the stream ends."""
+        """Hand events to the store until the stream ends."""
         budget = YieldBudget()
         async for event in events:
             self._metrics.event()
-            version = self._version_of(event)
+            version = version_of_event(event, self._resource)
             if version != self._version:
                 self._backoff.reset()
             if event.type == "BOOKMARK":
-                self._sink.advance(version)
+                self._store.update_resource_version(version)
                 self._version = version
-            elif self._collection.admit(event.object):
-                self._sink.receive(event, version)
+            elif self._collection.accepts(event.object):
+                self._store.handle_event(event, version)
                 self._version = version
-            if self._trouble is not None:
+            if self._failure is not None:
                 self._recovered()
             if budget.spent(event.size):
                 await self._clock.sleep(0)
@@ -314,33 +272,30 @@ class Reflector:
 
     # Details
 
-    def _version_of(self, event: WatchEvent) -> str:
-        return version_of(event.object.get("metadata"), what=f"an event of {self._resource.name}")
-
     async def _pause(self, error: KubeError) -> None:
         """Wait after a failure; log it only if it is another one than before."""
-        trouble = trouble_of(error, self._collection, self._verb)
-        if trouble.is_absence:
+        failure = failure_of(error, self._collection, self._verb)
+        if failure.is_not_served:
             delay = _ABSENT_INTERVAL
         else:
             delay = self._backoff.next_delay()
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
         self._metrics.failed()
-        if trouble.is_like(self._trouble):
+        if failure.is_same_as(self._failure):
             write = self._log.debug
-        elif self._optional and trouble.is_refusal:
+        elif self._optional and failure.is_refused:
             write = self._log.info
         else:
             write = self._log.warning
-        self._trouble = trouble
-        self._sink.troubled(trouble)
-        details = {} if trouble.text == str(error) else {"error": str(error)}
-        write("collection cannot be read, trying again", reason=trouble.text, **details, delay=round(delay, 2))
+        self._failure = failure
+        self._store.set_failure(failure)
+        details = {} if failure.text == str(error) else {"error": str(error)}
+        write("collection cannot be read, trying again", reason=failure.text, **details, delay=round(delay, 2))
         await self._clock.sleep(delay)
 
     def _recovered(self) -> None:
-        if self._trouble is not None:
-            self._trouble = None
-            self._sink.troubled(None)
+        if self._failure is not None:
+            self._failure = None
+            self._store.set_failure(None)
             self._log.info("collection can be read again")

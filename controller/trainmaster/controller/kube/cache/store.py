@@ -16,12 +16,14 @@ Nothing here awaits, so nothing can come between. The store belongs to its infor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import orjson
 import structlog
 
+from trainmaster.controller.kube.cache.delta import Delta, Entry, Record
+from trainmaster.controller.kube.cache.index import Index, Indexers, IndexFunc
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -30,18 +32,6 @@ Objects: TypeAlias = list[JsonObject]
 """Some objects; an alias because `Store.list` hides the type of that name."""
 
 Keys: TypeAlias = list[str]
-
-IndexFunction: TypeAlias = Callable[[JsonObject], Iterable[str]]
-"""Gives the values under which an object is found in an index."""
-
-IndexValues: TypeAlias = tuple[tuple[str, ...], ...]
-"""The values of one object in each index, in the order in which the indexes were added."""
-
-Record: TypeAlias = tuple[str, str, bytes, IndexValues]
-"""UID, resource version, body and index values. A plain tuple, because the collector stops tracking one of strings."""
-
-Entry: TypeAlias = tuple[str, Record]
-"""A key and its record."""
 
 
 def object_key(obj: JsonObject) -> str:
@@ -62,101 +52,13 @@ def parse_resource_version(text: object) -> int:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
 
 
-class Change:
-    """What became of one object: added (`old` is None), updated, or deleted (`new` is None).
-
-    Trees are decoded when they are first asked for, and shared by everyone who hears of this change.
-
-    Attributes:
-        key: The key of the object.
-        initial: Whether it is the addition of what was there at the start.
-        resync: Whether nothing changed and this is only a reminder.
-        unseen: Whether it is a deletion that nobody told us of; `old` may be older than the last state then.
-    """
-
-    __slots__ = ("_after", "_before", "_new", "_old", "initial", "key", "resync", "unseen")
-
-    def __init__(
-        self,
-        key: str,
-        before: Record | None,
-        after: Record | None,
-        *,
-        old: JsonObject | None = None,
-        new: JsonObject | None = None,
-    ) -> None:
-        self.key = key
-        self.initial = False
-        self.resync = False
-        self.unseen = False
-        self._before = before
-        self._after = after
-        self._old = old
-        self._new = new
-
-    @property
-    def is_addition(self) -> bool:
-        """Whether the object was not in the store."""
-        return self._before is None
-
-    @property
-    def is_deletion(self) -> bool:
-        """Whether the object is not in the store any more."""
-        return self._after is None
-
-    @property
-    def old(self) -> JsonObject | None:
-        """The state before; of a deletion that was seen, the last state."""
-        if self._old is None and self._before is not None:
-            self._old = orjson.loads(self._before[2])
-        return self._old
-
-    @property
-    def new(self) -> JsonObject | None:
-        """The state after."""
-        if self._new is None and self._after is not None:
-            self._new = orjson.loads(self._after[2])
-        return self._new
-
-    @property
-    def size(self) -> int:
-        """Bytes that reading it may decode."""
-        return sum(len(record[2]) for record in (self._before, self._after) if record is not None)
-
-
-class _Index:
-    """From values to the keys of the objects that have them."""
-
-    __slots__ = ("_keys",)
-
-    def __init__(self) -> None:
-        # Inner dictionaries serve as sets that keep the order of insertion, so that listings repeat.
-        self._keys: dict[str, dict[str, None]] = {}
-
-    def keys(self, value: str) -> Iterable[str]:
-        return self._keys.get(value, ())
-
-    def add(self, key: str, values: Iterable[str]) -> None:
-        for value in values:
-            self._keys.setdefault(value, {})[key] = None
-
-    def remove(self, key: str, values: Iterable[str]) -> None:
-        for value in values:
-            keys = self._keys.get(value)
-            if keys is not None:
-                keys.pop(key, None)
-                if not keys:
-                    del self._keys[value]
-
-
 class Store:
     """Objects by key, by namespace and by index."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
-        self._functions: dict[str, IndexFunction] = {}
-        self._indexes: list[_Index] = []
-        self._namespaces = _Index()
+        self._indexers = Indexers()
+        self._namespaces = Index()
         self._bytes = 0
         self._resource_version = 0
 
@@ -197,9 +99,9 @@ class Store:
         """Return every key, or those of one namespace."""
         return list(self._records if namespace is None else self._namespaces.keys(namespace))
 
-    def keys_by_index(self, index_name: str, value: str) -> Keys:
-        """Return the keys of the objects that the index `index_name` knows under `value`, without decoding any."""
-        return list(self._index(index_name).keys(value))
+    def index_keys(self, index_name: str, value: str) -> Keys:
+        """Return the keys of the objects that the index `index_name` has under `value`, without decoding any."""
+        return list(self._indexers.keys(index_name, value))
 
     def list(self, namespace: str | None = None) -> Objects:
         """Return every object, or those of one namespace; the trees are the caller's."""
@@ -216,120 +118,100 @@ class Store:
 
     # Writing
 
-    def add_index(self, name: str, function: IndexFunction) -> None:
+    def add_indexer(self, name: str, function: IndexFunc) -> None:
         """Add an index over what is stored and what will be; adding the same function twice is harmless.
 
         What is stored already is decoded in one go, so indexes are best added before the informer runs.
         """
-        if name in self._functions:
-            if self._functions[name] is function:
-                return
-            raise ValueError(f"there is an index {name!r} already, with another function; choose another name")
-        self._functions[name] = function
-        index = _Index()
-        self._indexes.append(index)
-        for key in self._records:
-            self._records[key] = record = self._completed(key, self._records[key])
-            index.add(key, record[3][-1])
+        if self._indexers.add(name, function):
+            for key in self._records:
+                self._records[key] = record = self._completed(key, self._records[key])
+                self._indexers.insert(key, record[3], first=len(self._indexers) - 1)
 
     def entry(self, obj: JsonObject) -> Entry:
         """Make of an object what the store keeps of it."""
         key = object_key(obj)
         uid, version = _identity(obj["metadata"])
-        values = tuple([_values(name, function, key, obj) for name, function in self._functions.items()])
-        return key, (uid, version, _encode(obj), values)
+        return key, (uid, version, _encode(obj), self._indexers.values(key, obj))
 
-    def put(self, obj: JsonObject) -> Change:
+    def put(self, obj: JsonObject) -> Delta:
         """Store an object and return what changed."""
         key, after = self.entry(obj)
         before = self._records.get(key)
         self._records[key] = after
         self._bytes += len(after[2])
         if before is None:
-            self._enter(key, after)
+            self._insert(key, after)
         else:
             self._bytes -= len(before[2])
-            if before[3] != after[3]:
-                for index, old, new in zip(self._indexes, before[3], after[3], strict=True):
-                    index.remove(key, old)
-                    index.add(key, new)
-        return Change(key, before, after, new=obj)
+            self._indexers.update(key, before[3], after[3])
+        return Delta(key, before, after, new=obj)
 
-    def remove(self, key: str, *, last: JsonObject | None = None) -> Change:
-        """Remove an object, if it is there, and return what changed; `last` is its last state if that is known."""
+    def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
+        """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
         before = self._records.pop(key, None)
         if before is not None:
             self._bytes -= len(before[2])
-            self._namespaces.remove(key, _namespace(key))
-            for index, values in zip(self._indexes, before[3], strict=True):
-                index.remove(key, values)
-        return Change(key, before, None, old=last)
+            self._namespaces.delete(key, _namespace(key))
+            self._indexers.delete(key, before[3])
+        return Delta(key, before, None, old=last)
 
-    def replace(self, entries: Iterable[Entry], *, resource_version: str) -> Changes:
+    def replace(self, entries: Iterable[Entry], *, resource_version: str) -> Deltas:
         """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out."""
         before, self._records = self._records, {}
-        self._indexes = [_Index() for _ in self._functions]
-        self._namespaces = _Index()
+        self._indexers.clear()
+        self._namespaces = Index()
         self._bytes = 0
         for key, record in entries:
             # An index may have come after the entry was made.
-            fresh = record if len(record[3]) == len(self._indexes) else self._completed(key, record)
+            fresh = record if len(record[3]) == len(self._indexers) else self._completed(key, record)
             if key in self._records:
-                self.remove(key)
+                self.delete(key)
             self._records[key] = fresh
             self._bytes += len(fresh[2])
-            self._enter(key, fresh)
-        self.advance(resource_version)
-        changes = [Change(key, old, None) for key, old in before.items() if key not in self._records]
+            self._insert(key, fresh)
+        self.update_resource_version(resource_version)
+        deltas = [Delta(key, old, None) for key, old in before.items() if key not in self._records]
         for key, new in self._records.items():
             old = before.get(key)
             if old is None or old[:2] != new[:2] or new[1] == "":
-                changes.append(Change(key, old, new))
-        return changes
+                deltas.append(Delta(key, old, new))
+        return deltas
 
-    def advance(self, resource_version: str) -> None:
+    def update_resource_version(self, resource_version: str) -> None:
         """Record that the store reflects everything up to `resource_version`."""
         # A list served by a lagging server may be older than what was seen; what was reached stays reached.
         self._resource_version = max(self._resource_version, parse_resource_version(resource_version))
 
-    # Telling
+    # Deltas for event handlers
 
-    def contents(self) -> Iterator[Change]:
-        """Return everything as additions, for whoever has heard of nothing."""
-        return (Change(key, None, record) for key, record in list(self._records.items()))
+    def initial_deltas(self) -> Iterator[Delta]:
+        """Return everything as additions, for a handler that comes late."""
+        return (Delta(key, None, record) for key, record in list(self._records.items()))
 
-    def reminder(self, key: str) -> Change | None:
-        """Return the object of `key` as a change that changes nothing."""
+    def resync_delta(self, key: str) -> Delta | None:
+        """Return the object of `key` as a delta that changes nothing."""
         record = self._records.get(key)
         if record is None:
             return None
-        change = Change(key, record, record)
-        change.resync = True
-        return change
+        delta = Delta(key, record, record)
+        delta.resync = True
+        return delta
 
     # Details
 
-    def _index(self, name: str) -> _Index:
-        for known, index in zip(self._functions, self._indexes, strict=True):
-            if known == name:
-                return index
-        names = ", ".join(sorted(self._functions)) or "none"
-        raise KeyError(f"there is no index {name!r}; there are: {names}")
-
-    def _enter(self, key: str, record: Record) -> None:
-        self._namespaces.add(key, _namespace(key))
-        for index, values in zip(self._indexes, record[3], strict=True):
-            index.add(key, values)
+    def _insert(self, key: str, record: Record) -> None:
+        self._namespaces.insert(key, _namespace(key))
+        self._indexers.insert(key, record[3])
 
     def _completed(self, key: str, record: Record) -> Record:
         """Compute the index values that a record lacks."""
         uid, version, body, values = record
-        obj = _decode(record)
-        lacking = list(self._functions.items())[len(values) :]
-        return uid, version, body, values + tuple([_values(name, function, key, obj) for name, function in lacking])
+        return uid, version, body, self._indexers.values(key, _decode(record), known=values)
 
 
-Changes: TypeAlias = list[Change]
+Deltas: TypeAlias = list[Delta]
+"""Some deltas; an alias because `Store.list` hides the type of that name."""
 
 
 def _decode(record: Record) -> JsonObject:
@@ -357,12 +239,3 @@ def _identity(metadata: dict[str, Any]) -> tuple[str, str]:
 def _namespace(key: str) -> tuple[str, ...]:
     namespace, separator, _ = key.rpartition("/")
     return (namespace,) if separator else ()
-
-
-def _values(name: str, function: IndexFunction, key: str, obj: JsonObject) -> tuple[str, ...]:
-    try:
-        return tuple(function(obj))
-    except Exception:
-        # One odd object must not stop the informer of all the others; it is merely not found by this index.
-        log.exception("index function failed", index=name, key=key)
-        return ()

@@ -13,7 +13,8 @@ Guarantees:
 
 from __future__ import annotations
 
-from trainmaster.controller.kube.cache.store import Change, Store
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.conditions import is_true
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
@@ -39,7 +40,7 @@ class DeletedWorkloads:
         """Return the last state of the JobSet of a TrainJob, if it is gone and if that state is known."""
         return self._last_states.get(key)
 
-    def on_jobset_event(self, change: Change) -> None:
+    def on_jobset_event(self, change: Delta) -> None:
         """Handle an event of a JobSet."""
         if not change.is_deletion:
             return
@@ -47,10 +48,14 @@ class DeletedWorkloads:
         for key in owner_keys(jobset) if jobset is not None else ():
             self._last_states.pop(key, None)
             trainjob = self._trainjobs.get(key)
-            if jobset is not None and not (change.unseen and not _has_ended(jobset)) and _is_unfinished(trainjob):
+            if (
+                jobset is not None
+                and not (change.final_state_unknown and not _has_ended(jobset))
+                and _is_unfinished(trainjob)
+            ):
                 self._last_states[key] = {field: jobset[field] for field in _KEPT if field in jobset}
 
-    def on_trainjob_event(self, change: Change) -> None:
+    def on_trainjob_event(self, change: Delta) -> None:
         """Handle an event of a TrainJob."""
         if change.key in self._last_states and not _is_unfinished(change.new):
             del self._last_states[change.key]

@@ -265,7 +265,7 @@ def test_l10_l15_a_blocked_main_loop_that_lost_the_lease_dies_in_time() -> None:
         """
         import asyncio, sys, time
         sys.path.insert(0, sys.argv[1])
-        from test_leading import LeaseServer, make
+        from test_election_thread import LeaseServer, make
         from trainmaster.controller.kube.leaderelection.election import ElectionInThread
 
         async def main():

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.kube.cache.store import Change, Store, object_key, parse_resource_version, split_key
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version, split_key
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -26,7 +27,7 @@ def color(obj: JsonObject) -> Iterable[str]:
     return [obj["metadata"]["labels"]["color"]]
 
 
-def replace(store: Store, objects: Iterable[JsonObject], *, version: str = "1") -> list[Change]:
+def replace(store: Store, objects: Iterable[JsonObject], *, version: str = "1") -> list[Delta]:
     return store.replace([store.entry(obj) for obj in objects], resource_version=version)
 
 
@@ -47,51 +48,51 @@ def test_s21_objects_are_found_by_namespace() -> None:
     assert names(store.list("ns")) == names(list(store.each("ns"))) == ["a", "c"]
     assert names(store.list()) == ["a", "b", "c", "ns"]
     assert store.list("n") == []
-    store.remove("ns/a")
+    store.delete("ns/a")
     assert store.keys("ns") == ["ns/c"]
 
 
 def test_s21_an_index_added_late_covers_what_is_stored() -> None:
     store = Store()
     store.put(thing("a"))
-    store.add_index("color", color)
+    store.add_indexer("color", color)
     store.put(thing("b", color="blue"))
-    assert store.keys_by_index("color", "red") == ["ns/a"]
+    assert store.index_keys("color", "red") == ["ns/a"]
     store.put(thing("a", 2, color="blue"))
-    assert store.keys_by_index("color", "blue") == ["ns/b", "ns/a"]
-    assert store.keys_by_index("color", "red") == []
+    assert store.index_keys("color", "blue") == ["ns/b", "ns/a"]
+    assert store.index_keys("color", "red") == []
 
 
 def test_s21_index_names_are_checked() -> None:
     store = Store()
-    store.add_index("color", color)
-    store.add_index("color", color)
+    store.add_indexer("color", color)
+    store.add_indexer("color", color)
     with pytest.raises(ValueError, match="another function"):
-        store.add_index("color", lambda obj: [])
+        store.add_indexer("color", lambda obj: [])
     with pytest.raises(KeyError, match="there are: color"):
-        store.keys_by_index("colour", "red")
+        store.index_keys("colour", "red")
 
 
 def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
     store = Store()
-    store.add_index("color", color)
+    store.add_indexer("color", color)
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
     store.put(thing("a"))
     assert store.get("odd") == odd
-    assert store.keys_by_index("color", "red") == ["ns/a"]
-    store.remove("odd")
+    assert store.index_keys("color", "red") == ["ns/a"]
+    store.delete("odd")
     assert store.keys() == ["ns/a"]
 
 
 def test_s7_the_version_that_was_reached_never_goes_back() -> None:
     store = Store()
     replace(store, [], version="9")
-    store.advance("7")
+    store.update_resource_version("7")
     assert store.resource_version == 9
-    store.advance("10")
+    store.update_resource_version("10")
     assert store.resource_version == 10
-    store.advance("opaque")
+    store.update_resource_version("opaque")
     assert store.resource_version == 10
     assert parse_resource_version("²") == parse_resource_version(None) == 0
 
@@ -113,17 +114,17 @@ OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.
 def test_s6_s21_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
     """After any sequence of changes an index answers what a scan would."""
     store = Store()
-    store.add_index("color", color)
+    store.add_indexer("color", color)
     for step in steps:
         if isinstance(step, str):
-            store.remove(step)
+            store.delete(step)
         elif isinstance(step, list):
             replace(store, step)
         else:
             store.put(step)
         for value in ("red", "blue"):
             scanned = sorted(names([obj for obj in store.list() if value in color(obj)]))
-            assert sorted(store.keys_by_index("color", value)) == [f"ns/{name}" for name in scanned]
+            assert sorted(store.index_keys("color", value)) == [f"ns/{name}" for name in scanned]
         assert store.keys("ns") == store.keys()
         assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list())
 
@@ -142,9 +143,9 @@ def test_s8_what_a_reader_changes_is_its_own() -> None:
 def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
     store = Store()
     entries = [store.entry(thing("a"))]
-    store.add_index("color", color)
+    store.add_indexer("color", color)
     store.replace(entries, resource_version="1")
-    assert store.keys_by_index("color", "red") == ["ns/a"]
+    assert store.index_keys("color", "red") == ["ns/a"]
 
 
 def test_s15_only_differences_are_returned() -> None:
@@ -182,10 +183,10 @@ def test_s4_the_uid_is_known_without_decoding() -> None:
 def test_s2_a_key_that_comes_twice_is_stored_once() -> None:
     """Pages of a list may overlap if objects are made between them; the later one counts."""
     store = Store()
-    store.add_index("color", color)
+    store.add_indexer("color", color)
     replace(store, [thing("a"), thing("a", 2, color="blue")])
     assert store.list() == [thing("a", 2, color="blue")]
-    assert store.keys_by_index("color", "red") == []
+    assert store.index_keys("color", "red") == []
 
 
 def test_an_object_that_is_nested_too_deeply_for_the_encoder_is_stored() -> None:

@@ -1,4 +1,4 @@
-"""Lists that are decoded in steps; how they are asked for is a matter of test_reflecting."""
+"""Lists that are decoded in steps; which pages are requested when is a matter of test_reflector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.informers import pod, pod_list
 
-from trainmaster.controller.kube.cache.listwatch import Collection, ListBody, Lister
+from trainmaster.controller.kube.cache.listwatch import Collection
+from trainmaster.controller.kube.cache.pager import ListBody, ListPager
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.errors import MalformedResponse
@@ -73,7 +74,7 @@ async def test_p35_other_tasks_run_between_the_steps_of_a_list() -> None:
         async def list_bytes(self, *_: Any, **__: Any) -> bytes:
             return orjson.dumps(pod_list(5, *items))
 
-    lister = Lister(Canned(), Collection(resource=PODS), Store().entry, clock=Counting())
+    lister = ListPager(Canned(), Collection(resource=PODS), Store().entry, clock=Counting())
     entries, version = await lister.list("7")
     assert (len(entries), version) == (200, "5")
     assert pauses >= 200 * 10_000 / 2**18

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.informers import bookmark, event, failure, pod, pod_list
 from support.virtualtime import VirtualClock, settle
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
-from trainmaster.controller.kube.cache.store import Change
 from trainmaster.controller.kube.rest.errors import BadRequest, Gone, NotConnected, StreamBroken
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.kube.rest.watch import WatchStream
@@ -136,7 +136,7 @@ class Listener:
         self.newest: dict[str, int] = defaultdict(int)
         self.wrong: list[str] = []
 
-    def hear(self, change: Change) -> None:
+    def hear(self, change: Delta) -> None:
         key, before = change.key, self.known.get(change.key)
         old, new = change.old, change.new
         if change.resync:
@@ -190,7 +190,7 @@ class InformerMachine(RuleBasedStateMachine):
         self.runner.run(self._added(listener))
 
     async def _added(self, listener: Listener) -> None:
-        self.informer.listen(listener.hear, resync=True)
+        self.informer.add_event_handler(listener.hear, resync=True)
 
     @rule(name=NAMES)
     def write(self, name: str) -> None:

@@ -11,8 +11,9 @@ from support.informers import Ear, Script, Until, bookmark, event, failure, pod,
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.cache.informer import Informer, Tombstone
-from trainmaster.controller.kube.cache.store import Change
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.event_handler import DeletedFinalStateUnknown, ResourceEventHandlerFuncs
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS
@@ -40,7 +41,7 @@ async def test_s2_s3_s6_s15_a_relist_is_told_as_differences(server: Any, informe
     async with running(informer):
         await until(lambda: len(server.requests("watch")) == 2)
     assert ear.heard == ["+same!", "+changed!", "+gone!", "-gone", "~changed:2>8", "+new"]
-    assert ear.deleted == [Tombstone("ns/gone", pod("gone", 3))]
+    assert ear.deleted == [DeletedFinalStateUnknown("ns/gone", pod("gone", 3))]
     assert ear.sizes == [3] * 6
 
 
@@ -50,7 +51,11 @@ async def test_s4_recreation_under_one_name_is_an_update(server: Any, informer: 
     )
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410})))
     uids: list[tuple[str, str]] = []
-    informer.add_handler(on_update=lambda old, new: uids.append((old["metadata"]["uid"], new["metadata"]["uid"])))
+    informer.add_event_handler(
+        ResourceEventHandlerFuncs(
+            on_update=lambda old, new: uids.append((old["metadata"]["uid"], new["metadata"]["uid"]))
+        )
+    )
     async with running(informer):
         await until(lambda: len(server.requests("watch")) == 2)
     assert uids == [("uid-a", "other")]
@@ -85,7 +90,7 @@ async def test_s11_a_handler_added_during_a_delivery_hears_nothing_twice(
         if obj["metadata"]["name"] == "p150":
             asyncio.get_running_loop().call_soon(lambda: late.append(Ear(informer)))
 
-    informer.add_handler(on_add=added)
+    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=added))
     async with running(informer):
         await until(lambda: informer.has_synced)
         assert not informer.store.get("ns/p1001")
@@ -108,7 +113,7 @@ async def test_s10_a_failing_handler_harms_nobody(server: Any, informer: Informe
     def fail(obj: JsonObject, initial: bool) -> None:
         raise RuntimeError("handler bug")
 
-    informer.add_handler(on_add=fail)
+    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=fail))
     ear = Ear(informer)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     with capture_logs() as logs:
@@ -162,7 +167,7 @@ async def test_s8_handlers_cannot_change_what_is_stored(server: Any, informer: I
     def spoil(obj: JsonObject, initial: bool) -> None:
         obj["metadata"]["name"] = "spoiled"
 
-    informer.add_handler(on_add=spoil)
+    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=spoil))
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     server.on("watch", server.stream(event("ADDED", pod("b", 6)), then="hang"))
     async with running(informer):
@@ -179,7 +184,7 @@ async def test_s10_a_waiting_part_of_a_snapshot_is_counted(server: Any, informer
         if obj["metadata"]["name"] == "p150":
             asyncio.get_running_loop().call_soon(lambda: waiting.append(gauge("undelivered")))
 
-    informer.add_handler(on_add=added)
+    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=added))
     async with running(informer):
         await until(lambda: informer.has_synced)
     assert waiting == [800]
@@ -189,7 +194,7 @@ async def test_s10_a_waiting_part_of_a_snapshot_is_counted(server: Any, informer
 async def test_s12_synced_means_that_the_handlers_have_heard(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 501)))))
     synced: list[tuple[int, bool]] = []
-    informer.listen(lambda change: synced.append((len(informer.store), informer.has_synced)))
+    informer.add_event_handler(lambda change: synced.append((len(informer.store), informer.has_synced)))
     async with running(informer):
         await until(lambda: informer.has_synced)
     assert synced == [(500, False)] * 500
@@ -199,10 +204,10 @@ async def test_s14_who_asked_is_reminded_every_ten_hours_without_a_request() -> 
     clock = VirtualClock()
     script = Script(clock)
     informer = Informer(script, PODS, clock=clock, random=lambda: 0.5)
-    asked: list[Change] = []
-    others: list[Change] = []
-    informer.listen(asked.append, resync=True)
-    informer.listen(others.append)
+    asked: list[Delta] = []
+    others: list[Delta] = []
+    informer.add_event_handler(asked.append, resync=True)
+    informer.add_event_handler(others.append)
     async with running(informer):
         await script.send(event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), bookmark(3, end=True))
         await clock.advance(36_000 - 1)
@@ -224,7 +229,7 @@ async def test_s14_reminders_have_ten_percent_of_jitter(drawn: float, hours: flo
     script = Script(clock)
     informer = Informer(script, PODS, clock=clock, random=lambda: drawn)
     heard: list[bool] = []
-    informer.listen(lambda change: heard.append(change.resync), resync=True)
+    informer.add_event_handler(lambda change: heard.append(change.resync), resync=True)
     async with running(informer):
         await script.send(event("ADDED", pod("a", 1)), bookmark(3, end=True))
         await clock.advance(hours * 3600 - 1)
@@ -239,7 +244,7 @@ async def test_s14_s5_no_reminder_overtakes_a_snapshot(
     """While one is being told the store is ahead: a handler would hear of the new state twice, or of a stranger."""
     informer = Informer(client, PODS, resync_period=0.0, clock=clock)
     heard: list[tuple[str, bool]] = []
-    informer.listen(lambda change: heard.append((change.key, change.resync)), resync=True)
+    informer.add_event_handler(lambda change: heard.append((change.key, change.resync)), resync=True)
     server.on(
         "list",
         server.reply(200, pod_list(5, pod("a", 1))),
@@ -344,11 +349,11 @@ async def test_e7_a_missing_kind_is_waited_for(server: Any, client: KubeClient, 
         async with running(informer):
             await until(lambda: len(clock.slept) >= 3)
             assert not informer.is_ready
-            assert informer.trouble is not None
-            assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in informer.trouble
+            assert informer.failure is not None
+            assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in informer.failure
             installed = True
             await until(lambda: informer.is_ready)
-    assert informer.trouble is None
+    assert informer.failure is None
     assert set(clock.slept) == {10.0}
     assert len(server.requests("list")) == 1, "what is not served to a watch is not asked for by a list"
     told = [(entry["log_level"], entry["event"]) for entry in logs if entry["log_level"] != "debug"]
