@@ -24,7 +24,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.api import BenchmarkFailed
-from trainmaster.devcluster.components import PARTS
+from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 
 _START_TIMEOUT = 180.0
@@ -191,7 +191,7 @@ async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
 async def _running(command: list[str], log: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; starting it takes a millisecond
-            [sys.executable, "-P", "-m", "trainmaster.devcluster.manager.lifeline", *command],
+            [sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death", *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

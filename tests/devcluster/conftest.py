@@ -1,13 +1,18 @@
-"""Fixtures for tests that need a server of the embedded cluster."""
+"""Fixtures of the embedded cluster: a server, a cluster driven step by step, a directory for the command line."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
+from support.commands import trainmaster
 
 from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.stepper import Stepper
+from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
@@ -15,3 +20,28 @@ async def devcluster_server(tmp_path: Path) -> AsyncIterator[ServedApi]:
     """An API server over HTTPS with the built-in kinds and the usual namespaces, without controllers and kubelet."""
     async with serve_api(tmp_path) as served:
         yield served
+
+
+@pytest.fixture
+async def cluster() -> Stepper:
+    """A cluster that is driven step by step, with a namespace to work in."""
+    stepper = Stepper()
+    await stepper.namespace("default")
+    return stepper
+
+
+@pytest.fixture(scope="session")
+def jobset_definition() -> JsonObject:
+    """The definition of JobSets."""
+    path = resources.files("trainmaster.devcluster.crds") / "jobset.x-k8s.io_jobsets.yaml"
+    loaded: JsonObject = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+    return loaded
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Path]:
+    """A working directory in which whatever was started in the background is stopped afterwards."""
+    yield tmp_path
+    if (tmp_path / ".trainmaster").is_dir():
+        down = await trainmaster("cluster", "down", cwd=tmp_path)
+        assert down.code == 0, down.err

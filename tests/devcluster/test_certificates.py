@@ -101,12 +101,12 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_the_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config"
     write_kubeconfig(path, server="https://127.0.0.1:1", authority_pem=b"PEM", token="t")
-    write_kubeconfig(path, server="https://127.0.0.1:2", authority_pem=b"PEM", token="t", namespace="team")
+    write_kubeconfig(path, server="https://127.0.0.1:2", authority_pem=b"PEM", token="t")
     document = yaml.safe_load(path.read_text())
     assert _mode(path) == 0o600
     (context,) = document["contexts"]
     assert context["name"] == document["current-context"]
-    assert context["context"] == {"cluster": "trainmaster", "user": "trainmaster", "namespace": "team"}
+    assert context["context"] == {"cluster": "trainmaster", "user": "trainmaster", "namespace": "default"}
     cluster = document["clusters"][0]["cluster"]
     assert cluster["server"] == "https://127.0.0.1:2"
     assert base64.b64decode(cluster["certificate-authority-data"]) == b"PEM"

@@ -29,7 +29,7 @@ from support.vitals import Vitals, measure, typical
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.devcluster.components import GARBAGE_COLLECTION
+from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 
 MINUTES = float(os.environ.get("TRAINMASTER_SOAK_MINUTES") or 0)
 SEED = int(os.environ.get("TRAINMASTER_SOAK_SEED") or secrets.randbelow(10**6))

@@ -15,9 +15,9 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.components import GARBAGE_COLLECTION
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.settings import GARBAGE_COLLECTION, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.devcluster.testing.faults import StallWatch
 

@@ -23,8 +23,8 @@ from support.stack import KUBECONFIG_VARIABLE
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.components import GARBAGE_COLLECTION
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.settings import GARBAGE_COLLECTION, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 

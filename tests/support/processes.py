@@ -25,9 +25,9 @@ from support.commands import client_of
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.devcluster.components import PARTS
 from trainmaster.devcluster.crds.files import definition_file
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -57,7 +57,13 @@ class Program:
         foreign = {"KUBECONFIG", "TRAINMASTER_HOME"}
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.lifeline", "trainmaster.controller.cli"),
+                *(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "trainmaster.devcluster.manager.parent_death",
+                    "trainmaster.controller.cli",
+                ),
                 *self._arguments,
                 cwd=self._directory,
                 env={key: value for key, value in os.environ.items() if key not in foreign},

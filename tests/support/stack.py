@@ -22,13 +22,14 @@ from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.devcluster.cluster import Cluster, ClusterSettings
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
     install_definitions,
 )
+from trainmaster.devcluster.settings import ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.framework import Framework, load_plugins
 

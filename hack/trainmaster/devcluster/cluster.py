@@ -1,10 +1,10 @@
-"""The embedded cluster in one process: store, API server and the parts that were asked for.
+"""The embedded cluster in one process: store, API server and the parts that were chosen.
 
 Guarantees:
 - After `start` the API answers, all definitions are established and every part is started; after `stop` nothing runs,
   no pod either. The journal outlives both, so the next start finds every object that was acknowledged.
-- Only `settle` tells others of the cluster: when the manager is ready and its webhooks are registered, or when it is
-  known that it does not run.
+- Only `wait_ready` writes its record: when the manager is ready and its webhooks are registered, or when it is known
+  that it does not run.
 - It listens on the loopback interface only, with TLS, and needs the token of the state directory.
 - A part that fails is not hidden: `failure` ends with its error.
 - Without parts it is a bare API server that serves the built-in kinds and nothing else.
@@ -13,20 +13,15 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import structlog
 from aiohttp import web
 
-from trainmaster.devcluster.announcement import announce
 from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
 from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
@@ -40,90 +35,50 @@ from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, seed
 from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Store
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
-from trainmaster.devcluster.components import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS
-from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
+from trainmaster.devcluster.controllers.control_loop import Controller
+from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.loop import Controller
-from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
+from trainmaster.devcluster.controllers.queue.controller import QueueController
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
-from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
     install_definitions,
 )
-from trainmaster.devcluster.kubeconfig import write_kubeconfig
-from trainmaster.devcluster.kubeconfig_export import CLUSTER_NAME, check_replaceable
+from trainmaster.devcluster.errors import AuditLogUnusable, NetworkingUnavailable, PartFailed, StateError
+from trainmaster.devcluster.kubeconfig import check_replaceable, write_kubeconfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.manager.health import READY, STARTING, ManagerHealth, ManagerState
-from trainmaster.devcluster.manager.process import Manager
+from trainmaster.devcluster.listener import HOST, candidate_ports, listen_on_first, url_of
+from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus
+from trainmaster.devcluster.manager.process import ManagerProcess
+from trainmaster.devcluster.manager.public_configmap import publish_configmap
 from trainmaster.devcluster.manager.routes import manager_routes
-from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, forget_webhooks
-from trainmaster.devcluster.ports import HOST, candidate_ports
-from trainmaster.devcluster.scheduler.gangs.queues import QueueController
+from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory, StateError
+from trainmaster.devcluster.settings import (
+    CONTROLLERS,
+    GARBAGE_COLLECTION,
+    KUBELET,
+    MANAGER,
+    PARTS,
+    ClusterSettings,
+)
+from trainmaster.devcluster.state import ClusterRecord
 from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"
-MANAGER_TIMEOUT = 60.0
-"""Seconds that the manager gets to become ready; on an idle machine it takes two."""
-
 _SIGNING_KEY = "service-accounts.key"
 
 _log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
-
-
-class PortInUse(ClusterError):
-    """The server cannot have its port."""
-
-
-class NetworkingUnavailable(ClusterError):
-    """Pods cannot run in the mode that was asked for."""
-
-
-class AuditLogUnusable(ClusterError):
-    """The audit log cannot be written where it was wanted."""
-
-
-class PartFailed(ClusterError):
-    """A part ended although nobody asked it to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """What can be chosen about a cluster."""
-
-    state: StateDirectory
-    port: int | None = None
-    """None: the port that this cluster had before, or a free one."""
-
-    parts: frozenset[str] = frozenset(PARTS)
-    token: str | None = None
-    kubeconfig: Path | None = None
-    """Where to write the kubeconfig; None: into the state directory."""
-
-    manager_config: Path | None = None
-    fault_control: bool = False
-    """Whether clients may make the server fail, see `testing.fault_injection`."""
-
-    audit_log: Path | None = None
-    """Where to write a line for each request, see `http.auditing`; None: nowhere."""
-
-    rbac: bool = False
-    """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
-
-    controllers: ControllerSettings = field(default_factory=ControllerSettings)
-    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
 
 
 class Cluster:
@@ -160,7 +115,7 @@ class Cluster:
 
     @property
     def record(self) -> ClusterRecord:
-        """What the running cluster tells about itself."""
+        """The record of the running cluster."""
         return _started(self._record)
 
     @property
@@ -174,7 +129,7 @@ class Cluster:
         Raises:
             StateError: The state directory cannot be used, for instance because a cluster runs on it.
             PortInUse: The wanted port is taken.
-            NetworkingUnavailable: Pods cannot run in the mode that was asked for.
+            NetworkingUnavailable: Pods cannot run in the chosen mode.
             KubeconfigUnusable: The kubeconfig cannot be written where it was wanted.
             AuditLogUnusable: The audit log cannot be written where it was wanted.
         """
@@ -191,19 +146,15 @@ class Cluster:
         await seed_priority_classes(api)
         controllers = self._controllers(api, certificates)
         networking = await self._networking()
-        kubelet, port = await self._serve(
-            api, certificates, token, networking, candidate_ports(settings.port, before=before.port if before else None)
-        )
-        server = _url(port)
+        kubelet, port = await self._serve(api, certificates, token, networking, before.port if before else None)
+        server = url_of(port)
         # Always in the state directory as well: the manager reads it, and `trainmaster run` looks for it.
         for path in {state.kubeconfig, kubeconfig}:
-            write_kubeconfig(
-                path, server=server, authority_pem=certificates.authority_pem, token=token, name=CLUSTER_NAME
-            )
+            write_kubeconfig(path, server=server, authority_pem=certificates.authority_pem, token=token)
         await install_definitions(api, self._definitions())
         if MANAGER in settings.parts:
-            await announce(api)
-        await forget_webhooks(api)
+            await publish_configmap(api)
+        await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
         self._webhooks = Webhooks(api, self.services)
         api.admit_by(self._webhooks)
@@ -226,23 +177,19 @@ class Cluster:
         )
         _log.info("cluster is started", server=server, parts=",".join(self._record.parts))
 
-    async def settle(self) -> ManagerState | None:
-        """Wait until the manager is ready, or known not to become so; tell about the cluster in its state directory.
+    async def wait_ready(self) -> ManagerStatus | None:
+        """Wait until the manager is ready, or known not to become so; then write the record into the state directory.
 
         Returns:
-            What the manager is at; None in a cluster without one.
+            The status of the manager; None in a cluster without one.
         """
-        record, manager = self.record, None
-        if MANAGER in record.parts:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MANAGER_TIMEOUT):
-                    await self.health.until(lambda state: state.phase != STARTING)
-            manager = self.health.state
+        record = self.record
+        manager = await self.health.settled() if MANAGER in record.parts else None
         self._state.write_record(record)
         if manager is None or manager.phase == READY:
             _log.info("cluster is ready", server=record.server)
         else:
-            _log.error("the cluster is not ready: its manager does not run", manager=manager.words)
+            _log.error("the cluster is not ready: its manager does not run", manager=manager.summary)
         return manager
 
     async def failure(self) -> None:
@@ -310,49 +257,39 @@ class Cluster:
             raise NetworkingUnavailable(str(error)) from error
 
     async def _serve(
-        self,
-        api: Api,
-        certificates: ServerCertificates,
-        token: str,
-        networking: Networking,
-        ports: Iterable[int],
+        self, api: Api, certificates: ServerCertificates, token: str, networking: Networking, port_before: int | None
     ) -> tuple[Kubelet, int]:
-        """Start the server on the first port that can be had."""
+        """Start the server on the first port that can be had; returns the port, and the kubelet that knows it."""
+        settings = self._settings
         tokens = AccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
         audit = self._open_audit_log()
-        reason = "no port is left"
-        for port in ports:
+
+        async def serve_on(port: int) -> tuple[Kubelet, int]:
             kubelet = Kubelet(
                 api,
                 node_name=NODE_NAME,
                 root_dir=self._state.kubelet,
-                server_url=_url(port),
+                server_url=url_of(port),
                 networking=networking,
                 clock=api.clock,
-                settings=self._settings.kubelet,
+                settings=settings.kubelet,
                 tokens=tokens,
             )
             self._http = HttpServer(
                 api,
                 token=token,
                 ssl_context=certificates.server_context(),
-                log_source=kubelet.logs if KUBELET in self._settings.parts else None,
+                log_source=kubelet.logs if KUBELET in settings.parts else None,
                 tokens=tokens,
-                authorizer=RbacAuthorizer(api) if self._settings.rbac else None,
+                authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,
                 middlewares=[FaultInjector(self.faults, api.registry).inject],
                 routes=self._routes(),
                 pre_shutdown_hooks=[self.faults.clear],
             )
-            try:
-                return kubelet, await self._http.start(HOST, port)
-            except OSError as error:
-                if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
-                    raise
-                reason = os.strerror(error.errno)
-        raise PortInUse(
-            f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for a free one"
-        )
+            return kubelet, await self._http.start(HOST, port)
+
+        return await listen_on_first(candidate_ports(settings.port, before=port_before), serve_on)
 
     def _routes(self) -> list[web.RouteDef]:
         """Return what is served besides the API of Kubernetes."""
@@ -360,22 +297,22 @@ class Cluster:
         return faults + (manager_routes(self.health) if MANAGER in self._settings.parts else [])
 
     def _controllers(self, api: Api, certificates: ServerCertificates) -> dict[str, Controller]:
-        parts, settings = self._settings.parts, self._settings.controllers
+        parts = self._settings.parts
         controllers: dict[str, Controller] = {}
         if CONTROLLERS in parts:
             root_ca = certificates.authority_pem.decode("ascii")
             controllers |= {
-                "jobset": JobSetController(api, settings=settings),
-                "job": JobController(api, settings=settings),
-                "scheduler": Scheduler(api, settings=settings),
-                "queues": QueueController(api, settings=settings),
-                "resource-claims": ResourceClaimController(api, settings=settings),
-                "serviceaccounts": ServiceAccountController(api, settings=settings, root_ca=root_ca),
+                "jobset": JobSetController(api),
+                "job": JobController(api),
+                "scheduler": Scheduler(api),
+                "queues": QueueController(api),
+                "resource-claims": ResourceClaimController(api),
+                "serviceaccounts": ServiceAccountController(api, root_ca=root_ca),
             }
         if GARBAGE_COLLECTION in parts:
             controllers |= {
-                "garbage-collection": GarbageCollector(api, settings=settings),
-                "namespaces": NamespaceController(api, settings=settings),
+                "garbage-collection": GarbageCollector(api),
+                "namespaces": NamespaceController(api),
             }
         return controllers
 
@@ -384,8 +321,8 @@ class Cluster:
         controlled = (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS) if CONTROLLERS in parts else ()
         return controlled + (TRAINER_DEFINITIONS if MANAGER in parts else ())
 
-    def _manager(self, webhooks: ManagerWebhooks) -> Manager:
-        return Manager(
+    def _manager(self, webhooks: ManagerWebhooks) -> ManagerProcess:
+        return ManagerProcess(
             kubeconfig=self._state.kubeconfig,
             log=self._state.manager_log,
             configuration=self._settings.manager_config,
@@ -396,10 +333,6 @@ class Cluster:
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)
-
-
-def _url(port: int) -> str:
-    return f"https://{HOST}:{port}"
 
 
 def _started(value: _T | None) -> _T:

@@ -22,6 +22,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from trainmaster.devcluster.certificates import write_private
+from trainmaster.devcluster.errors import AlreadyRunning, StateError
 
 FORMAT = 1
 """Version of the layout on disk; grows when an older version could not read what this one writes."""
@@ -31,18 +32,6 @@ HOME_VARIABLE = "TRAINMASTER_HOME"
 # Somebody may look at the lock (`holder`) at the very moment at which we want it.
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.02
-
-
-class ClusterError(Exception):
-    """A cluster cannot do what it was asked for; one line says why, and what to do."""
-
-
-class StateError(ClusterError):
-    """The state directory cannot be used."""
-
-
-class AlreadyRunning(StateError):
-    """A cluster runs on this state directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from trainmaster.controller.configuration import LeaderElection
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import LEASES
-from trainmaster.devcluster.cluster import Cluster, ClusterSettings
-from trainmaster.devcluster.components import CONTROLLERS, MANAGER
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.settings import CONTROLLERS, MANAGER, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 

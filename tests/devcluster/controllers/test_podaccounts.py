@@ -10,14 +10,14 @@ from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
 from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TOKEN_DIRECTORY
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
+from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    cluster.start(ServiceAccountController(cluster.api, settings=cluster.settings, root_ca="PEM"))
+    cluster.start(ServiceAccountController(cluster.api, root_ca="PEM"))
     await cluster.settle()
     return cluster
 

@@ -18,10 +18,9 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBSETS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector as Collector
+from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.conditions import COMPLETED, FAILED, SUSPENDED, set_condition
-from trainmaster.devcluster.controllers.jobset.webhook import admission_of
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _JOBSET_OPTIONS = WriteOptions(field_manager="jobset-controller-manager")
@@ -54,7 +53,7 @@ class JobSetActor:
         self._running_since: dict[str, float] = {}
         """By UID."""
         self._workers: dict[ObjectKey, asyncio.Event] = {}
-        self._api.add_admission(JOBSETS, admission_of(self._api.registry))
+        self._api.add_admission(JOBSETS, jobset_webhook(self._api.registry))
         self._api.store.subscribe(JOBSETS, self._note)
 
     def _note(self, event: Event) -> None:
@@ -149,7 +148,7 @@ class GarbageCollector:
         self._server = server
         self._chooser = chooser
         self._delay = delay
-        self._collector = Collector(server.api, settings=ControllerSettings())
+        self._collector = Collector(server.api)
 
     async def run(self) -> None:
         """Collect for ever."""

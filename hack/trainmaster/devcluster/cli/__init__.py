@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/cli: TODO."""
+"""`trainmaster cluster up|status|down`: the embedded cluster from the command line."""

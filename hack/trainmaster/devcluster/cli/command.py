@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.devcluster.components import PARTS
-from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
+from trainmaster.devcluster.errors import ClusterError
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.settings import PARTS, ClusterSettings
+from trainmaster.devcluster.state import HOME_VARIABLE, StateDirectory, default_directory
 
 _HIGHEST_PORT = 65535
 
@@ -148,9 +150,7 @@ def _token(text: str) -> str:
 
 def _up(arguments: argparse.Namespace) -> int:
     # Importing the whole cluster takes most of a second; status and down do without.
-    from trainmaster.devcluster.cli.up import detach, serve  # noqa: PLC0415 - see above
-    from trainmaster.devcluster.cluster import ClusterSettings  # noqa: PLC0415 - see above
-    from trainmaster.devcluster.kubelet.settings import KubeletSettings  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.cli.up import run_detached, run_foreground  # noqa: PLC0415 - see above
 
     settings = ClusterSettings(
         state=_state(arguments),
@@ -164,26 +164,26 @@ def _up(arguments: argparse.Namespace) -> int:
         fault_control=arguments.fault_control,
         audit_log=arguments.audit_log,
     )
-    return _guarded(lambda: (detach if arguments.detach else serve)(settings))
+    return _exit_code_of(lambda: (run_detached if arguments.detach else run_foreground)(settings))
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from trainmaster.devcluster.cli.status import status  # noqa: PLC0415 - see `_up`
+    from trainmaster.devcluster.cli.status import print_status  # noqa: PLC0415 - see `_up`
 
-    return _guarded(lambda: status(_state(arguments)))
+    return _exit_code_of(lambda: print_status(_state(arguments)))
 
 
 def _down(arguments: argparse.Namespace) -> int:
     from trainmaster.devcluster.cli.down import stop  # noqa: PLC0415 - see `_up`
 
-    return _guarded(lambda: stop(_state(arguments), purge=arguments.purge))
+    return _exit_code_of(lambda: stop(_state(arguments), purge=arguments.purge))
 
 
 def _state(arguments: argparse.Namespace) -> StateDirectory:
     return StateDirectory(arguments.state_dir or default_directory())
 
 
-def _guarded(action: Callable[[], int]) -> int:
+def _exit_code_of(action: Callable[[], int]) -> int:
     try:
         return action()
     except ClusterError as error:

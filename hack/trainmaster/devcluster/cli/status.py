@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainmaster.devcluster.cli.remote import NoAnswer, ask, ask_manager
-from trainmaster.devcluster.components import KUBELET, MANAGER
+from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get, get_manager_status
 from trainmaster.devcluster.manager.health import READY
+from trainmaster.devcluster.settings import KUBELET, MANAGER
 from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -16,7 +16,7 @@ _PODS = "/api/v1/pods"
 _AT_REST = frozenset({"Complete", "Failed", "Suspended"})
 
 
-def status(state: StateDirectory) -> int:
+def print_status(state: StateDirectory) -> int:
     """Print the status of the cluster; returns 0 if it is ready, 1 if its manager is not, 3 if it does not run."""
     pid = state.holder()
     record = state.read_record()
@@ -44,11 +44,11 @@ def status(state: StateDirectory) -> int:
 
 def _manager(state: StateDirectory, record: ClusterRecord) -> int:
     try:
-        manager = ask_manager(state, record)
-    except NoAnswer as error:
+        manager = get_manager_status(state, record)
+    except ClusterUnreachable as error:
         _print("manager", f"unknown, {error}")
         return NOT_READY
-    _print("manager", manager.words)
+    _print("manager", manager.summary)
     if manager.phase == READY:
         return 0
     _print("  last error" if manager.exit_code is not None else "  waits for", manager.message)
@@ -58,8 +58,8 @@ def _manager(state: StateDirectory, record: ClusterRecord) -> int:
 
 def _count(state: StateDirectory, record: ClusterRecord, path: str, runs: Callable[[JsonObject], bool]) -> str:
     try:
-        objects: list[JsonObject] = ask(state, record, path)["items"]
-    except (NoAnswer, KeyError) as error:
+        objects: list[JsonObject] = get(state, record, path)["items"]
+    except (ClusterUnreachable, KeyError) as error:
         return f"unknown, {error}"
     return f"{sum(map(runs, objects))} running of {len(objects)}"
 

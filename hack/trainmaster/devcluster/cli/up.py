@@ -2,7 +2,7 @@
 
 The background process is the foreground command in a session of its own, with its terminal replaced by the log. It is
 started when its record names it; when it ends before that, the last lines of its log are the reason. Then it is asked
-for its manager, without which it is not ready.
+for the status of its manager, without which it is not ready.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-from trainmaster.devcluster.cli.log_file import configure_logs
-from trainmaster.devcluster.cli.remote import NoAnswer, ask_manager
-from trainmaster.devcluster.cluster import MANAGER_TIMEOUT, Cluster, ClusterSettings
-from trainmaster.devcluster.components import MANAGER, PARTS
-from trainmaster.devcluster.manager.health import CRASHING, READY, STARTING, ManagerHealth, ManagerState
-from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory
+from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
+from trainmaster.devcluster.cli.log_config import configure_logging
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.errors import ClusterError
+from trainmaster.devcluster.manager.health import CRASHING, READY, READY_TIMEOUT, STARTING, ManagerHealth, ManagerStatus
+from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
+from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 
-READY_TIMEOUT = 60.0 + MANAGER_TIMEOUT
+_START_TIMEOUT = 60.0 + READY_TIMEOUT
 """Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,
 so that it is the cluster that tells what is wrong with it."""
 
@@ -33,19 +34,19 @@ _REASON_LINES = 15
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def serve(settings: ClusterSettings) -> int:
+def run_foreground(settings: ClusterSettings) -> int:
     """Run the cluster until a signal ends it; returns the exit code."""
     state = settings.state
     _check_configuration(settings)
     state.prepare()
     if state.holder() is not None:
         raise state.already_running()
-    configure_logs(state.log)
-    asyncio.run(_serve(settings))
+    configure_logging(state.log)
+    asyncio.run(_run(settings))
     return 0
 
 
-async def _serve(settings: ClusterSettings) -> None:
+async def _run(settings: ClusterSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
@@ -53,46 +54,46 @@ async def _serve(settings: ClusterSettings) -> None:
     async with Cluster(settings) as cluster:
         failed = asyncio.create_task(cluster.failure())
         stopped = asyncio.create_task(stop.wait())
-        settled = asyncio.create_task(_settle(cluster, settings))
-        await asyncio.wait([failed, stopped, settled], return_when=asyncio.FIRST_COMPLETED)
-        if settled.done():
-            settled.result()
-            telling = asyncio.create_task(_tell_changes(cluster.health))
+        reported = asyncio.create_task(_report_start(cluster, settings))
+        await asyncio.wait([failed, stopped, reported], return_when=asyncio.FIRST_COMPLETED)
+        if reported.done():
+            reported.result()
+            reporting = asyncio.create_task(_report_changes(cluster.health))
             await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
-            telling.cancel()
+            reporting.cancel()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)  # a second Ctrl-C is for somebody who does not want to wait
         if failed.done():
             failed.result()
         failed.cancel()
-        settled.cancel()
+        reported.cancel()
         print("Stopping.", flush=True)
 
 
-async def _settle(cluster: Cluster, settings: ClusterSettings) -> None:
-    """Wait until it can be told how the start went, and tell it.
+async def _report_start(cluster: Cluster, settings: ClusterSettings) -> None:
+    """Wait until it is known how the start went, and print it.
 
     Without its manager the cluster runs on: the API server, and all that is in it, can still be looked at, and who
     started it in the foreground reads this.
     """
-    manager = await cluster.settle()
-    trouble = manager is not None and manager.phase != READY
-    if manager is not None and trouble:
-        _complain(manager, settings)
-    _announce(cluster.record, settings.state, word="runs" if trouble else "is ready")
+    manager = await cluster.wait_ready()
+    problem = manager is not None and manager.phase != READY
+    if manager is not None and problem:
+        _print_remedy(manager, settings)
+    _print_usage(cluster.record, settings.state, word="runs" if problem else "is ready")
     print("Press Ctrl-C to stop it; what is in it stays.", flush=True)
 
 
-async def _tell_changes(health: ManagerHealth) -> None:
-    """Tell of a manager that begins to crash, and of one that recovers."""
+async def _report_changes(health: ManagerHealth) -> None:
+    """Print when the manager begins to crash, and when it recovers."""
     while True:
-        if health.state.phase != READY:
-            await health.until(lambda state: state.phase == READY)
+        if health.status.phase != READY:
+            await health.until(lambda status: status.phase == READY)
             print("trainmaster: the manager of the cluster runs again", file=sys.stderr, flush=True)
-        _tell_trouble(await health.until(lambda state: state.phase == CRASHING))
+        _print_problem(await health.until(lambda status: status.phase == CRASHING))
 
 
-def detach(settings: ClusterSettings) -> int:
+def run_detached(settings: ClusterSettings) -> int:
     """Start the cluster in the background and wait until it is ready; returns the exit code."""
     state = settings.state
     _check_configuration(settings)
@@ -113,9 +114,9 @@ def detach(settings: ClusterSettings) -> int:
         )
     record = _wait_ready(state, process)
     if record is not None:
-        manager = _manager_of(state, record)
+        manager = _manager_status(state, record)
         if manager is None or manager.phase == READY:
-            _announce(record, state)
+            _print_usage(record, state)
             # The interpreter would warn of a child that outlives it, which is the very purpose of this one.
             process.returncode = 0
             return 0
@@ -123,7 +124,7 @@ def detach(settings: ClusterSettings) -> int:
         # A script that went on would wait for TrainJobs that nobody works on, and a cluster that was left running
         # would refuse the next start, with the configuration corrected. What is in it stays, and so do the logs.
         _end(process)
-        _complain(manager, settings)
+        _print_remedy(manager, settings)
         print("The cluster is stopped again.", file=sys.stderr)
         return 1
     process.kill()
@@ -134,14 +135,14 @@ def detach(settings: ClusterSettings) -> int:
     return 1
 
 
-def _manager_of(state: StateDirectory, record: ClusterRecord) -> ManagerState | None:
-    """Ask the cluster how its manager is; None if it has none."""
+def _manager_status(state: StateDirectory, record: ClusterRecord) -> ManagerStatus | None:
+    """Get the status of the manager; None if the cluster has none."""
     if MANAGER not in record.parts:
         return None
     try:
-        return ask_manager(state, record)
-    except NoAnswer as error:
-        return ManagerState(STARTING, str(state.manager_log), str(error))
+        return get_manager_status(state, record)
+    except ClusterUnreachable as error:
+        return ManagerStatus(STARTING, str(state.manager_log), str(error))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -154,7 +155,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_ready(state: StateDirectory, process: subprocess.Popen[bytes]) -> ClusterRecord | None:
-    deadline = time.monotonic() + READY_TIMEOUT
+    deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         if state.holder() == process.pid:
             record = state.read_record()
@@ -184,15 +185,15 @@ def _command(settings: ClusterSettings) -> list[str]:
 
 
 def _check_configuration(settings: ClusterSettings) -> None:
-    """Tell of a missing file now: the manager would only tell its log."""
+    """Find a missing file now: the manager would only say so in its log."""
     path = settings.manager_config
     if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
         raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
 
 
-def _complain(manager: ManagerState, settings: ClusterSettings) -> None:
+def _print_remedy(manager: ManagerStatus, settings: ClusterSettings) -> None:
     """Say what is wrong with a manager that does not come up, and what to do."""
-    _tell_trouble(manager)
+    _print_problem(manager)
     remedy = "correct what the error names"
     if settings.manager_config is not None:
         remedy = f"correct {settings.manager_config.absolute()}, from which its configuration comes"
@@ -200,15 +201,15 @@ def _complain(manager: ManagerState, settings: ClusterSettings) -> None:
     print("              --without manager starts it without one", file=sys.stderr, flush=True)
 
 
-def _tell_trouble(manager: ManagerState) -> None:
-    trouble = "does not run" if manager.phase == CRASHING else "is not ready"
-    print(f"trainmaster: the manager of the cluster {trouble}: {manager.words}", file=sys.stderr)
+def _print_problem(manager: ManagerStatus) -> None:
+    problem = "does not run" if manager.phase == CRASHING else "is not ready"
+    print(f"trainmaster: the manager of the cluster {problem}: {manager.summary}", file=sys.stderr)
     label = "last error:" if manager.exit_code is not None else "waits for: "
     print(f"  {label} {manager.message}", file=sys.stderr)
     print(f"  its log:    {manager.log}", file=sys.stderr, flush=True)
 
 
-def _announce(record: ClusterRecord, state: StateDirectory, *, word: str = "is ready") -> None:
+def _print_usage(record: ClusterRecord, state: StateDirectory, *, word: str = "is ready") -> None:
     print(f"Cluster {word} at {record.server} (pid {record.pid}); parts: {', '.join(record.parts) or 'none'}")
     print(f"Logs: {state.log}" + (f", {state.manager_log}" if MANAGER in record.parts else ""))
     print("To use it:")

@@ -22,11 +22,10 @@ async def delete(
     obj: JsonObject,
     *,
     propagation: Propagation = "Background",
-    grace: int | None = None,
 ) -> bool:
     """Delete exactly this object, not a namesake of it; tells whether there was still something to delete."""
     metadata = obj["metadata"]
-    options = DeleteOptions(propagation=propagation, uid=metadata["uid"], grace_seconds=grace)
+    options = DeleteOptions(propagation=propagation, uid=metadata["uid"])
     try:
         await api.delete(resource, metadata.get("namespace"), metadata["name"], options=options)
     except StatusError as error:

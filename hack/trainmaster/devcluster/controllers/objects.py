@@ -1,4 +1,4 @@
-"""Small questions that every controller asks of an object: who owns it, is it going away, what is its condition.
+"""What every controller needs of an object: controller references, finalizers, conditions, times.
 
 Nothing here changes an object that it was given; functions that return objects return new ones.
 """
@@ -24,7 +24,7 @@ def is_terminating(obj: JsonObject) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
-def controller_reference(obj: JsonObject) -> JsonObject | None:
+def controller_of(obj: JsonObject) -> JsonObject | None:
     """Return the one owner reference that is marked as the managing controller."""
     for reference in obj["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
@@ -33,7 +33,7 @@ def controller_reference(obj: JsonObject) -> JsonObject | None:
     return None
 
 
-def owned_by(owner: JsonObject) -> JsonObject:
+def new_controller_ref(owner: JsonObject) -> JsonObject:
     """Return the owner reference that a controller puts on the children of `owner`."""
     return {
         "apiVersion": owner["apiVersion"],
@@ -66,7 +66,7 @@ def condition_of(conditions: Iterable[JsonObject], kind: str) -> JsonObject | No
     return next((condition for condition in conditions if condition["type"] == kind), None)
 
 
-def is_true(obj: JsonObject, kind: str) -> bool:
+def is_condition_true(obj: JsonObject, kind: str) -> bool:
     """Tell whether the object has the condition with status True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"

@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/manager: TODO."""
+"""The Trainmaster manager as a child process of the cluster: its configuration, webhooks, readiness and health."""

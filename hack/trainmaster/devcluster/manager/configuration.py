@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from trainmaster.devcluster.listener import HOST, free_port
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
-from trainmaster.devcluster.ports import HOST, free_port
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
@@ -24,18 +24,18 @@ _ANY_HOST: Final = frozenset({"", "0.0.0.0", "[::]", "::"})  # noqa: S104 - wher
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfiguration:
-    """What the manager is told, and what follows from it for those who look at it."""
+    """The merged configuration, and what follows from it for those who probe the manager."""
 
     content: JsonObject
 
     readiness: str | None
-    """The URL of its readiness; None if the configuration names none that could be asked."""
+    """The URL of its readiness; None if the configuration names none that could be probed."""
 
     registers_webhooks: bool
     """Whether its webhooks are those that the cluster registers."""
 
 
-def configure(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfiguration | None:
+def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfiguration | None:
     """Complete the user's configuration; None if it cannot be read, which the manager will tell."""
     base: JsonObject = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
@@ -45,20 +45,20 @@ def configure(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfigurat
     webhook = {"host": HOST, "port": webhooks.port, "certDir": str(webhooks.certificates)}
     health = {_ADDRESS: f"{HOST}:{free_port()}"}
     try:
-        asked = {} if path is None else load_yaml(path.read_bytes())
+        given = {} if path is None else load_yaml(path.read_bytes())
     except (OSError, YamlError):
         return None
-    if not isinstance(asked, dict) or not all(
-        isinstance(asked.get(section) or {}, dict) for section in ("webhook", "health")
+    if not isinstance(given, dict) or not all(
+        isinstance(given.get(section) or {}, dict) for section in ("webhook", "health")
     ):
         return None
-    wanted_health = asked.get("health") or {}
+    wanted_health = given.get("health") or {}
     if wanted_health.get(_ADDRESS) == _OFF:
         wanted_health = {key: value for key, value in wanted_health.items() if key != _ADDRESS}
     content = {
         **base,
-        **asked,
-        "webhook": {**webhook, **(asked.get("webhook") or {})},
+        **given,
+        "webhook": {**webhook, **(given.get("webhook") or {})},
         "health": {**health, **wanted_health},
     }
     return ManagerConfiguration(

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,13 +23,16 @@ STARTING: Final = "starting"
 READY: Final = "ready"
 CRASHING: Final = "crashing"
 
+READY_TIMEOUT: Final = 60.0
+"""Seconds that the manager gets to become ready; on an idle machine it takes two."""
+
 _CRASHES: Final = 2
 _LONGEST_ERROR: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class ManagerState:
-    """What the manager is at."""
+class ManagerStatus:
+    """The status of the manager at a moment."""
 
     phase: str
     log: str
@@ -57,16 +61,16 @@ class ManagerState:
         return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"])
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The phase and what goes with it, in one line."""
         if self.phase == CRASHING:
-            return f"{self.phase} (it ended {self.ends} times, the last time {ending(self.exit_code)})"
+            return f"{self.phase} (it ended {self.ends} times, the last time {describe_exit(self.exit_code)})"
         if self.phase == STARTING and self.exit_code is not None:
-            return f"{self.phase} again (it ended {ending(self.exit_code)})"
+            return f"{self.phase} again (it ended {describe_exit(self.exit_code)})"
         return self.phase
 
 
-def ending(exit_code: int | None) -> str:
+def describe_exit(exit_code: int | None) -> str:
     """Say how a process ended."""
     if exit_code is None or exit_code >= 0:
         return f"with exit code {exit_code}"
@@ -77,41 +81,48 @@ def ending(exit_code: int | None) -> str:
 
 
 class ManagerHealth:
-    """The state of the manager as it changes."""
+    """The status of the manager as it changes."""
 
     def __init__(self, log: str) -> None:
-        self._state = ManagerState(STARTING, log)
+        self._status = ManagerStatus(STARTING, log)
         self._changed = asyncio.Event()
 
     @property
-    def state(self) -> ManagerState:
+    def status(self) -> ManagerStatus:
         """What it is now."""
-        return self._state
+        return self._status
 
     def waits(self, message: str) -> None:
         """Note what a manager that has not been ready yet waits for; of one that crashes the crash is of interest."""
-        if self._state.phase == STARTING:
-            self._set(replace(self._state, message=message))
+        if self._status.phase == STARTING:
+            self._set(replace(self._status, message=message))
 
     def ready(self) -> None:
         """Note that it works."""
-        self._set(replace(self._state, phase=READY, message=""))
+        self._set(replace(self._status, phase=READY, message=""))
 
     def ended(self, exit_code: int, message: str, *, worked: bool) -> None:
         """Note that it ended although nobody asked it to; `worked` forgives what was before."""
-        ends = 1 if worked else self._state.ends + 1
+        ends = 1 if worked else self._status.ends + 1
         phase = CRASHING if ends >= _CRASHES else STARTING
-        self._set(ManagerState(phase, self._state.log, message[:_LONGEST_ERROR], exit_code, ends))
+        self._set(ManagerStatus(phase, self._status.log, message[:_LONGEST_ERROR], exit_code, ends))
 
-    async def until(self, holds: Callable[[ManagerState], bool]) -> ManagerState:
-        """Wait until a state is reached; returns it."""
-        while not holds(state := self._state):
+    async def settled(self) -> ManagerStatus:
+        """Wait until it is ready or known not to become so, for a minute at most; returns its status then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_TIMEOUT):
+                await self.until(lambda status: status.phase != STARTING)
+        return self.status
+
+    async def until(self, holds: Callable[[ManagerStatus], bool]) -> ManagerStatus:
+        """Wait until a condition holds; returns the status of that moment."""
+        while not holds(status := self._status):
             await self._changed.wait()
-        return state
+        return status
 
-    def _set(self, state: ManagerState) -> None:
-        if state != self._state:
-            self._state = state
+    def _set(self, status: ManagerStatus) -> None:
+        if status != self._status:
+            self._status = status
             # Whoever waits is woken, and waits for the next change with the next event.
             self._changed.set()
             self._changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Complaints: what a manager that ended said last, as a sentence for people."""
+"""The last error in the log of a manager that ended, as a sentence for people."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 _READ_AT_MOST: Final = 64 * 1024
 _EVENT: Final = re.compile(r"^\S+ \[(?:error|critical)\s*\] (?P<event>.*?)\s+\[(?P<logger>[\w.]+)\](?P<rest>.*)$")
-_HARMLESS: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
+_NO_ERROR_LEVEL: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
 _ERROR: Final = re.compile(r"""\berror=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""")
-_SILENCE: Final = "it said nothing; see its log"
+_NO_ERROR: Final = "it said nothing; see its log"
 
 
-def last_complaint(log: Path, begin: int) -> str:
+def last_error(log: Path, begin: int) -> str:
     """Return the last error in a log, of what was written after its first `begin` bytes.
 
     That is the last event of level error, since its traceback says less to users; else the last line that is no event:
@@ -27,12 +27,12 @@ def last_complaint(log: Path, begin: int) -> str:
             file.seek(max(begin if begin <= size else 0, size - _READ_AT_MOST))
             text = file.read().decode("utf-8", "replace")
     except OSError:
-        return _SILENCE
-    lines = [line for line in text.splitlines() if line.strip() and not _HARMLESS.match(line)]
+        return _NO_ERROR
+    lines = [line for line in text.splitlines() if line.strip() and not _NO_ERROR_LEVEL.match(line)]
     for line in reversed(lines):
         if event := _EVENT.match(line):
             return _sentence(event)
-    return lines[-1].strip() if lines else _SILENCE
+    return lines[-1].strip() if lines else _NO_ERROR
 
 
 def _sentence(event: re.Match[str]) -> str:

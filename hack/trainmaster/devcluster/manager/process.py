@@ -1,6 +1,6 @@
 """The Trainmaster controller as a child process, started again when it dies.
 
-- It never outlives the cluster: it hangs on a `lifeline`, so that even a SIGKILL of the cluster ends it.
+- It never outlives the cluster: it runs under `parent_death`, so that even a SIGKILL of the cluster ends it.
 - A manager that dies is started again after a pause that doubles up to half a minute; one that ran for a minute has its
   past forgiven.
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
@@ -21,10 +21,10 @@ import structlog
 import yaml
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.manager.configuration import ManagerConfiguration, configure
+from trainmaster.devcluster.manager.configuration import ManagerConfiguration, merge_configuration
 from trainmaster.devcluster.manager.health import ManagerHealth
-from trainmaster.devcluster.manager.last_error import last_complaint
-from trainmaster.devcluster.manager.readiness import Readiness
+from trainmaster.devcluster.manager.last_error import last_error
+from trainmaster.devcluster.manager.readiness import ReadinessProbe
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 
 _log = structlog.get_logger(__name__)
@@ -37,8 +37,8 @@ _LOOK_EVERY = 0.05
 _LOG_LIMIT = 10 * 2**20
 
 
-class Manager:
-    """Keeps a manager running."""
+class ManagerProcess:
+    """Keeps the process of a manager running."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Manager:
 
     async def run(self, api: Api) -> None:
         """Run until cancelled; then let the manager end in its own way, within a limited time."""
-        configuration = configure(self._configuration, self._webhooks)
+        configuration = merge_configuration(self._configuration, self._webhooks)
         if configuration is not None:
             self._merged_configuration.write_text(yaml.safe_dump(configuration.content), encoding="utf-8")
             self._configuration = self._merged_configuration
@@ -72,7 +72,7 @@ class Manager:
             worked = time.monotonic() - started > _FORGIVEN_AFTER
             if worked:
                 pause = _FIRST_PAUSE
-            self._health.ended(code, last_complaint(self._log_path, begin), worked=worked)
+            self._health.ended(code, last_error(self._log_path, begin), worked=worked)
             _log.error("the manager ended; starting it again", exit_code=code, pause=pause, details=str(self._log_path))
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -105,8 +105,8 @@ class Manager:
                 await _stop(process)
 
     async def _await_ready(self, api: Api, configuration: ManagerConfiguration | None) -> None:
-        async with Readiness(configuration, self._webhooks) as readiness:
-            while (missing := await readiness.missing()) is not None:
+        async with ReadinessProbe(configuration, self._webhooks) as probe:
+            while (missing := await probe.missing()) is not None:
                 self._health.waits(missing)
                 await asyncio.sleep(_LOOK_EVERY)
         if configuration is not None and configuration.registers_webhooks and not self._registered:
@@ -117,7 +117,7 @@ class Manager:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.lifeline"),
+            *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death"),
             *("trainmaster.controller.cli", "manager", "--kubeconfig", str(self._kubeconfig)),
             *("--config", str(self._configuration), "--zap-encoder", "console"),
         ]

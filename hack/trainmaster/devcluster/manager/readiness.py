@@ -1,4 +1,4 @@
-"""When a manager is ready: as soon as it says so itself, and its webhooks can be asked."""
+"""The readiness probe of a manager: it is ready as soon as it says so itself, and serves its webhooks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TIMEOUT: Final = 5.0
 _LONGEST_ANSWER: Final = 500
 
 
-class Readiness:
-    """Looks at one run of a manager; an async context manager."""
+class ReadinessProbe:
+    """Probes one run of a manager; an async context manager."""
 
     def __init__(self, configuration: ManagerConfiguration | None, webhooks: ManagerWebhooks) -> None:
         self._configuration = configuration
@@ -36,13 +36,13 @@ class Readiness:
         configuration = self._configuration
         if configuration is None or configuration.readiness is None:
             return "its configuration cannot be read"
-        missing = await self._ask(configuration.readiness)
+        missing = await self._get(configuration.readiness)
         # At a port that the user chose, the manager of somebody else may answer; this certificate only ours has.
-        if missing is None and configuration.registers_webhooks and not await self._webhooks.listen():
+        if missing is None and configuration.registers_webhooks and not await self._webhooks.are_served():
             return "its webhooks are not served yet"
         return missing
 
-    async def _ask(self, url: str) -> str | None:
+    async def _get(self, url: str) -> str | None:
         try:
             async with self._session.get(url) as answer:
                 if answer.status == 200:

@@ -17,9 +17,9 @@ from trainmaster.devcluster.manager.health import PATH, ManagerHealth
 def manager_routes(health: ManagerHealth) -> list[web.RouteDef]:
     """Return the routes."""
 
-    async def tell(request: web.Request) -> web.Response:
+    async def get_health(request: web.Request) -> web.Response:
         # Errors and paths out of a log on this machine are not for everybody who may list pods.
         require_administrator(request, "ask for the health of the manager")
-        return json_response(health.state.to_json())
+        return json_response(health.status.to_json())
 
-    return [web.get(PATH, tell)]
+    return [web.get(PATH, get_health)]

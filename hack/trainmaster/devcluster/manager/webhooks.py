@@ -1,6 +1,6 @@
 """The admission webhooks of the manager that the cluster runs.
 
-- They are registered when the manager is ready, and forgotten when the cluster starts again: a manager that is not
+- They are registered when the manager is ready, and unregistered when the cluster starts again: a manager that is not
   there yet keeps nobody from creating TrainJobs. A cluster that calls itself ready has them registered.
 - The authority that signs for the manager is made for that, and its key is thrown away.
 """
@@ -22,7 +22,7 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ensure_certificates, write_private
-from trainmaster.devcluster.ports import HOST, free_port
+from trainmaster.devcluster.listener import HOST, free_port
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
@@ -60,7 +60,7 @@ class ManagerWebhooks:
         services.register(namespace=_NAMESPACE, name=_SERVICE, address=HOST, local_port=self.port)
 
     async def register(self, api: Api) -> None:
-        """Have the API server ask the manager from now on."""
+        """Have the API server call the webhooks of the manager from now on."""
         bundle = base64.b64encode(self._authority).decode("ascii")
         for resource, configuration in _configurations():
             for webhook in configuration["webhooks"]:
@@ -69,7 +69,7 @@ class ManagerWebhooks:
             await api.patch(resource, None, name, configuration, patch_type=PatchType.APPLY, options=_OPTIONS)
         _log.info("admission webhooks are registered", port=self.port)
 
-    async def listen(self) -> bool:
+    async def are_served(self) -> bool:
         """Tell whether the manager serves them, with the certificate that only it has."""
         context = ssl.create_default_context(cadata=self._authority.decode("ascii"))
         try:
@@ -82,7 +82,7 @@ class ManagerWebhooks:
         return True
 
 
-async def forget_webhooks(api: Api) -> None:
+async def unregister_webhooks(api: Api) -> None:
     """Remove the registration of an earlier run, whose manager is gone."""
     for resource, configuration in _configurations():
         with contextlib.suppress(StatusError):  # there was none

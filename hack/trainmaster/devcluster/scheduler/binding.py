@@ -1,4 +1,4 @@
-"""Binding: how the scheduler's decisions are written into pods and claims.
+"""Binding: how results of the scheduler are written into pods and claims.
 
 Claims get their devices before the pod gets its node, so a crash in between leaves devices that are reserved for a pod
 that will be bound next. Every step can be repeated.
@@ -11,12 +11,12 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, Wr
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIMS
 from trainmaster.devcluster.controllers.client import find
-from trainmaster.devcluster.controllers.loop import key_of
+from trainmaster.devcluster.controllers.control_loop import key_of
 from trainmaster.devcluster.controllers.objects import find_condition, has_finalizer
 from trainmaster.devcluster.controllers.resourceclaim.claims import FINALIZER
 from trainmaster.devcluster.events import EventRecorder, Note
-from trainmaster.devcluster.scheduler.devices import Allocation
-from trainmaster.devcluster.scheduler.reservations import Placement
+from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation
+from trainmaster.devcluster.scheduler.node_info import ScheduleResult
 from trainmaster.runtime.jsontree import JsonObject
 
 _COMPONENT = "default-scheduler"
@@ -30,27 +30,27 @@ class Binder:
         self._api = api
         self.events = EventRecorder(api, _COMPONENT)
 
-    async def bind(self, placement: Placement) -> None:
+    async def bind(self, result: ScheduleResult) -> None:
         """Give the pod its node, and its claims their devices."""
-        pod, node = placement.pod, placement.node
+        pod, node = result.pod, result.node
         metadata = pod["metadata"]
-        for allocation in placement.allocations:
-            await self._reserve(allocation)
+        for allocation in result.allocations:
+            await self._reserve_claim(allocation)
         # A patch, so that a change of the pod since it was read, say of its labels, does not stand in the way.
         change = {"metadata": {"uid": metadata["uid"]}, "spec": {"nodeName": node}}
         bound, _ = await self._api.patch(
             PODS, metadata["namespace"], metadata["name"], change, patch_type=PatchType.MERGE, options=_OPTIONS
         )
-        await self.confirm(bound)
+        await self.mark_scheduled(bound)
         text = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {node}"
         await self.events.record(pod, Note("Normal", "Scheduled", text), action="Binding")
 
-    async def confirm(self, pod: JsonObject) -> None:
+    async def mark_scheduled(self, pod: JsonObject) -> None:
         """Say that the pod is scheduled; also after a crash between the binding and this."""
         if (find_condition(pod, "PodScheduled") or {}).get("status") != "True":
             await self._set_condition(pod, {"status": "True"})
 
-    async def postpone(self, pod: JsonObject, message: str, *, stable: str | None = None) -> None:
+    async def mark_unschedulable(self, pod: JsonObject, message: str, *, stable: str | None = None) -> None:
         """Say why the pod has to wait; a message that begins with `stable` is near enough to the known one."""
         known = find_condition(pod, "PodScheduled") or {}
         text = known.get("message", "")
@@ -59,7 +59,7 @@ class Binder:
         await self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
         await self.events.record(pod, Note("Warning", "FailedScheduling", message), action="Scheduling")
 
-    async def _reserve(self, allocation: Allocation) -> None:
+    async def _reserve_claim(self, allocation: ClaimAllocation) -> None:
         # Another pod of the same group may have been entered since the decision.
         claim = find(self._api, key_of(RESOURCE_CLAIMS, allocation.claim))
         metadata = allocation.claim["metadata"]

@@ -20,37 +20,42 @@ from trainmaster.devcluster.apiserver.resources import (
 )
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.client import find
-from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer
 from trainmaster.devcluster.controllers.objects import is_terminating
-from trainmaster.devcluster.controllers.resourceclaim.claims import entries_of
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.resourceclaim.claims import pod_claims
 from trainmaster.devcluster.scheduler.binding import Binder
-from trainmaster.devcluster.scheduler.devices import DeviceTrial
-from trainmaster.devcluster.scheduler.fit import rank
-from trainmaster.devcluster.scheduler.gangs.members import MemberIndex, group_of
-from trainmaster.devcluster.scheduler.gangs.scheduler import GROUP_RESOURCES, GangScheduler
-from trainmaster.devcluster.scheduler.reservations import Ledger, Trial
+from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator
+from trainmaster.devcluster.scheduler.filters import queue_sort_key
+from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCES, GangScheduler
+from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
+from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
 
 _DEFAULT_NAME = "default-scheduler"
+_SCHEDULER_NAMES = frozenset({_DEFAULT_NAME, "scheduler-plugins-scheduler", "volcano"})
+"""Values of `spec.schedulerName` that are served: the usual one, and the gang schedulers."""
 
 
-class Scheduler(SingleLoop):
+class Scheduler(SingleLoopController):
     """Binds pods to nodes; keys are pods, and groups of pods."""
 
-    def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._names = settings.scheduler_names
-        self._ledger = Ledger()
-        self._members = MemberIndex()
-        self._waiting: set[ObjectKey] = set()
+        self._node_infos = NodeInfos()
+        self._members = Indexer(pod_group_of)
+        self._unschedulable: set[ObjectKey] = set()
         """Pods and groups that did not fit."""
         self._binder = Binder(api)
         self._gangs = GangScheduler(
-            api, members=self._members, ledger=self._ledger, binder=self._binder, serves=self._serves
+            api,
+            members=self._members,
+            node_infos=self._node_infos,
+            binder=self._binder,
+            is_responsible_for=self._is_responsible_for,
         )
-        self._loop = ControllerLoop("scheduler", self._reconcile, api=api, settings=settings)
+        self._loop = ControlLoop("scheduler", self._reconcile, api=api)
         # Fed first: the handlers below may rely on it.
         self._loop.watch(PODS, self._members.observe)
         self._loop.watch(NODES, self._node_changed)
@@ -61,99 +66,101 @@ class Scheduler(SingleLoop):
         for resource in (RESOURCE_SLICES, DEVICE_CLASSES, VOLCANO_QUEUES):
             self._loop.watch(resource, self._spec_changed)
 
-    def _serves(self, pod: JsonObject) -> bool:
-        return pod["spec"].get("schedulerName", _DEFAULT_NAME) in self._names
+    def _is_responsible_for(self, pod: JsonObject) -> bool:
+        return pod["spec"].get("schedulerName", _DEFAULT_NAME) in _SCHEDULER_NAMES
 
     def _node_changed(self, event: Event) -> None:
-        if event.previous is None or _placement_facts(event.previous.object) != _placement_facts(event.record.object):
-            self._retry_waiting()
+        if event.previous is None or _scheduling_properties(event.previous.object) != _scheduling_properties(
+            event.record.object
+        ):
+            self._requeue_unschedulable()
 
     def _spec_changed(self, event: Event) -> None:
         parts = ("spec",) if event.key.resource != VOLCANO_QUEUES else ("spec", "status")
         previous = None if event.previous is None else event.previous.object
         if previous is None or any(previous.get(part) != event.record.object.get(part) for part in parts):
-            self._retry_waiting()
+            self._requeue_unschedulable()
 
     def _claim_changed(self, event: Event) -> None:
         had = event.previous is not None and "allocation" in event.previous.object.get("status", {})
         has = event.type != "DELETED" and "allocation" in event.record.object.get("status", {})
         if event.previous is None or (had and not has):
-            self._retry_waiting()
+            self._requeue_unschedulable()
 
     def _pod_changed(self, event: Event) -> None:
         pod = event.record.object
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         for record in (event.previous, event.record):
-            group = None if record is None else group_of(record.object)
+            group = None if record is None else pod_group_of(record.object)
             if group is not None:
                 self._loop.add(group)
         if event.type == "DELETED" or _has_ended(pod):
-            self._waiting.discard(event.key)
-            if node and self._ledger.of(node).remove(uid):
-                self._retry_waiting()
+            self._unschedulable.discard(event.key)
+            if node and self._node_infos.get(node).remove(uid):
+                self._requeue_unschedulable()
         elif node:
-            self._waiting.discard(event.key)
-            if uid not in self._ledger.of(node).pods:
-                self._ledger.of(node).add(uid, pod_requests(pod["spec"]))
+            self._unschedulable.discard(event.key)
+            if uid not in self._node_infos.get(node).pods:
+                self._node_infos.get(node).add(uid, pod_requests(pod["spec"]))
             self._loop.add(event.key)
-        elif event.previous is None or _wishes(event.previous.object) != _wishes(pod):
+        elif event.previous is None or _scheduling_inputs(event.previous.object) != _scheduling_inputs(pod):
             self._loop.add(event.key)
 
-    def _retry_waiting(self) -> None:
-        for key in sorted(self._waiting, key=self._rank):
+    def _requeue_unschedulable(self) -> None:
+        for key in sorted(self._unschedulable, key=self._queue_sort_key):
             self._loop.add(key)
 
-    def _rank(self, key: ObjectKey) -> tuple[bool, int, str, str]:
+    def _queue_sort_key(self, key: ObjectKey) -> tuple[bool, int, str, str]:
         """Order what waits: groups that were caught half bound first, then by priority and age."""
         obj = find(self._api, key)
         if obj is None:
             return (True, 0, "", key.name)
         if key.resource == PODS:
-            return (True, *rank(obj))
-        roster = self._gangs.roster(key)
-        priority = max((pod["spec"].get("priority", 0) for pod in roster.waiting), default=0)
-        return (not roster.bound, -priority, obj["metadata"]["creationTimestamp"], key.name)
+            return (True, *queue_sort_key(obj))
+        members = self._gangs.members(key)
+        priority = max((pod["spec"].get("priority", 0) for pod in members.waiting), default=0)
+        return (not members.bound, -priority, obj["metadata"]["creationTimestamp"], key.name)
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         if key.resource in GROUP_RESOURCES:
             waits, again = await self._gangs.reconcile(key)
-            (self._waiting.add if waits else self._waiting.discard)(key)
+            (self._unschedulable.add if waits else self._unschedulable.discard)(key)
             return again
         pod = find(self._api, key)
         if pod is None or _has_ended(pod):
-            self._waiting.discard(key)
+            self._unschedulable.discard(key)
             return None
         if pod["spec"].get("nodeName"):
-            await self._binder.confirm(pod)
+            await self._binder.mark_scheduled(pod)
         elif (
             not is_terminating(pod)
             and not pod["spec"].get("schedulingGates")
-            and self._serves(pod)
-            and group_of(pod) is None
+            and self._is_responsible_for(pod)
+            and pod_group_of(pod) is None
         ):
             await self._schedule(key, pod)
         return None
 
     async def _schedule(self, key: ObjectKey, pod: JsonObject) -> None:
         nodes = [record.object for record in self._api.store.list(NODES)]
-        placement = Trial(nodes, self._ledger, DeviceTrial(self._api)).place(pod)
-        if placement.node is not None:
-            await self._binder.bind(placement)
+        result = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api)).schedule(pod)
+        if result.node is not None:
+            await self._binder.bind(result)
         else:
-            self._waiting.add(key)
-            await self._binder.postpone(pod, placement.message)
+            self._unschedulable.add(key)
+            await self._binder.mark_unschedulable(pod, result.message)
 
 
 def _has_ended(pod: JsonObject) -> bool:
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
-def _placement_facts(node: JsonObject) -> list[object]:
+def _scheduling_properties(node: JsonObject) -> list[object]:
     """Return what of a node decides on placement; its heartbeats do not."""
     return [node.get("spec"), node["metadata"].get("labels"), node.get("status", {}).get("allocatable")]
 
 
-def _wishes(pod: JsonObject) -> list[object]:
+def _scheduling_inputs(pod: JsonObject) -> list[object]:
     """Return what of a pod decides on its placement; claims that were made for it are named in its status."""
-    claims = pod.get("status", {}).get("resourceClaimStatuses") if entries_of(pod) else None
-    return [pod["spec"], group_of(pod), claims]
+    claims = pod.get("status", {}).get("resourceClaimStatuses") if pod_claims(pod) else None
+    return [pod["spec"], pod_group_of(pod), claims]

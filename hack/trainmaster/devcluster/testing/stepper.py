@@ -15,8 +15,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import EVENTS, NAMESPACES, PODS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Store
-from trainmaster.devcluster.controllers.loop import Controller
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.control_loop import Controller
 from trainmaster.runtime.jsontree import JsonObject
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,9 +25,8 @@ _ROUNDS = 200  # far more than any chain of controllers needs to come to rest
 class Stepper:
     """A cluster at rest between any two lines of a test."""
 
-    def __init__(self, *, settings: ControllerSettings | None = None, store: Store | None = None) -> None:
+    def __init__(self, *, store: Store | None = None) -> None:
         self.now = _START
-        self.settings = settings or ControllerSettings(job_backoff_base=0)
         self.store = store or Store()
         self.api = Api(self.store, builtin_registry(), clock=lambda: self.now)
         self._controllers: list[Controller] = []

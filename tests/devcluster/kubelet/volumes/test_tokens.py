@@ -17,8 +17,7 @@ from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
-from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
@@ -130,7 +129,7 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, AccountTokens, Kub
     api = Api(Store(), builtin_registry())
     tokens = AccountTokens(api, SigningKey())
     await seed(api)
-    controller = ServiceAccountController(api, settings=ControllerSettings(), root_ca="PEM")
+    controller = ServiceAccountController(api, root_ca="PEM")
     kubelet = Kubelet(
         api,
         node_name="laptop",

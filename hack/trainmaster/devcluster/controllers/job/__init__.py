@@ -1,1 +1,1 @@
-"""The Job controller (batch/v1): pods for Indexed and NonIndexed Jobs, exact counting, terminal conditions, TTL."""
+"""The Job controller (batch/v1): Jobs, with or without completion indexes, failure policies and success policies."""

@@ -25,17 +25,17 @@ class Outcome:
     message: str
 
     @property
-    def announcement(self) -> str:
+    def interim_condition(self) -> str:
         """The condition that says: decided, pods may still be ending."""
         return SUCCESS_CRITERIA_MET if self.succeeded else FAILURE_TARGET
 
     @property
-    def final(self) -> str:
+    def terminal_condition(self) -> str:
         """The condition that says: over."""
         return COMPLETE if self.succeeded else FAILED
 
 
-def announced_outcome(job: JsonObject) -> Outcome | None:
+def interim_outcome(job: JsonObject) -> Outcome | None:
     """Return the end that was decided earlier; it is never reconsidered."""
     conditions = job.get("status", {}).get("conditions") or ()
     for kind in (SUCCESS_CRITERIA_MET, FAILURE_TARGET):

@@ -1,4 +1,4 @@
-"""The Job controller: carries out what `deciding` decides.
+"""The Job controller: carries out what `plan` decides.
 
 - The status that counts a pod is written before the pod's tracking finalizer goes.
 - A pod whose Job is gone loses its tracking finalizer, so that nothing waits for a Job that will never count it.
@@ -13,35 +13,39 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.backoff import ExponentialBackoff
 from trainmaster.devcluster.controllers.client import delete, find
-from trainmaster.devcluster.controllers.index import ChildIndex
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid
+from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER, PodToCreate, build_pod, is_tracked
 from trainmaster.devcluster.controllers.job.conditions import finished_condition
-from trainmaster.devcluster.controllers.job.plan import Step, decide
-from trainmaster.devcluster.controllers.job.pods import TRACKING_FINALIZER, NewPod, build_pod, is_tracked
-from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop, key_of
+from trainmaster.devcluster.controllers.job.plan import JobPlan, plan_job
 from trainmaster.devcluster.controllers.objects import (
-    controller_reference,
+    controller_of,
     is_terminating,
     parse_time,
     without_finalizer,
 )
-from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
-MANAGER = "kubernetes.io/job-controller"
+CONTROLLER_NAME = "kubernetes.io/job-controller"
 _OPTIONS = WriteOptions(field_manager="job-controller")
+_POD_BACKOFF = ExponentialBackoff(base=1.0, cap=600.0)  # Kubernetes: 10 s, which nobody wants to wait on a laptop
 
 
-class JobController(SingleLoop):
-    """Runs the Jobs that name no other controller in `spec.managedBy`; keys are Jobs, and pods that lost theirs."""
+class JobController(SingleLoopController):
+    """Runs the Jobs that name no other controller in `spec.managedBy`; keys are Jobs, and pods that lost theirs.
 
-    def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
+    `pod_backoff` has the pauses before a failed pod is replaced.
+    """
+
+    def __init__(self, api: Api, *, pod_backoff: ExponentialBackoff = _POD_BACKOFF) -> None:
         self._api = api
-        self._settings = settings
-        self._pods = ChildIndex()
+        self._pod_backoff = pod_backoff
+        self._pods = Indexer(controller_uid)
         self._events = EventRecorder(api, "job-controller")
-        self._loop = ControllerLoop("job", self._reconcile, api=api, settings=settings)
+        self._loop = ControlLoop("job", self._reconcile, api=api)
         self._loop.watch(PODS, self._pods.observe)
         self._loop.watch(JOBS, self._job_changed)
         self._loop.watch(PODS, self._pod_changed)
@@ -49,19 +53,19 @@ class JobController(SingleLoop):
     def _job_changed(self, event: Event) -> None:
         self._loop.add(event.key)
         if event.type == "DELETED":
-            for pod in self._pods.of(event.record.metadata["uid"]):
+            for pod in self._pods.by_index(event.record.metadata["uid"]):
                 self._loop.add(key_of(PODS, pod))
 
     def _pod_changed(self, event: Event) -> None:
         if event.type != "DELETED" and is_tracked(event.record.object) and self._job_of(event.record.object) is None:
             self._loop.add(event.key)
         for record in (event.record, event.previous):
-            owner = None if record is None else controller_reference(record.object)
+            owner = None if record is None else controller_of(record.object)
             if owner is not None and owner["kind"] == "Job":
                 self._loop.add(ObjectKey(JOBS, event.key.namespace, owner["name"]))
 
     def _job_of(self, pod: JsonObject) -> JsonObject | None:
-        owner = controller_reference(pod)
+        owner = controller_of(pod)
         if owner is None:
             return None
         job = find(self._api, ObjectKey(JOBS, pod["metadata"]["namespace"], owner["name"]))
@@ -73,39 +77,40 @@ class JobController(SingleLoop):
             return None
         if key.resource == PODS:
             if is_tracked(obj) and self._job_of(obj) is None:
-                await self._release(obj)
+                await self._remove_tracking_finalizer(obj)
             return None
-        if obj["spec"].get("managedBy", MANAGER) != MANAGER:
+        if obj["spec"].get("managedBy", CONTROLLER_NAME) != CONTROLLER_NAME:
             return None
-        step = decide(obj, self._pods.of(obj["metadata"]["uid"]), settings=self._settings, now=self._api.clock())
-        await self._carry_out(obj, step)
-        return await self._expire(obj) if finished_condition(obj) is not None else step.requeue_after
+        pods = self._pods.by_index(obj["metadata"]["uid"])
+        plan = plan_job(obj, pods, backoff=self._pod_backoff, now=self._api.clock())
+        await self._apply(obj, plan)
+        return await self._apply_ttl(obj) if finished_condition(obj) is not None else plan.requeue_after
 
-    async def _carry_out(self, job: JsonObject, step: Step) -> None:
+    async def _apply(self, job: JsonObject, plan: JobPlan) -> None:
         refusal: StatusError | None = None
-        for position, new in enumerate(step.create):
+        for position, new in enumerate(plan.create):
             try:
                 await self._create(job, new)
             except StatusError as error:
                 # What holds for one pod (a quota, a broken template) mostly holds for the next ones.
-                step.status["active"] -= len(step.create) - position
+                plan.status["active"] -= len(plan.create) - position
                 refusal = error
                 break
-        for pod in step.discard:
-            await self._release(pod)
-        for pod in [*step.discard, *step.stop]:
+        for pod in plan.delete_uncounted:
+            await self._remove_tracking_finalizer(pod)
+        for pod in [*plan.delete_uncounted, *plan.delete]:
             if await delete(self._api, PODS, pod):
                 note = Note("Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
                 await self._events.record(job, note)
-        await self._write_status(job, step.status)
-        for pod in step.release:
-            await self._release(pod)
-        for note in step.notes:
+        await self._write_status(job, plan.status)
+        for pod in plan.untrack:
+            await self._remove_tracking_finalizer(pod)
+        for note in plan.notes:
             await self._events.record(job, note)
         if refusal is not None:
             raise refusal
 
-    async def _create(self, job: JsonObject, new: NewPod) -> None:
+    async def _create(self, job: JsonObject, new: PodToCreate) -> None:
         try:
             pod = await self._api.create(
                 PODS, build_pod(job, new), namespace=job["metadata"]["namespace"], options=_OPTIONS
@@ -128,7 +133,7 @@ class JobController(SingleLoop):
                 options=_OPTIONS,
             )
 
-    async def _release(self, pod: JsonObject) -> None:
+    async def _remove_tracking_finalizer(self, pod: JsonObject) -> None:
         """Remove the tracking finalizer, whatever else happened to the pod meanwhile."""
         current = find(self._api, key_of(PODS, pod))
         if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"] or not is_tracked(current):
@@ -142,7 +147,7 @@ class JobController(SingleLoop):
             options=_OPTIONS,
         )
 
-    async def _expire(self, job: JsonObject) -> float | None:
+    async def _apply_ttl(self, job: JsonObject) -> float | None:
         """Delete a finished Job whose time is over; otherwise tell when that will be."""
         condition, lifetime = finished_condition(job), job["spec"].get("ttlSecondsAfterFinished")
         if condition is None or lifetime is None or is_terminating(job):

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.devcluster.controllers.job.indexes import format_indexes, parse_indexes
-from trainmaster.devcluster.controllers.job.pods import (
+from trainmaster.devcluster.controllers.job.children import is_terminal, is_tracked, phase_of
+from trainmaster.devcluster.controllers.job.indexes import (
     failures_of,
-    ignored_failures_of,
-    index_of,
-    is_terminal,
-    is_tracked,
-    phase_of,
+    format_indexes,
+    is_indexed,
+    is_replaced,
+    parse_indexes,
+    valid_index,
 )
-from trainmaster.devcluster.controllers.job.policies import match_failure
+from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @dataclass(slots=True)
-class Tally:
+class PodCounts:
     """What is known about the finished pods of a Job."""
 
     succeeded: int = 0
@@ -34,21 +34,21 @@ class Tally:
     failed_indexes: set[int] = field(default_factory=set)
     uncounted_succeeded: list[str] = field(default_factory=list)
     uncounted_failed: list[str] = field(default_factory=list)
-    release: list[JsonObject] = field(default_factory=list)
+    untrack: list[JsonObject] = field(default_factory=list)
     """Pods whose tracking finalizer can go as soon as the tally is stored."""
 
     @property
-    def all_succeeded(self) -> int:
+    def total_succeeded(self) -> int:
         """Successes, whether or not they are counted for good."""
         return self.succeeded + len(self.uncounted_succeeded)
 
     @property
-    def all_failed(self) -> int:
+    def total_failed(self) -> int:
         """Failures, whether or not they are counted for good."""
         return self.failed + len(self.uncounted_failed)
 
     @property
-    def is_settled(self) -> bool:
+    def all_counted(self) -> bool:
         """Nothing waits to be counted."""
         return not self.uncounted_succeeded and not self.uncounted_failed
 
@@ -62,11 +62,6 @@ class Tally:
             status["completedIndexes"] = format_indexes(self.completed)
         if per_index:
             status["failedIndexes"] = format_indexes(self.failed_indexes)
-
-
-def is_indexed(job: JsonObject) -> bool:
-    """Tell whether each pod of the Job has a completion index."""
-    return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def replaces_failed_only(job: JsonObject) -> bool:
@@ -87,13 +82,13 @@ def is_failed(job: JsonObject, pod: JsonObject) -> bool:
     return not replaces_failed_only(job) or not pod["spec"].get("nodeName")
 
 
-def count(job: JsonObject, pods: Sequence[JsonObject], *, finishing: bool) -> Tally:
+def count_finished_pods(job: JsonObject, pods: Sequence[JsonObject], *, finishing: bool) -> PodCounts:
     """Count the finished pods of the Job; `finishing` says that its end is already decided."""
     status = job.get("status", {})
     completions = job["spec"].get("completions")
     uncounted = status.get("uncountedTerminatedPods") or {}
     tracked = {pod["metadata"]["uid"]: pod for pod in pods if is_tracked(pod)}
-    tally = Tally(
+    counts = PodCounts(
         succeeded=status.get("succeeded", 0),
         failed=status.get("failed", 0),
         completed={index for index in parse_indexes(status.get("completedIndexes")) if index < (completions or 0)},
@@ -101,72 +96,56 @@ def count(job: JsonObject, pods: Sequence[JsonObject], *, finishing: bool) -> Ta
     )
     for uid in uncounted.get("succeeded") or ():
         if uid in tracked:
-            tally.uncounted_succeeded.append(uid)
+            counts.uncounted_succeeded.append(uid)
         else:
-            tally.succeeded += 1
+            counts.succeeded += 1
     for uid in uncounted.get("failed") or ():
         if uid in tracked:
-            tally.uncounted_failed.append(uid)
+            counts.uncounted_failed.append(uid)
         else:
-            tally.failed += 1
-    known = {*tally.uncounted_succeeded, *tally.uncounted_failed}
+            counts.failed += 1
+    known = {*counts.uncounted_succeeded, *counts.uncounted_failed}
     for uid, pod in tracked.items():
         if uid in known:
-            tally.release.append(pod)
+            counts.untrack.append(pod)
         elif phase_of(pod) == "Succeeded":
-            _count_success(job, pod, tally)
+            _count_success(job, pod, counts)
         elif is_failed(job, pod) or (finishing and is_terminating(pod)):
-            _count_failure(job, pod, pods, tally, finishing=finishing)
+            _count_failure(job, pod, pods, counts, finishing=finishing)
         elif is_terminating(job):
-            tally.release.append(pod)
+            counts.untrack.append(pod)
     if is_indexed(job):
-        tally.succeeded = len(tally.completed)
-    return tally
+        counts.succeeded = len(counts.completed)
+    return counts
 
 
-def _count_success(job: JsonObject, pod: JsonObject, tally: Tally) -> None:
+def _count_success(job: JsonObject, pod: JsonObject, counts: PodCounts) -> None:
     if not is_indexed(job):
-        tally.uncounted_succeeded.append(pod["metadata"]["uid"])
+        counts.uncounted_succeeded.append(pod["metadata"]["uid"])
     else:
         index = valid_index(job, pod)
         if index is not None:
-            tally.completed.add(index)
-    tally.release.append(pod)
+            counts.completed.add(index)
+    counts.untrack.append(pod)
 
 
 def _count_failure(
-    job: JsonObject, pod: JsonObject, pods: Sequence[JsonObject], tally: Tally, *, finishing: bool
+    job: JsonObject, pod: JsonObject, pods: Sequence[JsonObject], counts: PodCounts, *, finishing: bool
 ) -> None:
-    match = match_failure(job, pod) if phase_of(pod) == "Failed" else None
+    match = match_pod_failure_policy(job, pod) if phase_of(pod) == "Failed" else None
     ignored = match is not None and match.action == "Ignore"
     index = valid_index(job, pod)
     if "backoffLimitPerIndex" in job["spec"] and index is not None:
         if (match is not None and match.action == "FailIndex") or (
             not ignored and failures_of(pod) >= job["spec"]["backoffLimitPerIndex"]
         ):
-            tally.failed_indexes.add(index)
-        settled = finishing or is_terminating(job) or index in tally.completed or index in tally.failed_indexes
-        if not settled and not _is_replaced(pod, pods):
+            counts.failed_indexes.add(index)
+        settled = finishing or is_terminating(job) or index in counts.completed or index in counts.failed_indexes
+        if not settled and not is_replaced(pod, pods):
             return  # it stays: its replacement takes over the number of failures from it
     if not ignored and (index is not None or not is_indexed(job)):
-        tally.uncounted_failed.append(pod["metadata"]["uid"])
-    tally.release.append(pod)
-
-
-def valid_index(job: JsonObject, pod: JsonObject) -> int | None:
-    """Return the completion index of the pod if the Job has such an index."""
-    index = index_of(pod)
-    return index if index is not None and index < (job["spec"].get("completions") or 0) else None
-
-
-def _is_replaced(pod: JsonObject, pods: Sequence[JsonObject]) -> bool:
-    """Tell whether a pod with a higher number of failures exists for the same index."""
-    return any(index_of(other) == index_of(pod) and predecessors_of(other) > predecessors_of(pod) for other in pods)
-
-
-def predecessors_of(pod: JsonObject) -> int:
-    """Return how many failed pods of the same index came before this one."""
-    return failures_of(pod) + ignored_failures_of(pod)
+        counts.uncounted_failed.append(pod["metadata"]["uid"])
+    counts.untrack.append(pod)
 
 
 def count_terminating(pods: Sequence[JsonObject]) -> int:

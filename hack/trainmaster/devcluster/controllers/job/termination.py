@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from trainmaster.devcluster.controllers.job.conditions import Outcome, announced_outcome
-from trainmaster.devcluster.controllers.job.indexes import parse_ranges
-from trainmaster.devcluster.controllers.job.pods import is_active, is_terminal, phase_of, restarts_of
-from trainmaster.devcluster.controllers.job.policies import match_failure
-from trainmaster.devcluster.controllers.job.status import Tally, is_indexed
+from trainmaster.devcluster.controllers.job.children import is_active, is_terminal, phase_of, restarts_of
+from trainmaster.devcluster.controllers.job.conditions import Outcome, interim_outcome
+from trainmaster.devcluster.controllers.job.indexes import is_indexed
+from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy, match_success_policy
+from trainmaster.devcluster.controllers.job.status import PodCounts
 from trainmaster.devcluster.controllers.objects import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -24,16 +24,16 @@ _COMPLETIONS = Outcome(True, "CompletionsReached", "Reached expected number of s
 _DEFAULT_BACKOFF_LIMIT = 6
 
 
-def decide_end(job: JsonObject, pods: Sequence[JsonObject], tally: Tally, *, now: datetime) -> Outcome | None:
+def decide_outcome(job: JsonObject, pods: Sequence[JsonObject], counts: PodCounts, *, now: datetime) -> Outcome | None:
     """Return how the Job ends, None if it goes on."""
     return (
-        announced_outcome(job)
+        interim_outcome(job)
         or _failed_by_policy(job, pods)
-        or _exceeded_backoff(job, pods, tally)
+        or _exceeded_backoff(job, pods, counts)
         or _exceeded_deadline(job, now)
-        or _failed_by_index(job, tally)
-        or _succeeded_by_policy(job, tally)
-        or _completed(job, pods, tally)
+        or _failed_by_index(job, counts)
+        or _succeeded_by_policy(job, counts)
+        or _completed(job, pods, counts)
     )
 
 
@@ -50,17 +50,17 @@ def _failed_by_policy(job: JsonObject, pods: Sequence[JsonObject]) -> Outcome | 
     if "podFailurePolicy" not in job["spec"]:
         return None
     for pod in pods:
-        match = match_failure(job, pod) if phase_of(pod) == "Failed" else None
+        match = match_pod_failure_policy(job, pod) if phase_of(pod) == "Failed" else None
         if match is not None and match.action == "FailJob":
             return Outcome(False, "PodFailurePolicy", match.message)
     return None
 
 
-def _exceeded_backoff(job: JsonObject, pods: Sequence[JsonObject], tally: Tally) -> Outcome | None:
+def _exceeded_backoff(job: JsonObject, pods: Sequence[JsonObject], counts: PodCounts) -> Outcome | None:
     if "backoffLimitPerIndex" in job["spec"] and "backoffLimit" not in job["spec"]:
         return None
     limit = job["spec"].get("backoffLimit", _DEFAULT_BACKOFF_LIMIT)
-    if tally.all_failed > limit:
+    if counts.total_failed > limit:
         return _BACKOFF
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return None
@@ -74,39 +74,27 @@ def _exceeded_deadline(job: JsonObject, now: datetime) -> Outcome | None:
     return _DEADLINE if left is not None and left <= 0 else None
 
 
-def _failed_by_index(job: JsonObject, tally: Tally) -> Outcome | None:
-    if "backoffLimitPerIndex" not in job["spec"] or not tally.failed_indexes:
+def _failed_by_index(job: JsonObject, counts: PodCounts) -> Outcome | None:
+    if "backoffLimitPerIndex" not in job["spec"] or not counts.failed_indexes:
         return None
     limit = job["spec"].get("maxFailedIndexes")
-    if limit is not None and len(tally.failed_indexes) > limit:
+    if limit is not None and len(counts.failed_indexes) > limit:
         return _MAX_FAILED_INDEXES
-    if len(tally.failed_indexes | tally.completed) >= job["spec"].get("completions", 0):
+    if len(counts.failed_indexes | counts.completed) >= job["spec"].get("completions", 0):
         return _FAILED_INDEXES
     return None
 
 
-def _succeeded_by_policy(job: JsonObject, tally: Tally) -> Outcome | None:
-    for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
-        if _matches_success(rule, tally.completed):
-            return Outcome(True, "SuccessPolicy", f"Matched rules at index {number}")
-    return None
+def _succeeded_by_policy(job: JsonObject, counts: PodCounts) -> Outcome | None:
+    rule = match_success_policy(job, counts.completed)
+    return None if rule is None else Outcome(True, "SuccessPolicy", f"Matched rules at index {rule}")
 
 
-def _matches_success(rule: JsonObject, completed: set[int]) -> bool:
-    """Judge one rule: enough of the named indexes (all of them if no number is given), or enough of any."""
-    named, enough = rule.get("succeededIndexes"), rule.get("succeededCount")
-    if named is None:
-        return enough is not None and len(completed) >= enough
-    ranges = parse_ranges(named)
-    succeeded = sum(1 for index in completed if any(index in each for each in ranges))
-    return succeeded >= (sum(map(len, ranges)) if enough is None else enough)
-
-
-def _completed(job: JsonObject, pods: Sequence[JsonObject], tally: Tally) -> Outcome | None:
+def _completed(job: JsonObject, pods: Sequence[JsonObject], counts: PodCounts) -> Outcome | None:
     wanted = job["spec"].get("completions")
     active = any(is_active(pod) for pod in pods)
     if wanted is None:
         # A work queue is empty when one pod says so by its success; the others finish what they have begun.
-        return _COMPLETIONS if tally.all_succeeded and not active else None
-    reached = len(tally.completed) if is_indexed(job) else tally.all_succeeded
+        return _COMPLETIONS if counts.total_succeeded and not active else None
+    reached = len(counts.completed) if is_indexed(job) else counts.total_succeeded
     return _COMPLETIONS if reached >= wanted and not active else None

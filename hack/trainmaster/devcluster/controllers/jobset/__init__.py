@@ -1,1 +1,1 @@
-"""The JobSet controller (jobset.x-k8s.io/v1alpha2) and the defaults and rules of its admission webhooks."""
+"""The JobSet controller (jobset.x-k8s.io/v1alpha2) and what its admission webhooks do: defaults and validation."""

@@ -1,11 +1,11 @@
-"""The objects that a JobSet creates: Jobs, the headless Service, PersistentVolumeClaims. Pure."""
+"""The children of a JobSet: how Jobs are built and resumed, the headless Service, PersistentVolumeClaims. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.devcluster.controllers.jobset import names
-from trainmaster.devcluster.controllers.objects import owned_by
+from trainmaster.devcluster.controllers.jobset import labels
+from trainmaster.devcluster.controllers.objects import new_controller_ref
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -34,24 +34,24 @@ def build_job(jobset: JsonObject, replicated_job: JsonObject, index: int) -> Jso
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": names.job_name(metadata["name"], replicated_job["name"], index),
+            "name": labels.job_name(metadata["name"], replicated_job["name"], index),
             "namespace": metadata["namespace"],
             "labels": dict((template.get("metadata") or {}).get("labels") or {}),
             "annotations": dict((template.get("metadata") or {}).get("annotations") or {}),
-            "ownerReferences": [owned_by(jobset)],
+            "ownerReferences": [new_controller_ref(jobset)],
         },
         "spec": template["spec"],
     }
     pod_template = job["spec"]["template"]
-    identity = _identity(jobset, replicated_job, index)
-    annotations = {**identity, **_placement(jobset, replicated_job)}
+    identity = _labels_of(jobset, replicated_job, index)
+    annotations = {**identity, **_exclusive_placement(jobset, replicated_job)}
     for holder in (job, pod_template):
         own = holder.setdefault("metadata", {})
         own["labels"] = {**(own.get("labels") or {}), **identity}
         own["annotations"] = {**(own.get("annotations") or {}), **annotations}
     pod_spec = pod_template["spec"]
-    if names.has_dns_hostnames(jobset):
-        pod_spec["subdomain"] = names.subdomain(jobset)
+    if labels.has_dns_hostnames(jobset):
+        pod_spec["subdomain"] = labels.subdomain(jobset)
     if _EXCLUSIVE_TOPOLOGY in annotations and _NODE_SELECTOR_STRATEGY in annotations:
         name = job["metadata"]["name"]
         pod_spec["nodeSelector"] = {
@@ -65,30 +65,30 @@ def build_job(jobset: JsonObject, replicated_job: JsonObject, index: int) -> Jso
     return job
 
 
-def _identity(jobset: JsonObject, replicated_job: JsonObject, index: int) -> dict[str, str]:
+def _labels_of(jobset: JsonObject, replicated_job: JsonObject, index: int) -> dict[str, str]:
     """Return what tells a Job its place in the JobSet; the same pairs serve as labels and annotations."""
     metadata, every = jobset["metadata"], jobset["spec"]["replicatedJobs"]
     position = next(at for at, each in enumerate(every) if each["name"] == replicated_job["name"])
     group = replicated_job.get("groupName", "default")
     before = every[:position]
     identity = {
-        names.NAME: metadata["name"],
-        names.UID: metadata["uid"],
-        names.REPLICATED_JOB: replicated_job["name"],
-        names.REPLICATED_JOB_REPLICAS: replicas_of(replicated_job),
-        names.GLOBAL_REPLICAS: sum(map(replicas_of, every)),
-        names.JOB_INDEX: index,
-        names.JOB_GLOBAL_INDEX: index + sum(map(replicas_of, before)),
-        names.JOB_KEY: names.job_key(
-            metadata["namespace"], names.job_name(metadata["name"], replicated_job["name"], index)
+        labels.JOBSET_NAME: metadata["name"],
+        labels.JOBSET_UID: metadata["uid"],
+        labels.REPLICATED_JOB_NAME: replicated_job["name"],
+        labels.REPLICATED_JOB_REPLICAS: replicas_of(replicated_job),
+        labels.GLOBAL_REPLICAS: sum(map(replicas_of, every)),
+        labels.JOB_INDEX: index,
+        labels.JOB_GLOBAL_INDEX: index + sum(map(replicas_of, before)),
+        labels.JOB_KEY: labels.job_key(
+            metadata["namespace"], labels.job_name(metadata["name"], replicated_job["name"], index)
         ),
-        names.RESTART_ATTEMPT: jobset.get("status", {}).get("restarts", 0),
-        names.GROUP_NAME: group,
-        names.GROUP_REPLICAS: sum(map(replicas_of, _in_group(every, group))),
-        names.JOB_GROUP_INDEX: index + sum(map(replicas_of, _in_group(before, group))),
+        labels.RESTART_ATTEMPT: jobset.get("status", {}).get("restarts", 0),
+        labels.GROUP_NAME: group,
+        labels.GROUP_REPLICAS: sum(map(replicas_of, _in_group(every, group))),
+        labels.JOB_GROUP_INDEX: index + sum(map(replicas_of, _in_group(before, group))),
     }
     if "coordinator" in jobset["spec"]:
-        identity[names.COORDINATOR] = names.coordinator_endpoint(jobset)
+        identity[labels.COORDINATOR] = labels.coordinator_endpoint(jobset)
     return {key: str(value) for key, value in identity.items()}
 
 
@@ -96,7 +96,7 @@ def _in_group(replicated_jobs: list[JsonObject], group: str) -> list[JsonObject]
     return [each for each in replicated_jobs if each.get("groupName", "default") == group]
 
 
-def _placement(jobset: JsonObject, replicated_job: JsonObject) -> dict[str, str]:
+def _exclusive_placement(jobset: JsonObject, replicated_job: JsonObject) -> dict[str, str]:
     """Return the annotations on exclusive placement; those of the JobSet win."""
     own = (replicated_job["template"].get("metadata") or {}).get("annotations") or {}
     given = {**own, **(jobset["metadata"].get("annotations") or {})}
@@ -109,9 +109,44 @@ def _mount_claims(jobset: JsonObject, pod_spec: JsonObject) -> None:
     mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts") or ()}
     for template, _ in claim_templates(jobset):
         if template["metadata"]["name"] in mounted:
-            claim = {"claimName": names.claim_name(jobset, template)}
+            claim = {"claimName": labels.claim_name(jobset, template)}
             volume = {"name": template["metadata"]["name"], "persistentVolumeClaim": claim}
             pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
+
+
+def resume_job(job: JsonObject, template: JsonObject) -> JsonObject:
+    """Return the Job, not suspended any more, with the mutable scheduling fields of the template merged into its own.
+
+    While a JobSet is suspended its owner, or a queue that admits it, may change where its pods run; the Jobs exist
+    already.
+    """
+    new: JsonObject = copy_tree(job)
+    new["spec"]["suspend"] = False
+    pod_template = new["spec"]["template"]
+    own, given = pod_template.setdefault("metadata", {}), template.get("metadata") or {}
+    for field in ("labels", "annotations"):
+        _merge_map(own, given, field)
+    pod_spec, wanted = pod_template["spec"], template["spec"]
+    _merge_map(pod_spec, wanted, "nodeSelector")
+    _append(pod_spec, wanted, "tolerations")
+    gates = {
+        gate["name"]: gate
+        for gate in [*(pod_spec.get("schedulingGates") or ()), *(wanted.get("schedulingGates") or ())]
+    }
+    if gates:
+        pod_spec["schedulingGates"] = list(copy_tree(gates).values())
+    return new
+
+
+def _merge_map(own: JsonObject, given: JsonObject, field: str) -> None:
+    if given.get(field):
+        own[field] = {**(own.get(field) or {}), **given[field]}
+
+
+def _append(own: JsonObject, given: JsonObject, field: str) -> None:
+    missing = [entry for entry in given.get(field) or () if entry not in (own.get(field) or ())]
+    if missing:
+        own[field] = [*(own.get(field) or ()), *copy_tree(missing)]
 
 
 def claim_templates(jobset: JsonObject) -> Iterator[tuple[JsonObject, bool]]:
@@ -127,14 +162,14 @@ def build_claims(jobset: JsonObject) -> Iterator[JsonObject]:
     for template, deleted in claim_templates(jobset):
         claim: JsonObject = copy_tree(template)
         metadata: JsonObject = {
-            "name": names.claim_name(jobset, template),
+            "name": labels.claim_name(jobset, template),
             "namespace": jobset["metadata"]["namespace"],
-            "labels": {**(claim["metadata"].get("labels") or {}), names.NAME: jobset["metadata"]["name"]},
+            "labels": {**(claim["metadata"].get("labels") or {}), labels.JOBSET_NAME: jobset["metadata"]["name"]},
         }
         if claim["metadata"].get("annotations"):
             metadata["annotations"] = claim["metadata"]["annotations"]
         if deleted:
-            metadata["ownerReferences"] = [owned_by(jobset)]
+            metadata["ownerReferences"] = [new_controller_ref(jobset)]
         yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim.get("spec", {})}
 
 
@@ -145,13 +180,13 @@ def build_service(jobset: JsonObject) -> JsonObject:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": names.subdomain(jobset),
+            "name": labels.subdomain(jobset),
             "namespace": jobset["metadata"]["namespace"],
-            "ownerReferences": [owned_by(jobset)],
+            "ownerReferences": [new_controller_ref(jobset)],
         },
         "spec": {
             "clusterIP": "None",
-            "selector": {names.NAME: jobset["metadata"]["name"]},
+            "selector": {labels.JOBSET_NAME: jobset["metadata"]["name"]},
             "publishNotReadyAddresses": network.get("publishNotReadyAddresses", True),
         },
     }

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.controllers.objects import condition_of
 from trainmaster.devcluster.events import Note
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -20,6 +21,15 @@ STARTUP_COMPLETED = "StartupPolicyCompleted"
 RESTARTING = "RestartingJobSet"
 
 _OPPOSITE = {STARTUP_IN_PROGRESS: STARTUP_COMPLETED, STARTUP_COMPLETED: STARTUP_IN_PROGRESS}
+
+
+def finished_condition(status: JsonObject) -> JsonObject | None:
+    """Return the condition Completed or Failed from the status of a finished JobSet."""
+    for kind in (COMPLETED, FAILED):
+        condition = condition_of(status.get("conditions") or (), kind)
+        if condition is not None and condition["status"] == "True":
+            return condition
+    return None
 
 
 def set_condition(

@@ -1,6 +1,6 @@
-"""The JobSet controller: carries out what `planning` plans.
+"""The JobSet controller: carries out what `plan` decides.
 
-Events are recorded only after the status that they announce is written. A write that is refused leaves the rest of the
+Events are recorded only after the status that they are about is written. A write that is refused leaves the rest of the
 plan for the next reconcile, which plans anew.
 """
 
@@ -11,14 +11,13 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, SERVICES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.client import delete, find
-from trainmaster.devcluster.controllers.index import ChildIndex
-from trainmaster.devcluster.controllers.jobset.names import MANAGER
-from trainmaster.devcluster.controllers.jobset.plan import Plan, plan
-from trainmaster.devcluster.controllers.jobset.resume import resumed
-from trainmaster.devcluster.controllers.jobset.webhook import admission_of
-from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop
-from trainmaster.devcluster.controllers.objects import controller_reference, is_terminating
-from trainmaster.devcluster.controllers.settings import ControllerSettings
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid
+from trainmaster.devcluster.controllers.jobset.children import resume_job
+from trainmaster.devcluster.controllers.jobset.labels import CONTROLLER_NAME
+from trainmaster.devcluster.controllers.jobset.plan import JobSetPlan, plan_jobset
+from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
+from trainmaster.devcluster.controllers.objects import controller_of, is_terminating
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -31,50 +30,52 @@ _FAILURES: dict[GroupResource, str] = {
 }
 
 
-class JobSetController(SingleLoop):
+class JobSetController(SingleLoopController):
     """Runs the JobSets that name no other controller in `spec.managedBy`; guards admission from its construction on."""
 
-    def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._jobs = ChildIndex()
+        self._jobs = Indexer(controller_uid)
         self._events = EventRecorder(api, "jobset-controller")
-        self._loop = ControllerLoop("jobset", self._reconcile, api=api, settings=settings)
+        self._loop = ControlLoop("jobset", self._reconcile, api=api)
         self._loop.watch(JOBS, self._jobs.observe)
         self._loop.watch_keys(JOBSETS)
         self._loop.watch(JOBS, self._job_changed)
-        api.add_admission(JOBSETS, admission_of(api.registry))
+        api.add_admission(JOBSETS, jobset_webhook(api.registry))
 
     def _job_changed(self, event: Event) -> None:
-        owner = controller_reference(event.record.object)
+        owner = controller_of(event.record.object)
         if owner is not None and owner["kind"] == "JobSet":
             self._loop.add(ObjectKey(JOBSETS, event.key.namespace, owner["name"]))
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         jobset = find(self._api, key)
-        if jobset is None or is_terminating(jobset) or jobset["spec"].get("managedBy", MANAGER) != MANAGER:
+        if jobset is None or is_terminating(jobset):
             return None  # a JobSet that goes takes its Jobs with it: that is garbage collection
-        step = plan(jobset, self._jobs.of(jobset["metadata"]["uid"]), now=self._api.clock())
-        await self._carry_out(jobset, step)
-        return step.requeue_after
+        if jobset["spec"].get("managedBy", CONTROLLER_NAME) != CONTROLLER_NAME:
+            return None
+        plan = plan_jobset(jobset, self._jobs.by_index(jobset["metadata"]["uid"]), now=self._api.clock())
+        await self._apply(jobset, plan)
+        return plan.requeue_after
 
-    async def _carry_out(self, jobset: JsonObject, step: Plan) -> None:
-        for job in step.delete:
+    async def _apply(self, jobset: JsonObject, plan: JobSetPlan) -> None:
+        for job in plan.delete:
             if not is_terminating(job):
                 await delete(self._api, JOBS, job, propagation="Foreground")
-        if step.delete_jobset:
+        if plan.delete_jobset:
             await delete(self._api, JOBSETS, jobset, propagation="Foreground")
             return
-        for obj in step.ensure:
+        for obj in plan.ensure:
             await self._create(jobset, SERVICES if obj["kind"] == "Service" else PERSISTENT_VOLUME_CLAIMS, obj)
-        for job in step.create:
+        for job in plan.create:
             await self._create(jobset, JOBS, job)
-        for job in step.suspend:
+        for job in plan.suspend:
             await self._update(JOBS, {**job, "spec": {**job["spec"], "suspend": True}})
-        for job, template in step.resume:
+        for job, template in plan.resume:
             await self._resume(job, template)
-        if step.status != jobset.get("status", {}):
-            await self._update(JOBSETS, {**jobset, "status": step.status}, subresource="status")
-        for note in step.notes:
+        if plan.status != jobset.get("status", {}):
+            await self._update(JOBSETS, {**jobset, "status": plan.status}, subresource="status")
+        for note in plan.notes:
             await self._events.record(jobset, note, action=_ACTION)
 
     async def _create(self, jobset: JsonObject, resource: GroupResource, obj: JsonObject) -> None:
@@ -94,7 +95,7 @@ class JobSetController(SingleLoop):
             # The pod template of a Job that has a start time is immutable.
             status = {field: value for field, value in job["status"].items() if field != "startTime"}
             job = await self._update(JOBS, {**job, "status": status}, subresource="status")
-        await self._update(JOBS, resumed(job, template))
+        await self._update(JOBS, resume_job(job, template))
 
     async def _update(self, resource: GroupResource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
         metadata = obj["metadata"]

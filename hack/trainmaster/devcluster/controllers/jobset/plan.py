@@ -1,7 +1,7 @@
-"""One step of a JobSet: from the JobSet and its Jobs to what should be done next. Pure; the controller carries it out.
+"""What to do next about a JobSet, from it and its Jobs. Pure; the controller carries it out.
 
-The order of the questions is that of the JobSet controller: finished? restarted? failed? succeeded? and only then what
-is missing. Every answer is derived from stored objects, so the plan after a crash is the plan before it.
+The order is that of the JobSet controller: finished? restarted? failed? succeeded? and only then what is missing. It is
+all derived from stored objects, so the plan after a crash is the plan before it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from datetime import datetime, timedelta
 from trainmaster.devcluster.controllers.jobset import conditions, policies
 from trainmaster.devcluster.controllers.jobset.children import build_claims, build_jobs, build_service, replicas_of
 from trainmaster.devcluster.controllers.jobset.conditions import set_condition
-from trainmaster.devcluster.controllers.jobset.names import has_dns_hostnames
+from trainmaster.devcluster.controllers.jobset.labels import has_dns_hostnames
 from trainmaster.devcluster.controllers.jobset.status import (
-    Children,
+    ChildJobs,
     is_suspended,
     replicated_job_of,
-    sort_children,
-    summarize,
+    replicated_jobs_status,
+    sort_child_jobs,
 )
-from trainmaster.devcluster.controllers.objects import condition_of, is_terminating, parse_time
+from trainmaster.devcluster.controllers.objects import is_terminating, parse_time
 from trainmaster.devcluster.events import Note
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
 @dataclass(slots=True)
-class Plan:
+class JobSetPlan:
     """What to do; the status is written after everything else has succeeded."""
 
     status: JsonObject
@@ -43,42 +43,42 @@ class Plan:
     requeue_after: float | None = None
 
 
-def plan(jobset: JsonObject, jobs: Sequence[JsonObject], *, now: datetime) -> Plan:
-    """Plan the next step of a JobSet that is not being deleted and belongs to this controller."""
+def plan_jobset(jobset: JsonObject, jobs: Sequence[JsonObject], *, now: datetime) -> JobSetPlan:
+    """Plan what to do about a JobSet that is not being deleted and belongs to this controller."""
     status: JsonObject = copy_tree(jobset.get("status", {}))
     status.setdefault("restarts", 0)
-    children = sort_children(jobs, restarts=status["restarts"])
-    counts = summarize(jobset, children)
+    children = sort_child_jobs(jobs, restarts=status["restarts"])
+    counts = replicated_jobs_status(jobset, children)
     if not _same_counts(status.get("replicatedJobsStatus"), counts):
         status["replicatedJobsStatus"] = counts
-    step = Plan(status=status)
-    end = _finished_condition(status)
+    plan = JobSetPlan(status=status)
+    end = conditions.finished_condition(status)
     if end is not None:
-        step.delete = children.active
-        _expire(step, jobset, end, now)
-        return step
-    step.delete = [job for job in children.previous if not is_terminating(job)]
+        plan.delete = children.active
+        _apply_ttl(plan, jobset, end, now)
+        return plan
+    plan.delete = [job for job in children.previous if not is_terminating(job)]
     if not is_suspended(jobset) and _are_all_ready(jobset, counts):
-        _end_restart(step, "JobsReady", "all jobs are ready", now=now)
+        _clear_restarting(plan, "JobsReady", "all jobs are ready", now=now)
     if children.failed:
-        _handle_failure(step, jobset, children, now=now)
-    elif children.successful and policies.has_succeeded(jobset, children.successful):
+        _apply_failure_policy(plan, jobset, children, now=now)
+    elif children.successful and policies.is_success_policy_met(jobset, children.successful):
         status["terminalState"] = conditions.COMPLETED
-        step.notes += set_condition(
+        plan.notes += set_condition(
             status, conditions.COMPLETED, "AllJobsCompleted", "jobset completed successfully", now=now
         )
-        _end_restart(step, "JobSetCompleted", "jobset completed successfully", now=now)
+        _clear_restarting(plan, "JobSetCompleted", "jobset completed successfully", now=now)
     else:
         by_name = {count["name"]: count for count in counts}
         if has_dns_hostnames(jobset):
-            step.ensure.append(build_service(jobset))
-        step.ensure += build_claims(jobset)
-        _create_jobs(step, jobset, children, by_name, now=now)
+            plan.ensure.append(build_service(jobset))
+        plan.ensure += build_claims(jobset)
+        _create_jobs(plan, jobset, children, by_name, now=now)
         if is_suspended(jobset):
-            _suspend(step, children, now=now)
+            _suspend_jobs(plan, children, now=now)
         else:
-            _resume(step, jobset, children, by_name, now=now)
-    return step
+            _resume_jobs(plan, jobset, children, by_name, now=now)
+    return plan
 
 
 def _same_counts(old: list[JsonObject] | None, new: list[JsonObject]) -> bool:
@@ -91,23 +91,15 @@ def _name(count: JsonObject) -> str:
     return name
 
 
-def _finished_condition(status: JsonObject) -> JsonObject | None:
-    for kind in (conditions.COMPLETED, conditions.FAILED):
-        condition = condition_of(status.get("conditions") or (), kind)
-        if condition is not None and condition["status"] == "True":
-            return condition
-    return None
-
-
-def _expire(step: Plan, jobset: JsonObject, end: JsonObject, now: datetime) -> None:
+def _apply_ttl(plan: JobSetPlan, jobset: JsonObject, end: JsonObject, now: datetime) -> None:
     lifetime = jobset["spec"].get("ttlSecondsAfterFinished")
     if lifetime is None:
         return
     left = (parse_time(end["lastTransitionTime"]) + timedelta(seconds=lifetime) - now).total_seconds()
     if left > 0:
-        step.requeue_after = left
+        plan.requeue_after = left
     else:
-        step.delete_jobset = True
+        plan.delete_jobset = True
 
 
 def _are_all_ready(jobset: JsonObject, counts: Sequence[JsonObject]) -> bool:
@@ -115,90 +107,90 @@ def _are_all_ready(jobset: JsonObject, counts: Sequence[JsonObject]) -> bool:
     return bool(ready == sum(map(replicas_of, jobset["spec"]["replicatedJobs"])))
 
 
-def _end_restart(step: Plan, reason: str, message: str, *, now: datetime) -> None:
-    step.notes += set_condition(step.status, conditions.RESTARTING, reason, message, value=False, now=now)
+def _clear_restarting(plan: JobSetPlan, reason: str, message: str, *, now: datetime) -> None:
+    plan.notes += set_condition(plan.status, conditions.RESTARTING, reason, message, value=False, now=now)
 
 
-def _handle_failure(step: Plan, jobset: JsonObject, children: Children, *, now: datetime) -> None:
+def _apply_failure_policy(plan: JobSetPlan, jobset: JsonObject, children: ChildJobs, *, now: datetime) -> None:
     if "failurePolicy" not in jobset["spec"]:
         text = "jobset failed due to one or more job failures"
-        _fail(step, "FailedJobs", text, job=policies.first_failed(children.failed), now=now)
+        _fail(plan, "FailedJobs", text, job=policies.first_failed_job(children.failed), now=now)
         return
-    verdict = policies.judge_failures(jobset, children.failed)
-    if verdict.action == policies.FAIL:
+    result = policies.apply_failure_policy(jobset, children.failed)
+    if result.action == policies.FAIL:
         text = "applying FailJobSet failure policy action"
-        _fail(step, "FailJobSetFailurePolicyAction", text, job=verdict.job, now=now)
+        _fail(plan, "FailJobSetFailurePolicyAction", text, job=result.job, now=now)
         return
-    counted = step.status.get("restartsCountTowardsMax", 0)
-    if verdict.action == policies.RESTART:
+    counted = plan.status.get("restartsCountTowardsMax", 0)
+    if result.action == policies.RESTART:
         if counted >= jobset["spec"]["failurePolicy"].get("maxRestarts", 0):
             text = "jobset failed due to reaching max number of restarts"
-            _fail(step, "ReachedMaxRestarts", text, job=verdict.job, now=now)
+            _fail(plan, "ReachedMaxRestarts", text, job=result.job, now=now)
             return
-        step.status["restartsCountTowardsMax"] = counted + 1
-    step.status["restarts"] += 1
-    message = f"applying {verdict.action} failure policy action (first failed job: {verdict.job})"
-    reason = "DefaultFailurePolicy" if verdict.rule is None else f"FailurePolicy_{verdict.rule}"
-    set_condition(step.status, conditions.RESTARTING, reason, message, now=now)
-    step.notes.append(Note("Warning", f"{verdict.action}FailurePolicyAction", message))
+        plan.status["restartsCountTowardsMax"] = counted + 1
+    plan.status["restarts"] += 1
+    message = f"applying {result.action} failure policy action (first failed job: {result.job})"
+    reason = "DefaultFailurePolicy" if result.rule is None else f"FailurePolicy_{result.rule}"
+    set_condition(plan.status, conditions.RESTARTING, reason, message, now=now)
+    plan.notes.append(Note("Warning", f"{result.action}FailurePolicyAction", message))
 
 
-def _fail(step: Plan, reason: str, text: str, *, job: str, now: datetime) -> None:
+def _fail(plan: JobSetPlan, reason: str, text: str, *, job: str, now: datetime) -> None:
     message = f"{text} (first failed job: {job})"
-    step.status["terminalState"] = conditions.FAILED
-    step.notes += set_condition(step.status, conditions.FAILED, reason, message, event="Warning", now=now)
-    _end_restart(step, "JobSetFailed", message, now=now)
+    plan.status["terminalState"] = conditions.FAILED
+    plan.notes += set_condition(plan.status, conditions.FAILED, reason, message, event="Warning", now=now)
+    _clear_restarting(plan, "JobSetFailed", message, now=now)
 
 
 def _create_jobs(
-    step: Plan, jobset: JsonObject, children: Children, counts: dict[str, JsonObject], *, now: datetime
+    plan: JobSetPlan, jobset: JsonObject, children: ChildJobs, counts: dict[str, JsonObject], *, now: datetime
 ) -> None:
     strategy = (jobset["spec"].get("failurePolicy") or {}).get("restartStrategy")
     if strategy == "BlockingRecreate" and children.previous:
         return
     taken = children.names()
-    in_order = policies.starts_in_order(jobset) and not is_suspended(jobset)
+    in_order = policies.is_startup_in_order(jobset) and not is_suspended(jobset)
     for replicated_job in jobset["spec"]["replicatedJobs"]:
-        if not policies.may_start(jobset, replicated_job, counts):
+        if not policies.are_dependencies_reached(jobset, replicated_job, counts):
             continue
-        if in_order and policies.has_started(replicated_job, counts[replicated_job["name"]]):
+        if in_order and policies.all_replicas_started(replicated_job, counts[replicated_job["name"]]):
             continue
-        step.create += [job for job in build_jobs(jobset, replicated_job) if job["metadata"]["name"] not in taken]
+        plan.create += [job for job in build_jobs(jobset, replicated_job) if job["metadata"]["name"] not in taken]
         if in_order:
-            _note_startup(step, completed=False, now=now)
+            _set_startup_condition(plan, completed=False, now=now)
             return
     if in_order:
-        _note_startup(step, completed=True, now=now)
+        _set_startup_condition(plan, completed=True, now=now)
 
 
-def _note_startup(step: Plan, *, completed: bool, now: datetime) -> None:
+def _set_startup_condition(plan: JobSetPlan, *, completed: bool, now: datetime) -> None:
     if completed:
         kind, reason, text = conditions.STARTUP_COMPLETED, "InOrderStartupPolicyCompleted", "has completed"
     else:
         kind, reason, text = conditions.STARTUP_IN_PROGRESS, "InOrderStartupPolicyInProgress", "is in progress"
-    step.notes += set_condition(step.status, kind, reason, f"in order startup policy {text}", now=now)
+    plan.notes += set_condition(plan.status, kind, reason, f"in order startup policy {text}", now=now)
 
 
-def _suspend(step: Plan, children: Children, *, now: datetime) -> None:
-    step.suspend = [job for job in children.active if not is_suspended(job)]
-    step.notes += set_condition(step.status, conditions.SUSPENDED, "SuspendedJobs", "jobset is suspended", now=now)
-    _end_restart(step, "JobSetSuspended", "jobset is suspended", now=now)
+def _suspend_jobs(plan: JobSetPlan, children: ChildJobs, *, now: datetime) -> None:
+    plan.suspend = [job for job in children.active if not is_suspended(job)]
+    plan.notes += set_condition(plan.status, conditions.SUSPENDED, "SuspendedJobs", "jobset is suspended", now=now)
+    _clear_restarting(plan, "JobSetSuspended", "jobset is suspended", now=now)
 
 
-def _resume(
-    step: Plan, jobset: JsonObject, children: Children, counts: dict[str, JsonObject], *, now: datetime
+def _resume_jobs(
+    plan: JobSetPlan, jobset: JsonObject, children: ChildJobs, counts: dict[str, JsonObject], *, now: datetime
 ) -> None:
     waiting = [job for job in children.active if is_suspended(job)]
     for replicated_job in jobset["spec"]["replicatedJobs"]:
-        started = policies.has_started(replicated_job, counts[replicated_job["name"]])
-        if policies.starts_in_order(jobset) and started:
+        started = policies.all_replicas_started(replicated_job, counts[replicated_job["name"]])
+        if policies.is_startup_in_order(jobset) and started:
             continue
-        if not policies.may_start(jobset, replicated_job, counts):
+        if not policies.are_dependencies_reached(jobset, replicated_job, counts):
             continue
         template = replicated_job["template"]["spec"]["template"]
-        step.resume += [(job, template) for job in waiting if replicated_job_of(job) == replicated_job["name"]]
-        if policies.starts_in_order(jobset):
+        plan.resume += [(job, template) for job in waiting if replicated_job_of(job) == replicated_job["name"]]
+        if policies.is_startup_in_order(jobset):
             break
-    step.notes += set_condition(
-        step.status, conditions.SUSPENDED, "ResumeJobs", "jobset is resumed", value=False, now=now
+    plan.notes += set_condition(
+        plan.status, conditions.SUSPENDED, "ResumeJobs", "jobset is resumed", value=False, now=now
     )

@@ -17,7 +17,7 @@ RESTART_IGNORING_MAXIMUM = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 @dataclass(frozen=True, slots=True)
-class FailureVerdict:
+class FailurePolicyResult:
     """What the failure policy says: an action, the rule that chose it, and the Job that is to blame."""
 
     action: str
@@ -25,16 +25,16 @@ class FailureVerdict:
     job: str
 
 
-def judge_failures(jobset: JsonObject, failed: Sequence[JsonObject]) -> FailureVerdict:
+def apply_failure_policy(jobset: JsonObject, failed: Sequence[JsonObject]) -> FailurePolicyResult:
     """Apply the first rule that matches a failed Job; without one the JobSet restarts."""
     for rule in jobset["spec"]["failurePolicy"].get("rules") or ():
         matching = [job for job in failed if _matches(rule, job)]
         if matching:
-            return FailureVerdict(rule["action"], rule.get("name", ""), first_failed(matching))
-    return FailureVerdict(RESTART, None, first_failed(failed))
+            return FailurePolicyResult(rule["action"], rule.get("name", ""), first_failed_job(matching))
+    return FailurePolicyResult(RESTART, None, first_failed_job(failed))
 
 
-def first_failed(failed: Sequence[JsonObject]) -> str:
+def first_failed_job(failed: Sequence[JsonObject]) -> str:
     """Return the name of the Job that failed first."""
     earliest = min(failed, key=lambda job: parse_time(_failure(job)["lastTransitionTime"]))
     name: str = earliest["metadata"]["name"]
@@ -59,7 +59,7 @@ def _matches(rule: JsonObject, job: JsonObject) -> bool:
     )
 
 
-def has_succeeded(jobset: JsonObject, successful: Sequence[JsonObject]) -> bool:
+def is_success_policy_met(jobset: JsonObject, successful: Sequence[JsonObject]) -> bool:
     """Tell whether the success policy is satisfied."""
     policy = jobset["spec"].get("successPolicy") or {}
     targets = policy.get("targetReplicatedJobs") or [each["name"] for each in jobset["spec"]["replicatedJobs"]]
@@ -70,18 +70,18 @@ def has_succeeded(jobset: JsonObject, successful: Sequence[JsonObject]) -> bool:
     return succeeded >= wanted
 
 
-def starts_in_order(jobset: JsonObject) -> bool:
+def is_startup_in_order(jobset: JsonObject) -> bool:
     """Tell whether each replicated Job waits for the one before it."""
     return bool((jobset["spec"].get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder")
 
 
-def has_started(replicated_job: JsonObject, count: JsonObject) -> bool:
+def all_replicas_started(replicated_job: JsonObject, count: JsonObject) -> bool:
     """Tell whether every Job of a replicated Job runs or has ended."""
     started: int = count["ready"] + count["succeeded"] + count["failed"]
     return started == replicas_of(replicated_job)
 
 
-def may_start(jobset: JsonObject, replicated_job: JsonObject, counts: Mapping[str, JsonObject]) -> bool:
+def are_dependencies_reached(jobset: JsonObject, replicated_job: JsonObject, counts: Mapping[str, JsonObject]) -> bool:
     """Tell whether what the replicated Job depends on has come far enough."""
     by_name = {each["name"]: each for each in jobset["spec"]["replicatedJobs"]}
     for dependency in replicated_job.get("dependsOn") or ():
@@ -89,7 +89,7 @@ def may_start(jobset: JsonObject, replicated_job: JsonObject, counts: Mapping[st
         if dependency["status"] == "Complete":
             reached = count["succeeded"] == replicas_of(needed)
         else:
-            reached = has_started(needed, count)
+            reached = all_replicas_started(needed, count)
         if not reached:
             return False
     return True

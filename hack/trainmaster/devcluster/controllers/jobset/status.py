@@ -1,18 +1,18 @@
-"""What the child Jobs of a JobSet say about its state. Pure."""
+"""What the child Jobs of a JobSet say about its status. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainmaster.devcluster.controllers.jobset import names
-from trainmaster.devcluster.controllers.objects import is_true
+from trainmaster.devcluster.controllers.jobset import labels
+from trainmaster.devcluster.controllers.objects import is_condition_true
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @dataclass(slots=True)
-class Children:
-    """The child Jobs by what has become of them."""
+class ChildJobs:
+    """The child Jobs of a JobSet by what has become of them."""
 
     previous: list[JsonObject] = field(default_factory=list)
     """Jobs of an attempt before the last restart."""
@@ -26,15 +26,15 @@ class Children:
         return {job["metadata"]["name"] for job in every}
 
 
-def sort_children(jobs: Iterable[JsonObject], *, restarts: int) -> Children:
+def sort_child_jobs(jobs: Iterable[JsonObject], *, restarts: int) -> ChildJobs:
     """Sort the Jobs into their buckets."""
-    children = Children()
+    children = ChildJobs()
     for job in jobs:
         if _attempt(job) < restarts:
             children.previous.append(job)
-        elif is_true(job, "Complete"):
+        elif is_condition_true(job, "Complete"):
             children.successful.append(job)
-        elif is_true(job, "Failed"):
+        elif is_condition_true(job, "Failed"):
             children.failed.append(job)
         else:
             children.active.append(job)
@@ -42,13 +42,13 @@ def sort_children(jobs: Iterable[JsonObject], *, restarts: int) -> Children:
 
 
 def _attempt(job: JsonObject) -> int:
-    text = (job["metadata"].get("labels") or {}).get(names.RESTART_ATTEMPT, "")
+    text = (job["metadata"].get("labels") or {}).get(labels.RESTART_ATTEMPT, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def replicated_job_of(job: JsonObject) -> str:
     """Return the name of the replicated Job that a child belongs to."""
-    name: str = (job["metadata"].get("labels") or {}).get(names.REPLICATED_JOB, "")
+    name: str = (job["metadata"].get("labels") or {}).get(labels.REPLICATED_JOB_NAME, "")
     return name
 
 
@@ -57,7 +57,7 @@ def is_suspended(job: JsonObject) -> bool:
     return bool(job["spec"].get("suspend"))
 
 
-def summarize(jobset: JsonObject, children: Children) -> list[JsonObject]:
+def replicated_jobs_status(jobset: JsonObject, children: ChildJobs) -> list[JsonObject]:
     """Compute `status.replicatedJobsStatus`, in the order of the spec."""
     counts = {
         each["name"]: {"name": each["name"], "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}

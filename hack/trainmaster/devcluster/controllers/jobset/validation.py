@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
 from trainmaster.devcluster.controllers.jobset.children import claim_templates, replicas_of
-from trainmaster.devcluster.controllers.jobset.names import claim_name, coordinator_endpoint, job_name
+from trainmaster.devcluster.controllers.jobset.labels import claim_name, coordinator_endpoint, job_name
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value
 
@@ -25,7 +25,7 @@ _SCHEDULING_METADATA = ("labels", "annotations")
 _SCHEDULING_SPEC = ("nodeSelector", "tolerations", "schedulingGates")
 
 
-def validate_new(jobset: JsonObject) -> list[FieldError]:
+def validate_create(jobset: JsonObject) -> list[FieldError]:
     """Return what is wrong with a new JobSet."""
     checks: tuple[Callable[[JsonObject], Iterator[FieldError]], ...] = (
         _check_startup, _check_network, _check_manager, _check_names, _check_dependencies, _check_targets,
@@ -34,7 +34,7 @@ def validate_new(jobset: JsonObject) -> list[FieldError]:
     return [error for check in checks for error in check(jobset)]
 
 
-def validate_change(jobset: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_update(jobset: JsonObject, old: JsonObject) -> list[FieldError]:
     """Return what is wrong with a change: only where pods run may change, and only while the JobSet is suspended."""
     errors = []
     new_jobs, old_jobs = jobset["spec"].get("replicatedJobs") or [], old["spec"].get("replicatedJobs") or []

@@ -12,32 +12,32 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.client import delete, find
-from trainmaster.devcluster.controllers.index import ChildIndex
-from trainmaster.devcluster.controllers.loop import ControllerLoop, SingleLoop
-from trainmaster.devcluster.controllers.objects import has_finalizer, is_terminating, owned_by, without_finalizer
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid
+from trainmaster.devcluster.controllers.objects import has_finalizer, is_terminating, without_finalizer
 from trainmaster.devcluster.controllers.resourceclaim.claims import (
     FINALIZER,
     POD_CLAIM_NAME,
+    build_claim,
     claim_names,
-    consumers,
-    entries_of,
-    generated_name,
+    generated_claim_name,
+    pod_claims,
+    reserved_for,
 )
-from trainmaster.devcluster.controllers.settings import ControllerSettings
 from trainmaster.devcluster.events import EventRecorder, Note
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 
 _OPTIONS = WriteOptions(field_manager="resourceclaim-controller")
 
 
-class ResourceClaimController(SingleLoop):
+class ResourceClaimController(SingleLoopController):
     """Serves the pods that list resource claims; keys are claims, and pods with claims."""
 
-    def __init__(self, api: Api, *, settings: ControllerSettings) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._generated = ChildIndex()
+        self._generated = Indexer(controller_uid)
         self._events = EventRecorder(api, "resourceclaim-controller")
-        self._loop = ControllerLoop("resourceclaim", self._reconcile, api=api, settings=settings)
+        self._loop = ControlLoop("resourceclaim", self._reconcile, api=api)
         self._loop.watch(RESOURCE_CLAIMS, self._generated.observe)
         self._loop.watch_keys(RESOURCE_CLAIMS)
         self._loop.watch(PODS, self._pod_changed)
@@ -45,7 +45,7 @@ class ResourceClaimController(SingleLoop):
 
     def _pod_changed(self, event: Event) -> None:
         pod = event.record.object
-        if not entries_of(pod):
+        if not pod_claims(pod):
             return
         self._loop.add(event.key)
         for _, name in claim_names(pod):
@@ -54,7 +54,7 @@ class ResourceClaimController(SingleLoop):
 
     def _template_changed(self, event: Event) -> None:
         for record in self._api.store.list(PODS, event.key.namespace):
-            if any(each.get("resourceClaimTemplateName") == event.key.name for each in entries_of(record.object)):
+            if any(each.get("resourceClaimTemplateName") == event.key.name for each in pod_claims(record.object)):
                 self._loop.add(ObjectKey(PODS, event.key.namespace, record.metadata["name"]))
 
     async def _reconcile(self, key: ObjectKey) -> None:
@@ -62,20 +62,20 @@ class ResourceClaimController(SingleLoop):
         if obj is None:
             return
         if key.resource == RESOURCE_CLAIMS:
-            await self._settle_claim(obj)
+            await self._sync_claim(obj)
         elif _has_ended(obj):
-            for claim in self._generated.of(obj["metadata"]["uid"]):
+            for claim in self._generated.by_index(obj["metadata"]["uid"]):
                 await delete(self._api, RESOURCE_CLAIMS, claim)
         elif not is_terminating(obj):
-            await self._make_claims(obj)
+            await self._sync_pod(obj)
 
-    async def _make_claims(self, pod: JsonObject) -> None:
+    async def _sync_pod(self, pod: JsonObject) -> None:
         metadata = pod["metadata"]
         known = pod.get("status", {}).get("resourceClaimStatuses") or []
-        made = []
-        for entry in entries_of(pod):
+        created = []
+        for entry in pod_claims(pod):
             template_name = entry.get("resourceClaimTemplateName")
-            if template_name is None or generated_name(pod, entry["name"]) is not None:
+            if template_name is None or generated_claim_name(pod, entry["name"]) is not None:
                 continue
             claim = self._find_generated(pod, entry["name"])
             if claim is None:
@@ -86,15 +86,15 @@ class ResourceClaimController(SingleLoop):
                     continue
                 claim = await self._api.create(
                     RESOURCE_CLAIMS,
-                    _claim_of(pod, entry["name"], template),
+                    build_claim(pod, entry["name"], template),
                     namespace=metadata["namespace"],
                     options=_OPTIONS,
                 )
-            made.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
-        if made:
+            created.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
+        if created:
             await self._api.update(
                 PODS,
-                {**pod, "status": {**pod.get("status", {}), "resourceClaimStatuses": [*known, *made]}},
+                {**pod, "status": {**pod.get("status", {}), "resourceClaimStatuses": [*known, *created]}},
                 namespace=metadata["namespace"],
                 name=metadata["name"],
                 subresource="status",
@@ -102,15 +102,15 @@ class ResourceClaimController(SingleLoop):
             )
 
     def _find_generated(self, pod: JsonObject, entry: str) -> JsonObject | None:
-        for claim in self._generated.of(pod["metadata"]["uid"]):
+        for claim in self._generated.by_index(pod["metadata"]["uid"]):
             if (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME) == entry and not is_terminating(claim):
                 return claim
         return None
 
-    async def _settle_claim(self, claim: JsonObject) -> None:
+    async def _sync_claim(self, claim: JsonObject) -> None:
         metadata, status = claim["metadata"], claim.get("status", {})
         where = {"namespace": metadata["namespace"], "name": metadata["name"]}
-        users = [each for each in consumers(claim) if self._uses(metadata["namespace"], each)]
+        users = [each for each in reserved_for(claim) if self._is_used_by(metadata["namespace"], each)]
         wanted = {**status, "reservedFor": users}
         if not users:
             del wanted["reservedFor"]
@@ -123,7 +123,7 @@ class ResourceClaimController(SingleLoop):
         if "allocation" not in wanted and has_finalizer(claim, FINALIZER) and (is_terminating(claim) or status):
             await self._api.update(RESOURCE_CLAIMS, without_finalizer(claim, FINALIZER), **where, options=_OPTIONS)
 
-    def _uses(self, namespace: str, consumer: JsonObject) -> bool:
+    def _is_used_by(self, namespace: str, consumer: JsonObject) -> bool:
         if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
             return True  # not ours to judge
         pod = find(self._api, ObjectKey(PODS, namespace, consumer["name"]))
@@ -135,20 +135,3 @@ class ResourceClaimController(SingleLoop):
 
 def _has_ended(pod: JsonObject) -> bool:
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-
-
-def _claim_of(pod: JsonObject, entry: str, template: JsonObject) -> JsonObject:
-    given = template["spec"].get("metadata") or {}
-    metadata: JsonObject = {
-        "generateName": f"{pod['metadata']['name']}-{entry}-",
-        "annotations": {**(given.get("annotations") or {}), POD_CLAIM_NAME: entry},
-        "ownerReferences": [owned_by(pod)],
-    }
-    if given.get("labels"):
-        metadata["labels"] = dict(given["labels"])
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": metadata,
-        "spec": copy_tree(template["spec"]["spec"]),
-    }

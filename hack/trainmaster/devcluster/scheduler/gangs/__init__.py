@@ -1,1 +1,1 @@
-"""Gangs: groups of pods that start together or not at all, in the dialects of coscheduling and Volcano."""
+"""Gang scheduling: pods of a PodGroup start together or not at all, in the dialects of coscheduling and Volcano."""

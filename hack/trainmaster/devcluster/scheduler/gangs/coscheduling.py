@@ -7,14 +7,12 @@ say what became of them; both ends last until new pods of the group appear.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.controllers.objects import parse_time
 from trainmaster.devcluster.events import Note
-from trainmaster.devcluster.scheduler.gangs.members import Roster
-from trainmaster.devcluster.scheduler.gangs.plan import Requirement
+from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, PodGroupRequirement, StatusUpdate
 from trainmaster.runtime.jsontree import JsonObject
 
 PENDING = "Pending"
@@ -25,60 +23,54 @@ FINISHED = "Finished"
 FAILED = "Failed"
 
 
-@dataclass(slots=True)
-class Progress:
-    """The status that a group should have, and what goes with it."""
-
-    status: JsonObject
-    notes: list[Note] = field(default_factory=list)
-    look_again: float | None = None
-    """Seconds after which time itself changes the status."""
-
-
-def progress_of(group: JsonObject, roster: Roster, requirement: Requirement, *, now: datetime) -> Progress:
+def next_status(
+    group: JsonObject, members: PodGroupMembers, requirement: PodGroupRequirement, *, now: datetime
+) -> StatusUpdate:
     """Return the status that follows from the pods of a group."""
     known: JsonObject = group.get("status") or {}
-    if known.get("phase") in (FINISHED, FAILED) and not roster.is_active:
-        return Progress(known)  # what its pods did stays true when they are cleaned away
-    counts = {"running": roster.running, "succeeded": len(roster.succeeded), "failed": len(roster.failed)}
+    if known.get("phase") in (FINISHED, FAILED) and not members.is_active:
+        return StatusUpdate(known)  # what its pods did stays true when they are cleaned away
+    counts = {"running": members.running, "succeeded": len(members.succeeded), "failed": len(members.failed)}
     status = {key: value for key, value in known.items() if key not in counts}
-    phase = _phase(roster, requirement)
+    phase = _phase(members, requirement)
     status |= {name: count for name, count in counts.items() if count}
     status["phase"] = phase
     if phase != PENDING and "occupiedBy" not in status:
-        owners = _owners(roster.present or roster.failed)
+        owners = _owners(members.present or members.failed)
         status |= {"occupiedBy": owners} if owners else {}
-    progress = Progress(status)
+    update = StatusUpdate(status)
     if phase == SCHEDULING:
-        _watch_time(progress, group, requirement, now=now)
-    return progress
+        _apply_schedule_timeout(update, group, requirement, now=now)
+    return update
 
 
-def _phase(roster: Roster, requirement: Requirement) -> str:
-    if not roster.is_active:
-        if roster.succeeded and requirement.is_met(roster.succeeded):
+def _phase(members: PodGroupMembers, requirement: PodGroupRequirement) -> str:
+    if not members.is_active:
+        if members.succeeded and requirement.is_met_by(members.succeeded):
             return FINISHED
-        if roster.failed:
+        if members.failed:
             return FAILED
-    if requirement.is_met(roster.held):
-        started = roster.running + len(roster.succeeded) >= requirement.members
+    if requirement.is_met_by(members.scheduled):
+        started = members.running + len(members.succeeded) >= requirement.min_member
         return RUNNING if started else SCHEDULED
-    return SCHEDULING if requirement.is_met(roster.present) else PENDING
+    return SCHEDULING if requirement.is_met_by(members.present) else PENDING
 
 
-def _watch_time(progress: Progress, group: JsonObject, requirement: Requirement, *, now: datetime) -> None:
+def _apply_schedule_timeout(
+    update: StatusUpdate, group: JsonObject, requirement: PodGroupRequirement, *, now: datetime
+) -> None:
     """Limit the time of one attempt; when it is over, say so and begin the next one."""
-    status, seconds = progress.status, (group.get("spec") or {}).get("scheduleTimeoutSeconds")
+    status, seconds = update.status, (group.get("spec") or {}).get("scheduleTimeoutSeconds")
     started = status.setdefault("scheduleStartTime", timestamp(now))
     if not seconds or seconds <= 0:
         return
     left = (parse_time(started) + timedelta(seconds=seconds) - now).total_seconds()
     if left <= 0:
-        text = f"{requirement.members} pods could not be scheduled together within {seconds}s; trying again"
-        progress.notes.append(Note("Warning", "Timeout", text))
+        text = f"{requirement.min_member} pods could not be scheduled together within {seconds}s; trying again"
+        update.notes.append(Note("Warning", "Timeout", text))
         status["scheduleStartTime"] = timestamp(now)
         left = float(seconds)
-    progress.look_again = left
+    update.requeue_after = left
 
 
 def _owners(pods: Sequence[JsonObject]) -> str:

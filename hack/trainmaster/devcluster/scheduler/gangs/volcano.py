@@ -12,62 +12,68 @@ from datetime import datetime
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.controllers.objects import condition_of
 from trainmaster.devcluster.events import Note
-from trainmaster.devcluster.scheduler.gangs.coscheduling import Progress
-from trainmaster.devcluster.scheduler.gangs.members import Roster
-from trainmaster.devcluster.scheduler.gangs.plan import Decision, Requirement
+from trainmaster.devcluster.scheduler.gangs.plan import GangPlan
+from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, PodGroupRequirement, StatusUpdate
 from trainmaster.runtime.jsontree import JsonObject
 
-DEFAULT_QUEUE = "default"
 _UNSCHEDULABLE, _SCHEDULED = "Unschedulable", "Scheduled"
 _READY = "tasks in gang are ready to be scheduled"
 
 
-def progress_of(
-    group: JsonObject, roster: Roster, requirement: Requirement, decision: Decision, *, admitted: bool, now: datetime
-) -> Progress:
+def next_status(
+    group: JsonObject,
+    members: PodGroupMembers,
+    requirement: PodGroupRequirement,
+    plan: GangPlan,
+    *,
+    admitted: bool,
+    now: datetime,
+) -> StatusUpdate:
     """Return the status that follows from the pods of a group; `admitted` says that there would be room for it."""
     known: JsonObject = group.get("status") or {}
-    if known.get("phase") == "Completed" and not roster.is_active:
-        return Progress(known)  # what its pods did stays true when they are cleaned away
-    counts = {"running": roster.running, "succeeded": len(roster.succeeded), "failed": len(roster.failed)}
+    if known.get("phase") == "Completed" and not members.is_active:
+        return StatusUpdate(known)  # what its pods did stays true when they are cleaned away
+    counts = {"running": members.running, "succeeded": len(members.succeeded), "failed": len(members.failed)}
     status = {key: value for key, value in known.items() if key not in counts}
     status |= {name: count for name, count in counts.items() if count}
-    progress = Progress(status)
-    complete = bool(roster.held) and requirement.is_met(roster.held)
-    status["phase"] = _phase(known.get("phase"), roster, complete=complete, admitted=admitted)
+    update = StatusUpdate(status)
+    complete = bool(members.scheduled) and requirement.is_met_by(members.scheduled)
+    status["phase"] = _phase(known.get("phase"), members, complete=complete, admitted=admitted)
     if complete:
-        _set_condition(progress, group, _SCHEDULED, reason=_READY, message="", now=now)
-    elif decision.verdict != "Complete":
-        reason, message = _explain(roster, requirement, decision)
-        _set_condition(progress, group, _UNSCHEDULABLE, reason=reason, message=message, now=now)
-    return progress
+        _set_condition(update, group, _SCHEDULED, reason=_READY, message="", now=now)
+    elif plan.state != "Complete":
+        reason, message = _explain(members, requirement, plan)
+        _set_condition(update, group, _UNSCHEDULABLE, reason=reason, message=message, now=now)
+    return update
 
 
-def _phase(known: str | None, roster: Roster, *, complete: bool, admitted: bool) -> str:
+def _phase(known: str | None, members: PodGroupMembers, *, complete: bool, admitted: bool) -> str:
     if complete:
-        return "Running" if roster.bound or roster.waiting else "Completed"
-    if roster.running:
+        return "Running" if members.bound or members.waiting else "Completed"
+    if members.running:
         return "Unknown"
     return "Inqueue" if admitted or known == "Inqueue" else "Pending"
 
 
-def _explain(roster: Roster, requirement: Requirement, decision: Decision) -> tuple[str, str]:
-    if decision.verdict == "TooFewPods":
-        text = f"Not enough valid tasks for gang-scheduling, valid: {len(roster.present)}, min: {requirement.members}"
+def _explain(members: PodGroupMembers, requirement: PodGroupRequirement, plan: GangPlan) -> tuple[str, str]:
+    if plan.state == "TooFewPods":
+        text = (
+            f"Not enough valid tasks for gang-scheduling, valid: {len(members.present)}, min: {requirement.min_member}"
+        )
         return "NotEnoughTasks", text
-    lacking = requirement.members - len(roster.held)
+    lacking = requirement.min_member - len(members.scheduled)
     text = (
-        f"{lacking}/{len(roster.present)} tasks in gang unschedulable: pod group is not ready, "
-        f"{len(roster.waiting)} Pending, {requirement.members} minAvailable; {decision.message}"
+        f"{lacking}/{len(members.present)} tasks in gang unschedulable: pod group is not ready, "
+        f"{len(members.waiting)} Pending, {requirement.min_member} minAvailable; {plan.message}"
     )
     return "NotEnoughResources", text
 
 
 def _set_condition(
-    progress: Progress, group: JsonObject, kind: str, *, reason: str, message: str, now: datetime
+    update: StatusUpdate, group: JsonObject, kind: str, *, reason: str, message: str, now: datetime
 ) -> None:
     """Make one of the two conditions true and the other one, if it is there, false."""
-    conditions: list[JsonObject] = [dict(each) for each in progress.status.get("conditions") or ()]
+    conditions: list[JsonObject] = [dict(each) for each in update.status.get("conditions") or ()]
     opposite = _SCHEDULED if kind == _UNSCHEDULABLE else _UNSCHEDULABLE
     moment = timestamp(now)
     known = condition_of(conditions, kind)
@@ -76,8 +82,8 @@ def _set_condition(
         attempt = uuid.uuid5(uuid.UUID(group["metadata"]["uid"]), f"{kind} {reason} {moment}")
         new = {"type": kind, **facts, "transitionID": str(attempt), "lastTransitionTime": moment}
         conditions = [each for each in conditions if each["type"] != kind] + [new]
-        progress.notes.append(Note("Warning" if kind == _UNSCHEDULABLE else "Normal", kind, message or reason))
+        update.notes.append(Note("Warning" if kind == _UNSCHEDULABLE else "Normal", kind, message or reason))
     other = condition_of(conditions, opposite)
     if other is not None and other["status"] == "True":
         other |= {"status": "False", "lastTransitionTime": moment}
-    progress.status["conditions"] = conditions
+    update.status["conditions"] = conditions

@@ -1,0 +1,1 @@
+"""The namespace controller: a namespace that is deleted loses its content first."""

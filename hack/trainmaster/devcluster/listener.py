@@ -1,0 +1,60 @@
+"""Where a cluster listens: on the loopback interface, at the port of a real cluster if it is free, the same from run to
+run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from trainmaster.devcluster.errors import PortInUse
+
+HOST = "127.0.0.1"
+
+# The port of a real cluster if it is free; neighbours of it for further clusters on the same machine; else any.
+_FIRST_PORT, _NEIGHBOURS = 6443, 20
+
+_T = TypeVar("_T")
+
+
+def url_of(port: int) -> str:
+    """Return the URL of the API server."""
+    return f"https://{HOST}:{port}"
+
+
+def candidate_ports(wanted: int | None, *, before: int | None) -> Iterator[int]:
+    """Yield the ports to try, the best one first: the wanted one only, or the one it had before, or a free one."""
+    if wanted:
+        yield wanted
+        return
+    if before is not None:
+        yield before
+    yield from range(_FIRST_PORT, _FIRST_PORT + _NEIGHBOURS)
+    yield from (free_port() for _ in range(_NEIGHBOURS))
+
+
+def free_port() -> int:
+    """Let the operating system choose; somebody else may be faster to use it, which is why there are several tries."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+async def listen_on_first(ports: Iterable[int], serve: Callable[[int], Awaitable[_T]]) -> _T:
+    """Serve on the first port that can be had; returns what `serve` does.
+
+    Raises:
+        PortInUse: None of the ports can be had.
+    """
+    port, reason = 0, "no port is left"
+    for port in ports:
+        try:
+            return await serve(port)
+        except OSError as error:
+            if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                raise
+            reason = os.strerror(error.errno)
+    raise PortInUse(f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for a free one")

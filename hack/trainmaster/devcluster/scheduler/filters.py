@@ -1,0 +1,123 @@
+"""The filter plugins: whether a pod fits on a node, and if not, why; and the queue sort plugin. Pure.
+
+Looked at: resources and the number of pods, node selector and required node affinity, taints, cordoned nodes. The
+words are those of the Kubernetes scheduler, on which people and tools rely.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
+from trainmaster.runtime.resource_requirements import Resources
+
+_SELECTOR = "node(s) didn't match Pod's node affinity/selector"
+_TAINT = "node(s) had untolerated taint(s)"
+_CORDONED = "node(s) were unschedulable"
+_TOO_MANY = "Too many pods"
+_ZERO = Quantity.parse("0")
+
+
+def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Resources, pods: int) -> list[str]:
+    """Return the reasons why the pod cannot run on the node beside what uses it already; none means that it can."""
+    spec, wanted = pod["spec"], node.get("spec") or {}
+    if wanted.get("unschedulable"):
+        return [_CORDONED]
+    if not _matches_node_affinity(spec, node):
+        return [_SELECTOR]
+    if not _tolerates(spec.get("tolerations") or (), wanted.get("taints") or ()):
+        return [_TAINT]
+    allocatable = node.get("status", {}).get("allocatable") or {}
+    reasons = []
+    if "pods" in allocatable and pods + 1 > Quantity.parse(allocatable["pods"]).ceil():
+        reasons.append(_TOO_MANY)
+    for name, request in sorted(requests.items()):
+        free = Quantity.parse(allocatable.get(name, "0")) - used.get(name, _ZERO)
+        if request and request > free:
+            reasons.append(f"Insufficient {name}")
+    return reasons
+
+
+def fit_error(reasons: Iterable[Iterable[str]], nodes: int) -> str:
+    """Word the message of an unschedulable pod from the reasons of each node."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    counted = Counter(reason for of_node in reasons for reason in of_node)
+    parts = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
+    return f"0/{nodes} nodes are available: {parts}."
+
+
+def pre_filter_error(problem: str, nodes: int) -> str:
+    """Word the message of a pod that has to wait for a reason that has nothing to do with any single node."""
+    return f"0/{nodes} nodes are available: {problem}."
+
+
+def _matches_node_affinity(spec: JsonObject, node: JsonObject) -> bool:
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    return affinity is None or matches_node_selector(affinity, node)
+
+
+def matches_node_selector(selector: JsonObject | None, node: JsonObject) -> bool:
+    """Tell whether one of the terms of a node selector matches the node."""
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return any(_matches_term(term, labels, fields) for term in (selector or {}).get("nodeSelectorTerms") or ())
+
+
+def _matches_term(term: JsonObject, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+    expressions = [(each, labels) for each in term.get("matchExpressions") or ()]
+    expressions += [(each, fields) for each in term.get("matchFields") or ()]
+    # An empty term selects nothing.
+    return bool(expressions) and all(_matches(expression, values) for expression, values in expressions)
+
+
+def _matches(expression: JsonObject, actual: Mapping[str, str]) -> bool:
+    value, wanted = actual.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                difference = int(value or "") - int(wanted[0])
+            except (ValueError, IndexError):
+                return False
+            return difference > 0 if operator == "Gt" else difference < 0
+        case _:
+            return False
+
+
+def _tolerates(tolerations: Iterable[JsonObject], taints: Iterable[JsonObject]) -> bool:
+    known = list(tolerations)
+    return all(
+        taint["effect"] == "PreferNoSchedule" or any(_tolerates_taint(toleration, taint) for toleration in known)
+        for taint in taints
+    )
+
+
+def _tolerates_taint(toleration: JsonObject, taint: JsonObject) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def queue_sort_key(pod: JsonObject) -> tuple[int, str, str]:
+    """Return by what waiting pods are ordered: priority, then age, then name."""
+    metadata = pod["metadata"]
+    return (-pod["spec"].get("priority", 0), metadata["creationTimestamp"], metadata["name"])

@@ -1,0 +1,129 @@
+"""The gang scheduler: carries out what `plan` decides for a PodGroup, and writes the status of the group.
+
+- A group is looked at when one of its pods or the group itself changes, and when room becomes free.
+- Everything is read from the stored pods and groups, so a restart between two bindings loses nothing: a group that was
+  caught half bound comes before all others.
+- A pod of a group that does not exist (yet) waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
+from trainmaster.devcluster.apiserver.resources import NODES, POD_GROUPS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
+from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.client import find
+from trainmaster.devcluster.controllers.indexer import Indexer
+from trainmaster.devcluster.controllers.queue.controller import DEFAULT_QUEUE
+from trainmaster.devcluster.events import EventRecorder
+from trainmaster.devcluster.scheduler.binding import Binder
+from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator
+from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sort_key
+from trainmaster.devcluster.scheduler.gangs import coscheduling, volcano
+from trainmaster.devcluster.scheduler.gangs.plan import GangPlan, plan_gang
+from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, requirement_of, sort_members
+from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resource_requirements import Resources
+
+GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS)
+_WRITERS = {
+    POD_GROUPS: ("scheduler-plugins-controller", WriteOptions(field_manager="scheduler-plugins-controller")),
+    VOLCANO_POD_GROUPS: ("vc-scheduler", WriteOptions(field_manager="vc-scheduler")),
+}
+
+
+class GangScheduler:
+    """Binds the pods of groups; its caller tells it when to look at which group."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        members: Indexer[ObjectKey],
+        node_infos: NodeInfos,
+        binder: Binder,
+        is_responsible_for: Callable[[JsonObject], bool],
+    ) -> None:
+        self._api = api
+        self._members = members
+        self._node_infos = node_infos
+        self._binder = binder
+        self._is_responsible_for = is_responsible_for
+        self._events = {resource: EventRecorder(api, name) for resource, (name, _) in _WRITERS.items()}
+
+    def members(self, key: ObjectKey) -> PodGroupMembers:
+        """Return the pods of a group that are this scheduler's business."""
+        return sort_members([pod for pod in self._members.by_index(key) if self._is_responsible_for(pod)])
+
+    async def reconcile(self, key: ObjectKey) -> tuple[bool, float | None]:
+        """Bring one group forward; tells whether pods are left waiting, and when to look again."""
+        group, members = find(self._api, key), self.members(key)
+        for pod in members.bound:
+            await self._binder.mark_scheduled(pod)
+        nodes = [record.object for record in self._api.store.list(NODES)]
+        if group is None:
+            text = pre_filter_error(f"PodGroup {key.namespace}/{key.name} not found", len(nodes))
+            for pod in members.waiting:
+                await self._binder.mark_unschedulable(pod, text)
+            return False, None  # its creation is an event
+        plan, admitted = self._plan(key, group, members, nodes)
+        for result in plan.bind:
+            await self._binder.bind(result)
+        for pod, message in plan.unschedulable:
+            await self._binder.mark_unschedulable(pod, message, stable=plan.stable)
+        again = None
+        if not plan.bind:  # else the bound pods cause another look, with their new state
+            again = await self._write_status(key, group, members, plan, admitted=admitted)
+        return bool(plan.unschedulable), again
+
+    def _plan(
+        self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]
+    ) -> tuple[GangPlan, bool]:
+        requirement = requirement_of(group)
+        snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api))
+        problem = self._queue_problem(group) if key.resource == VOLCANO_POD_GROUPS else None
+        if problem is not None:
+            text = pre_filter_error(problem, len(nodes))
+            return GangPlan("TooFewResources", text, unschedulable=[(pod, text) for pod in members.waiting]), False
+        admitted = not snapshot.insufficient(_resources_to_admit(requirement.min_resources, members))
+        waiting = sorted(members.waiting, key=queue_sort_key)
+        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting), admitted
+
+    def _queue_problem(self, group: JsonObject) -> str | None:
+        name = (group.get("spec") or {}).get("queue") or DEFAULT_QUEUE
+        queue = find(self._api, ObjectKey(VOLCANO_QUEUES, "", name))
+        if queue is None:
+            # The default queue is made by its controller; a group need not wait for that.
+            return None if name == DEFAULT_QUEUE else f"queue {name} not found"
+        state = (queue.get("status") or {}).get("state", "Open")
+        return None if state == "Open" else f"queue {name} is {state}"
+
+    async def _write_status(
+        self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, plan: GangPlan, *, admitted: bool
+    ) -> float | None:
+        requirement, now = requirement_of(group), self._api.clock()
+        if key.resource == VOLCANO_POD_GROUPS:
+            update = volcano.next_status(group, members, requirement, plan, admitted=admitted, now=now)
+            subresource = None  # Volcano declares no status subresource
+        else:
+            update = coscheduling.next_status(group, members, requirement, now=now)
+            subresource = "status"
+        if update.status != (group.get("status") or {}):
+            await self._api.update(
+                key.resource,
+                {**group, "status": update.status},
+                namespace=key.namespace,
+                name=key.name,
+                subresource=subresource,
+                options=_WRITERS[key.resource][1],
+            )
+        for note in update.notes:
+            await self._events[key.resource].record(group, note)
+        return update.requeue_after
+
+
+def _resources_to_admit(resources: Resources, members: PodGroupMembers) -> Resources:
+    """Return what a group needs to be admitted; one that has started was admitted."""
+    return {} if members.bound else resources

@@ -1,0 +1,121 @@
+"""PodGroups of either dialect: the group of a pod, the members of a group, what its spec asks for. Pure.
+
+A pod names its group by the label of coscheduling or by the annotation of Volcano; with both, its scheduler decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainmaster.devcluster.apiserver.resources import POD_GROUPS, VOLCANO_POD_GROUPS
+from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.objects import is_terminating
+from trainmaster.devcluster.events import Note
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
+from trainmaster.runtime.resource_requirements import Resources
+
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+VOLCANO_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_SCHEDULER = "volcano"
+TASK_ANNOTATION = "volcano.sh/task-spec"
+
+
+def pod_group_of(pod: JsonObject) -> ObjectKey | None:
+    """Return the group that a pod names, whether or not it exists."""
+    metadata = pod["metadata"]
+    annotations = metadata.get("annotations") or {}
+    by_label = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
+    by_annotation = next((annotations[key] for key in VOLCANO_ANNOTATIONS if annotations.get(key)), None)
+    if by_annotation and (not by_label or pod["spec"].get("schedulerName") == VOLCANO_SCHEDULER):
+        return ObjectKey(VOLCANO_POD_GROUPS, metadata["namespace"], by_annotation)
+    return ObjectKey(POD_GROUPS, metadata["namespace"], by_label) if by_label else None
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupMembers:
+    """The pods of a group, by their state."""
+
+    waiting: Sequence[JsonObject] = ()
+    """Those that could be bound now."""
+    bound: Sequence[JsonObject] = ()
+    succeeded: Sequence[JsonObject] = ()
+    failed: Sequence[JsonObject] = ()
+    others: Sequence[JsonObject] = ()
+    """Those that count for nothing: they have scheduling gates, or are being deleted."""
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether some pod has not ended."""
+        return bool(self.waiting or self.bound or self.others)
+
+    @property
+    def running(self) -> int:
+        """The number of pods that run."""
+        return sum(1 for pod in self.bound if pod.get("status", {}).get("phase") == "Running")
+
+    @property
+    def scheduled(self) -> list[JsonObject]:
+        """The pods that have a node, or had one."""
+        return [*self.bound, *self.succeeded]
+
+    @property
+    def present(self) -> list[JsonObject]:
+        """The pods that count."""
+        return [*self.scheduled, *self.waiting]
+
+
+def sort_members(pods: Sequence[JsonObject]) -> PodGroupMembers:
+    """Sort the pods of a group by their state."""
+    sorted_pods: dict[str, list[JsonObject]] = {
+        name: [] for name in ("waiting", "bound", "succeeded", "failed", "others")
+    }
+    for pod in pods:
+        sorted_pods[_state_of(pod)].append(pod)
+    return PodGroupMembers(**sorted_pods)
+
+
+def _state_of(pod: JsonObject) -> str:
+    phase = pod.get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        return str(phase).lower()
+    if is_terminating(pod):
+        return "others"
+    if pod["spec"].get("nodeName"):
+        return "bound"
+    return "others" if pod["spec"].get("schedulingGates") else "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupRequirement:
+    """What a group asks for in its spec."""
+
+    min_member: int = 1
+    min_task_member: dict[str, int] = field(default_factory=dict)
+    """Numbers of pods by task (Volcano)."""
+    min_resources: Resources = field(default_factory=dict)
+
+    def is_met_by(self, pods: Sequence[JsonObject]) -> bool:
+        """Tell whether these pods are enough."""
+        if len(pods) < self.min_member:
+            return False
+        names = [(pod["metadata"].get("annotations") or {}).get(TASK_ANNOTATION) for pod in pods]
+        return all(names.count(task) >= count for task, count in self.min_task_member.items())
+
+
+def requirement_of(group: JsonObject) -> PodGroupRequirement:
+    """Read the spec of a group of either dialect."""
+    spec = group.get("spec") or {}
+    resources = {name: Quantity.parse(value) for name, value in (spec.get("minResources") or {}).items()}
+    return PodGroupRequirement(max(spec.get("minMember", 1), 0), dict(spec.get("minTaskMember") or {}), resources)
+
+
+@dataclass(slots=True)
+class StatusUpdate:
+    """The status that a group should have, and what goes with it."""
+
+    status: JsonObject
+    notes: list[Note] = field(default_factory=list)
+    requeue_after: float | None = None
+    """Seconds after which time itself changes the status."""

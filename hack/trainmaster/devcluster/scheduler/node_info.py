@@ -1,0 +1,109 @@
+"""What of each node is in use, and snapshots in which pods are scheduled without being bound.
+
+The node infos are fed by the store, so they hold what the stored pods say and nothing else. A snapshot is a private
+copy; each pod that is scheduled in it takes its share, so it tells whether several pods fit together before any of them
+is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation, DeviceAllocator, Unallocatable
+from trainmaster.devcluster.scheduler.filters import filter_node, fit_error, pre_filter_error
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
+
+_ZERO = Quantity.parse(0)
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """What the pods of one node have requested."""
+
+    requested: Resources = field(default_factory=dict)
+    pods: dict[str, Resources] = field(default_factory=dict)
+    """Requests by pod uid."""
+
+    def add(self, uid: str, requests: Resources) -> None:
+        """Count a pod; one that is counted already stays as it is."""
+        if uid not in self.pods:
+            self.pods[uid] = requests
+            for name, quantity in requests.items():
+                self.requested[name] = self.requested.get(name, _ZERO) + quantity
+
+    def remove(self, uid: str) -> bool:
+        """Forget a pod; tells whether it was counted."""
+        requests = self.pods.pop(uid, None)
+        for name, quantity in (requests or {}).items():
+            self.requested[name] = self.requested[name] - quantity
+        return requests is not None
+
+
+class NodeInfos:
+    """The node infos of all nodes, by name."""
+
+    def __init__(self) -> None:
+        self._infos: dict[str, NodeInfo] = {}
+
+    def get(self, node: str) -> NodeInfo:
+        """Return the node info of a node, which is kept current."""
+        return self._infos.setdefault(node, NodeInfo())
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    """Where a pod would go, and what has to be allocated for it; without a node: why not."""
+
+    pod: JsonObject
+    node: str | None
+    allocations: Sequence[ClaimAllocation] = ()
+    message: str = ""
+
+
+class Snapshot:
+    """Schedules pods without binding them; each one takes its share from those that follow."""
+
+    def __init__(self, nodes: Sequence[JsonObject], node_infos: NodeInfos, devices: DeviceAllocator) -> None:
+        self._nodes = nodes
+        self._devices = devices
+        infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
+        self._requested = {name: dict(info.requested) for name, info in infos.items()}
+        self._pods = {name: len(info.pods) for name, info in infos.items()}
+
+    def schedule(self, pod: JsonObject) -> ScheduleResult:
+        """Find the first node that the pod fits on."""
+        requests = pod_requests(pod["spec"])
+        try:
+            claims = self._devices.claims_of(pod)
+        except Unallocatable as error:
+            return ScheduleResult(pod, None, message=pre_filter_error(str(error), len(self._nodes)))
+        reasons = []
+        for node in self._nodes:
+            name = node["metadata"]["name"]
+            found = filter_node(pod, requests, node, self._requested[name], self._pods[name])
+            allocations = self._devices.allocate(pod, claims, node) if claims and not found else []
+            if allocations is None:
+                found = ["cannot allocate all claims"]
+            if not found:
+                self._pods[name] += 1
+                for resource, quantity in requests.items():
+                    self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
+                self._devices.assume(allocations or [])
+                return ScheduleResult(pod, name, allocations or [])
+            reasons.append(found)
+        return ScheduleResult(pod, None, message=fit_error(reasons, len(self._nodes)))
+
+    def insufficient(self, wanted: Resources) -> list[str]:
+        """Return the resources of which all nodes together have too little left."""
+        return [name for name, quantity in sorted(wanted.items()) if quantity and quantity > self._free(name)]
+
+    def _free(self, resource: str) -> Quantity:
+        free = _ZERO
+        for node in self._nodes:
+            allocatable = node.get("status", {}).get("allocatable") or {}
+            used = self._requested[node["metadata"]["name"]].get(resource, _ZERO)
+            free = free + (Quantity.parse(allocatable.get(resource, "0")) - used)
+        return free

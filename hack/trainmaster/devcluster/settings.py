@@ -1,0 +1,49 @@
+"""What can be chosen about a cluster, and the parts that may run beside its API server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.state import StateDirectory
+
+CONTROLLERS: Final = "controllers"
+GARBAGE_COLLECTION: Final = "gc"
+KUBELET: Final = "kubelet"
+MANAGER: Final = "manager"
+
+PARTS: Final = (CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER)
+"""Each of them can be left out: JobSet, Job, scheduling and service accounts; garbage collection and the end of
+namespaces; pods as processes; the Trainmaster controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """What can be chosen about a cluster."""
+
+    state: StateDirectory
+    port: int | None = None
+    """None: the port that this cluster had before, or a free one."""
+
+    parts: frozenset[str] = frozenset(PARTS)
+    token: str | None = None
+    """The token of the administrator; None: a random one, kept in the state directory."""
+
+    kubeconfig: Path | None = None
+    """Where to write the kubeconfig; None: into the state directory."""
+
+    manager_config: Path | None = None
+    """The configuration file of the manager; None: what the cluster needs and defaults."""
+
+    fault_control: bool = False
+    """Whether clients may make the server fail, see `testing.fault_injection`."""
+
+    audit_log: Path | None = None
+    """Where to write a line for each request, see `apiserver.http.audit`; None: nowhere."""
+
+    rbac: bool = False
+    """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
+
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)

@@ -1,0 +1,242 @@
+"""`trainmaster cluster` as a program: how it starts, tells about itself, ends, and comes back after being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from support.commands import client_of, eventually, processes_of, started, trainmaster
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+BARE = ("--without", "manager,controllers,gc,kubelet")
+
+
+async def test_a_cluster_in_the_background_lives_until_it_is_taken_down(home: Path) -> None:
+    state = home / ".trainmaster"
+    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
+    assert (up.code, up.err) == (0, "")
+    assert f"export KUBECONFIG={state / 'kubeconfig'}" in up.out
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((state / "token").stat().st_mode) == 0o600
+    assert (state / ".gitignore").read_text() == "*\n"
+
+    status = await trainmaster("cluster", "status", cwd=home)
+    assert status.code == 0
+    record = json.loads((state / "cluster.json").read_text())
+    assert f"running (pid {record['pid']})" in status.out
+    assert record["server"] in status.out
+    assert re.search(r"pods: +0 running of 0", status.out)
+
+    for again in (("cluster", "up"), ("cluster", "up", "--detach")):
+        second = await trainmaster(*again, *BARE, cwd=home)
+        assert second.code == 1
+        assert f"already running (pid {record['pid']})" in second.err
+        assert "trainmaster cluster down" in second.err
+
+    down = await trainmaster("cluster", "down", cwd=home)
+    assert (down.code, down.err) == (0, "")
+    await eventually(lambda: not processes_of(str(state)))
+    status = await trainmaster("cluster", "status", cwd=home)
+    assert status.code == 3
+    assert "not running" in status.out
+
+    purge = await trainmaster("cluster", "down", "--purge", cwd=home)
+    assert purge.code == 0
+    assert not state.exists()
+
+
+async def test_without_its_parts_it_is_an_api_server_and_nothing_else(home: Path) -> None:
+    """Recorded cases bring their own definitions; ours would get into their way."""
+    await trainmaster("cluster", "up", "--detach", *BARE, "--token", "secret-of-the-test", cwd=home)
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        assert await client.list(PODS, "default")
+        with pytest.raises(NotFound):
+            await client.list(TRAINJOBS, "default")
+        assert await client.access.headers() == {"Authorization": "Bearer secret-of-the-test"}
+
+
+async def test_roles_are_enforced_if_asked_for_and_tokens_outlive_a_restart(home: Path) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    asked = {"user": "system:serviceaccount:default:me", "resourceAttributes": {"verb": "get", "resource": "pods"}}
+
+    async def post(client: KubeClient, path: str, body: JsonObject) -> JsonObject:
+        status, _, answer = await client.raw("POST", path, body=json.dumps(body).encode())
+        assert status == 201, answer
+        created: JsonObject = json.loads(answer)
+        return created
+
+    await trainmaster("cluster", "up", "--detach", "--rbac", *BARE, cwd=home)
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        await post(client, accounts, account)
+        token = (await post(client, f"{accounts}/me/token", {}))["status"]["token"]
+        review = await post(client, "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+        assert review["status"]["allowed"] is False
+    await trainmaster("cluster", "down", cwd=home)
+    await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        review = await post(client, "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+        assert review["status"]["authenticated"] is True
+        review = await post(client, "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+        assert review["status"]["allowed"] is True
+    key = home / ".trainmaster" / "pki" / "service-accounts.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+async def test_in_the_foreground_it_runs_until_a_signal(tmp_path: Path) -> None:
+    async with started("cluster", "up", "--kubeconfig", "here", *BARE, cwd=tmp_path) as cluster:
+        await eventually(lambda: "Press Ctrl-C" in "".join(cluster.out))
+        assert f"export KUBECONFIG={tmp_path / 'here'}\n" in "".join(cluster.out)
+        cluster.process.send_signal(signal.SIGTERM)
+        assert (await cluster.finish()).code == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+async def test_killed_it_leaves_no_process_and_finds_every_object_again(home: Path) -> None:
+    state, marker = home / ".trainmaster", f"pod-of-{home.name}"
+    up = await trainmaster("cluster", "up", "--detach", cwd=home)
+    assert up.code == 0, up.err
+    async with client_of(state / "kubeconfig") as client:
+        script = f"echo {marker}; exec {sys.executable} -c 'import signal; signal.pause()' {marker}"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "sleeper", "namespace": "default"},
+            "spec": {"containers": [{"name": "main", "image": "none", "command": ["sh", "-c", script]}]},
+        }
+        await client.create(PODS, pod)
+        await eventually(lambda: bool(processes_of(marker)))
+        written = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "last", "namespace": "default"}}
+        acknowledged = await client.create(CONFIGMAPS, written)
+        os.kill(json.loads((state / "cluster.json").read_text())["pid"], signal.SIGKILL)
+    await eventually(lambda: not processes_of(str(state)) and not processes_of(marker))
+    assert (await trainmaster("cluster", "status", cwd=home)).code == 3
+
+    up = await trainmaster("cluster", "up", "--detach", cwd=home)
+    assert up.code == 0, up.err
+    async with client_of(state / "kubeconfig") as client:
+        found = await client.get(CONFIGMAPS, "default", "last")
+        assert found["metadata"]["uid"] == acknowledged["metadata"]["uid"]
+        assert found["metadata"]["resourceVersion"] == acknowledged["metadata"]["resourceVersion"]
+        await eventually(lambda: bool(processes_of(marker)))
+    status = await trainmaster("cluster", "status", cwd=home)
+    assert re.search(r"trainjobs: +0 running of 0", status.out)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+async def test_a_manager_that_dies_is_started_again(home: Path) -> None:
+    up = await trainmaster("cluster", "up", "--detach", "--without", "kubelet", cwd=home)
+    assert up.code == 0, up.err
+    marker = f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}"
+    await eventually(lambda: len(processes_of(marker)) == 1)
+    (first,) = processes_of(marker)
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: bool(processes_of(marker) - {first}))
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        foreground = await trainmaster("cluster", "up", "--port", str(port), *BARE, cwd=tmp_path)
+        background = await trainmaster("cluster", "up", "--detach", "--port", str(port), *BARE, cwd=tmp_path)
+    assert foreground.code == background.code == 1
+    line = f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another port"
+    assert line in foreground.err
+    assert len(foreground.err.splitlines()) == 1
+    assert line in background.err
+
+
+async def test_the_port_stays_the_same_from_run_to_run(home: Path) -> None:
+    """Not one of the usual ports, which other clusters on this machine might take in between."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for wanted in (str(port), "0"):
+        up = await trainmaster("cluster", "up", "--detach", "--port", wanted, *BARE, cwd=home)
+        assert f"https://127.0.0.1:{port} " in up.out
+        await trainmaster("cluster", "down", cwd=home)
+
+
+async def test_state_that_cannot_be_used_is_explained_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "cluster.json").write_text('{"format": 99, "version": "9.9.9"}')
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "journal").write_text("not a journal\n")
+    for directory, texts in {
+        "file": ["is not a directory", "--state-dir"],
+        "file/below": ["cannot write to the state directory", "--state-dir"],
+        "project": ["is not empty and holds no cluster (found train.py)", "--state-dir"],
+        "newer": ["was written by trainmaster 9.9.9 (format 99)", "down --purge"],
+        "damaged": ["line 1 is not a journal entry"],
+    }.items():
+        up = await trainmaster("cluster", "up", "--state-dir", directory, *BARE, cwd=tmp_path)
+        assert up.code == 1, directory
+        assert len(up.err.splitlines()) == 1, up.err
+        assert all(text in up.err for text in texts), up.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_directory_without_write_permission_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    up = await trainmaster("cluster", "up", "--state-dir", "locked/state", *BARE, cwd=tmp_path)
+    assert up.code == 1
+    assert "Permission denied; make it writable" in up.err
+
+
+async def test_a_start_in_the_background_that_fails_shows_the_reason(tmp_path: Path) -> None:
+    state = tmp_path / ".trainmaster"
+    state.mkdir()
+    (state / "journal").write_text("not a journal\n")
+    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=tmp_path)
+    assert up.code == 1
+    assert "the cluster did not start" in up.err
+    assert "line 1 is not a journal entry" in up.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--port", "70000"], "'70000' is no port"),
+        (["--without", "kubelet,scheduler"], "'scheduler' is no part"),
+        (["--token", "two words"], "without spaces"),
+        (["--networking", "bridge"], "invalid choice: 'bridge'"),
+        (["--fake-gpus", "-1"], "'-1' is no number"),
+    ],
+)
+async def test_wrong_arguments_exit_with_2(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    up = await trainmaster("cluster", "up", *arguments, cwd=tmp_path)
+    assert up.code == 2
+    assert complaint in up.err
+    assert not (tmp_path / ".trainmaster").exists()
+
+
+async def test_a_kubeconfig_of_other_clusters_is_not_replaced(tmp_path: Path) -> None:
+    precious = "clusters: [{name: production}, {name: trainmaster}]\n"
+    (tmp_path / "config").write_text(precious)
+    up = await trainmaster("cluster", "up", "--kubeconfig", "config", *BARE, cwd=tmp_path)
+    assert up.code == 1
+    assert "config was not made by an embedded cluster and will not be replaced" in up.err
+    assert (tmp_path / "config").read_text() == precious
+
+
+async def test_a_missing_configuration_is_noticed_before_anything_starts(tmp_path: Path) -> None:
+    up = await trainmaster("cluster", "up", "--detach", "--config", "missing.yaml", cwd=tmp_path)
+    assert up.code == 1
+    assert "cannot read missing.yaml" in up.err
+    assert not (tmp_path / ".trainmaster").exists()

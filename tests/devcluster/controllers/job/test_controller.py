@@ -1,0 +1,414 @@
+"""The Job controller against the API, with hand-set pod statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.resources import JOBS, PODS
+from trainmaster.devcluster.controllers.backoff import NO_BACKOFF, ExponentialBackoff
+from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
+from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.testing.stepper import Stepper
+from trainmaster.runtime.jsontree import JsonObject
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@pytest.fixture
+def cluster(cluster: Stepper) -> Stepper:
+    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
+    return cluster
+
+
+def manifest(*, restart: str = "Never", **spec: Any) -> JsonObject:
+    pod = {"restartPolicy": restart, "containers": [{"name": "main", "image": "img", "command": ["true"]}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"completionMode": "Indexed", "completions": 1, "template": {"spec": pod}, **spec},
+    }
+
+
+async def create(cluster: Stepper, **spec: Any) -> None:
+    await cluster.api.create(JOBS, manifest(**spec), namespace="default")
+    await cluster.settle()
+
+
+async def change(cluster: Stepper, **spec: Any) -> None:
+    job = get(cluster)
+    await cluster.api.update(JOBS, {**job, "spec": {**job["spec"], **spec}})
+    await cluster.settle()
+
+
+def get(cluster: Stepper) -> JsonObject:
+    return cluster.api.get(JOBS, "default", "train")
+
+
+def status(cluster: Stepper) -> JsonObject:
+    found: JsonObject = get(cluster).get("status", {})
+    return found
+
+
+def conditions(cluster: Stepper) -> list[tuple[str, str, str]]:
+    return [(each["type"], each["status"], each["reason"]) for each in status(cluster).get("conditions", [])]
+
+
+def active(cluster: Stepper) -> list[JsonObject]:
+    return [
+        pod
+        for pod in cluster.objects(PODS)
+        if pod["status"]["phase"] not in {"Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+async def test_an_indexed_pod_is_complete_enough_for_a_kubelet(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2)
+    pod = cluster.objects(PODS)[1]
+    job = get(cluster)
+    assert pod["metadata"]["name"].startswith("train-1-")
+    assert pod["metadata"]["labels"][INDEX] == pod["metadata"]["annotations"][INDEX] == "1"
+    assert pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]
+    assert pod["metadata"]["labels"]["job-name"] == "train"
+    assert pod["metadata"]["finalizers"] == [TRACKING_FINALIZER]
+    assert pod["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "train",
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert pod["spec"]["hostname"] == "train-1"
+    env = pod["spec"]["containers"][0]["env"]
+    assert env[0]["name"] == "JOB_COMPLETION_INDEX"
+    assert env[0]["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.labels['{INDEX}']"
+    assert status(cluster)["active"] == 2
+    assert status(cluster)["startTime"] == "2026-01-01T00:00:00Z"
+    assert "SuccessfulCreate" in cluster.reasons("train")
+
+
+async def test_success_is_announced_then_final_and_every_pod_released(cluster: Stepper) -> None:
+    await create(cluster, completions=3, parallelism=2)
+    await cluster.set_pods("Running")
+    assert status(cluster)["ready"] == 2
+    await cluster.set_pods("Succeeded")
+    assert [pod["spec"]["hostname"] for pod in active(cluster)] == ["train-2"]
+    assert status(cluster)["completedIndexes"] == "0,1"
+    assert conditions(cluster) == []
+    await cluster.set_pods("Succeeded")
+    assert conditions(cluster) == [
+        ("SuccessCriteriaMet", "True", "CompletionsReached"),
+        ("Complete", "True", "CompletionsReached"),
+    ]
+    assert status(cluster)["completedIndexes"] == "0-2"
+    assert (status(cluster)["succeeded"], status(cluster)["active"]) == (3, 0)
+    assert "completionTime" in status(cluster)
+    assert not [pod for pod in cluster.objects(PODS) if pod["metadata"].get("finalizers")]
+    assert "Completed" in cluster.reasons("train")
+
+
+async def test_a_failed_pod_is_replaced_until_the_backoff_limit(cluster: Stepper) -> None:
+    await create(cluster, backoffLimit=1)
+    await cluster.set_pods("Failed")
+    assert len(active(cluster)) == 1
+    assert status(cluster)["failed"] == 1
+    await cluster.set_pods("Failed")
+    assert conditions(cluster) == [
+        ("FailureTarget", "True", "BackoffLimitExceeded"),
+        ("Failed", "True", "BackoffLimitExceeded"),
+    ]
+    assert status(cluster)["conditions"][1]["message"] == "Job has reached the specified backoff limit"
+    assert status(cluster)["failed"] == 2
+    assert not status(cluster).get("uncountedTerminatedPods")
+    assert not [pod for pod in cluster.objects(PODS) if pod["metadata"].get("finalizers")]
+    assert "BackoffLimitExceeded" in cluster.reasons("train")
+
+
+async def test_in_place_restarts_count_towards_the_limit(cluster: Stepper) -> None:
+    """With OnFailure, JobSet's default, no pod ever fails by itself."""
+    await create(cluster, backoffLimit=2, restart="OnFailure")
+    pod = active(cluster)[0]
+    await cluster.set_pod(pod, "Running", restarts=1)
+    assert conditions(cluster) == []
+    await cluster.set_pod(pod, "Running", restarts=2)
+    assert conditions(cluster)[-1] == ("Failed", "True", "BackoffLimitExceeded")
+
+
+async def test_replacement_waits_and_the_pause_doubles() -> None:
+    cluster, backoff = Stepper(), ExponentialBackoff(base=10, cap=15)
+    await cluster.namespace("default")
+    cluster.start(JobController(cluster.api, pod_backoff=backoff))
+    await create(cluster)
+    await cluster.set_pods("Failed")
+    await cluster.advance(9)
+    assert not active(cluster)
+    await cluster.advance(1)
+    assert len(active(cluster)) == 1
+    await cluster.set_pods("Failed")
+    await cluster.advance(14)
+    assert not active(cluster), "20 s, capped at 15"
+    cluster.stop()
+    cluster.start(JobController(cluster.api, pod_backoff=backoff))
+    await cluster.settle()
+    assert not active(cluster), "a restart does not forget the pause"
+    await cluster.advance(1)
+    assert len(active(cluster)) == 1
+
+
+async def test_the_deadline_ends_the_job_and_its_pods(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2, activeDeadlineSeconds=60)
+    await cluster.set_pods("Running")
+    await cluster.advance(59)
+    assert conditions(cluster) == []
+    await cluster.advance(1)
+    assert conditions(cluster) == [
+        ("FailureTarget", "True", "DeadlineExceeded"),
+        ("Failed", "True", "DeadlineExceeded"),
+    ]
+    assert cluster.objects(PODS) == []
+    assert status(cluster)["failed"] == 2
+
+
+async def bind(cluster: Stepper, pod: JsonObject) -> None:
+    await cluster.api.update(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node"}})
+
+
+async def test_the_end_waits_until_the_last_pod_has_ended(cluster: Stepper) -> None:
+    """Who sees Failed may start the job anew at once: nothing of the old one may still run."""
+    await create(cluster, activeDeadlineSeconds=60)
+    pod = active(cluster)[0]
+    await bind(cluster, pod)
+    await cluster.set_pods("Running")
+    await cluster.advance(60)
+    assert conditions(cluster) == [("FailureTarget", "True", "DeadlineExceeded")]
+    assert status(cluster)["terminating"] == 1
+    await cluster.set_pod(pod, "Failed", exit_code=143)
+    assert conditions(cluster)[-1] == ("Failed", "True", "DeadlineExceeded")
+
+
+async def test_suspension_removes_pods_without_counting_them_and_resets_the_clock(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2, backoffLimit=0, activeDeadlineSeconds=100)
+    await cluster.set_pods("Running")
+    await change(cluster, suspend=True)
+    assert cluster.objects(PODS) == []
+    assert conditions(cluster) == [("Suspended", "True", "JobSuspended")]
+    assert (status(cluster)["active"], status(cluster)["failed"]) == (0, 0)
+    assert "startTime" not in status(cluster)
+    await cluster.advance(500)
+    await change(cluster, suspend=False)
+    assert conditions(cluster) == [("Suspended", "False", "JobResumed")]
+    assert len(active(cluster)) == 2
+    assert status(cluster)["startTime"] == "2026-01-01T00:08:20Z"
+    assert {"Suspended", "Resumed"} <= set(cluster.reasons("train"))
+
+
+async def test_a_job_created_suspended_has_no_pods(cluster: Stepper) -> None:
+    await create(cluster, suspend=True)
+    assert cluster.objects(PODS) == []
+    assert conditions(cluster) == [("Suspended", "True", "JobSuspended")]
+
+
+async def test_a_deleted_pod_is_a_failure_and_is_replaced(cluster: Stepper) -> None:
+    await create(cluster)
+    await cluster.delete(PODS, active(cluster)[0]["metadata"]["name"])
+    assert len(active(cluster)) == 1
+    assert status(cluster)["failed"] == 1
+
+
+async def test_with_policy_failed_a_pod_is_replaced_only_after_its_end(cluster: Stepper) -> None:
+    await create(cluster, podReplacementPolicy="Failed")
+    pod = active(cluster)[0]
+    await bind(cluster, pod)
+    await cluster.set_pods("Running")
+    await cluster.delete(PODS, pod["metadata"]["name"])
+    assert not active(cluster)
+    assert status(cluster)["terminating"] == 1
+    await cluster.set_pod(pod, "Failed")
+    assert len(active(cluster)) == 1
+    assert status(cluster)["failed"] == 1
+
+
+async def test_time_to_live_deletes_the_finished_job_in_the_foreground(cluster: Stepper) -> None:
+    cluster.start(GarbageCollector(cluster.api))
+    await create(cluster, ttlSecondsAfterFinished=30)
+    await cluster.set_pods("Succeeded")
+    await cluster.advance(29)
+    assert cluster.exists(JOBS, "train")
+    await cluster.advance(1)
+    assert not cluster.exists(JOBS, "train")
+    assert cluster.objects(PODS) == []
+
+
+async def test_pods_of_an_orphaning_deletion_lose_the_tracking_finalizer(cluster: Stepper) -> None:
+    """Deleting a Job orphans by default; a finalizer that nobody removes would keep its pods for ever."""
+    cluster.start(GarbageCollector(cluster.api))
+    await create(cluster)
+    await cluster.delete(JOBS, "train")
+    (pod,) = cluster.objects(PODS)
+    assert not pod["metadata"].get("finalizers")
+    assert not pod["metadata"].get("ownerReferences")
+
+
+async def test_pods_of_a_job_deleted_in_the_background_go(cluster: Stepper) -> None:
+    cluster.start(GarbageCollector(cluster.api))
+    await create(cluster, completions=2, parallelism=2)
+    await cluster.delete(JOBS, "train", propagation="Background")
+    assert cluster.objects(PODS) == []
+
+
+async def test_a_restarted_controller_goes_on_where_the_old_one_stopped(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2)
+    cluster.stop()
+    await cluster.set_pods("Succeeded")
+    assert conditions(cluster) == []
+    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
+    await cluster.settle()
+    assert conditions(cluster)[-1] == ("Complete", "True", "CompletionsReached")
+
+
+async def test_a_crash_between_status_and_release_counts_each_failure_once(cluster: Stepper) -> None:
+    await create(cluster, backoffLimit=5)
+    cluster.stop()
+    (pod,) = cluster.objects(PODS)
+    job = get(cluster)
+    counted = {**job["status"], "active": 0, "uncountedTerminatedPods": {"failed": [pod["metadata"]["uid"]]}}
+    await cluster.set_pod(pod, "Failed")
+    await cluster.api.update(JOBS, {**job, "status": counted}, subresource="status")
+    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
+    await cluster.settle()
+    assert status(cluster)["failed"] == 1
+    assert not status(cluster).get("uncountedTerminatedPods")
+
+
+async def test_settled_jobs_cause_no_writes(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2)
+    await cluster.set_pods("Running")
+    revision = cluster.store.revision
+    cluster.stop()
+    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
+    assert await cluster.settle() > 0
+    assert cluster.store.revision == revision
+
+
+async def test_non_indexed_jobs_count_successes(cluster: Stepper) -> None:
+    await create(cluster, completionMode="NonIndexed", completions=2, parallelism=1)
+    await cluster.set_pods("Succeeded")
+    assert status(cluster)["succeeded"] == 1
+    assert "hostname" not in active(cluster)[0]["spec"]
+    await cluster.set_pods("Succeeded")
+    assert status(cluster)["succeeded"] == 2
+    assert conditions(cluster)[-1] == ("Complete", "True", "CompletionsReached")
+
+
+async def test_a_work_queue_ends_when_one_pod_succeeded_and_none_runs(cluster: Stepper) -> None:
+    job = manifest(completionMode="NonIndexed", parallelism=2)
+    del job["spec"]["completions"]
+    await cluster.api.create(JOBS, job, namespace="default")
+    await cluster.settle()
+    first, second = active(cluster)
+    await cluster.set_pod(first, "Succeeded")
+    assert len(active(cluster)) == 1
+    assert conditions(cluster) == []
+    await cluster.set_pod(second, "Succeeded")
+    assert conditions(cluster)[-1] == ("Complete", "True", "CompletionsReached")
+
+
+async def test_parallelism_can_shrink_and_grow(cluster: Stepper) -> None:
+    await create(cluster, completions=3, parallelism=3)
+    await change(cluster, parallelism=1)
+    assert [pod["spec"]["hostname"] for pod in active(cluster)] == ["train-0"]
+    assert status(cluster)["failed"] == 0
+    await change(cluster, parallelism=2)
+    assert [pod["spec"]["hostname"] for pod in active(cluster)] == ["train-0", "train-1"]
+
+
+async def test_jobs_of_another_controller_are_left_alone(cluster: Stepper) -> None:
+    await create(cluster, managedBy="acme.io/jobs")
+    assert cluster.objects(PODS) == []
+    assert status(cluster) == {}
+
+
+FAIL_RULE = {
+    "action": "FailJob",
+    "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]},
+}
+IGNORE_RULE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+async def test_pod_failure_policy_fails_the_job_on_an_exit_code(cluster: Stepper) -> None:
+    await create(cluster, podFailurePolicy={"rules": [IGNORE_RULE, FAIL_RULE]})
+    pod = active(cluster)[0]
+    await cluster.set_pod(pod, "Failed", exit_code=42)
+    assert conditions(cluster)[-1] == ("Failed", "True", "PodFailurePolicy")
+    assert status(cluster)["conditions"][-1]["message"] == (
+        f"Container main for pod default/{pod['metadata']['name']} failed with exit code 42 "
+        "matching FailJob rule at index 1"
+    )
+
+
+async def test_pod_failure_policy_ignores_disruptions(cluster: Stepper) -> None:
+    await create(cluster, backoffLimit=0, podFailurePolicy={"rules": [IGNORE_RULE, FAIL_RULE]})
+    disrupted = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    await cluster.set_pod(active(cluster)[0], "Failed", conditions=[disrupted])
+    assert status(cluster)["failed"] == 0
+    assert len(active(cluster)) == 1
+    await cluster.set_pods("Failed")
+    assert conditions(cluster)[-1] == ("Failed", "True", "BackoffLimitExceeded")
+
+
+async def test_failures_per_index_fail_the_job_when_the_others_are_done(cluster: Stepper) -> None:
+    await create(cluster, completions=2, parallelism=2, backoffLimitPerIndex=1)
+    first, second = active(cluster)
+    await cluster.set_pod(first, "Failed")
+    (replacement,) = [pod for pod in active(cluster) if pod["metadata"]["name"] != second["metadata"]["name"]]
+    assert replacement["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == "1"
+    await cluster.set_pod(replacement, "Failed")
+    assert status(cluster)["failedIndexes"] == "0"
+    assert [pod["spec"]["hostname"] for pod in active(cluster)] == ["train-1"]
+    await cluster.set_pod(second, "Succeeded")
+    assert conditions(cluster) == [("FailureTarget", "True", "FailedIndexes"), ("Failed", "True", "FailedIndexes")]
+    assert (status(cluster)["failed"], status(cluster)["succeeded"]) == (2, 1)
+
+
+async def test_too_many_failed_indexes_stop_the_job_early(cluster: Stepper) -> None:
+    await create(cluster, completions=3, parallelism=3, backoffLimitPerIndex=0, maxFailedIndexes=0)
+    await cluster.set_pod(active(cluster)[0], "Failed")
+    assert conditions(cluster)[-1] == ("Failed", "True", "MaxFailedIndexesExceeded")
+
+
+async def test_success_policy_ends_the_job_with_its_leader(cluster: Stepper) -> None:
+    rules = [{"succeededIndexes": "0"}]
+    await create(cluster, completions=3, parallelism=3, successPolicy={"rules": rules})
+    leader, *_ = active(cluster)
+    await cluster.set_pod(leader, "Succeeded")
+    assert conditions(cluster) == [
+        ("SuccessCriteriaMet", "True", "SuccessPolicy"),
+        ("Complete", "True", "SuccessPolicy"),
+    ]
+    assert not active(cluster)
+
+
+async def test_a_refused_pod_is_told_and_retried(cluster: Stepper) -> None:
+    refused = 2
+
+    def refuse(operation: str, obj: JsonObject, old: JsonObject | None) -> JsonObject:
+        nonlocal refused
+        if operation == "CREATE" and refused:
+            refused -= 1
+            raise StatusError(403, "Forbidden", "exceeded quota")
+        return obj
+
+    cluster.api.add_admission(PODS, refuse)
+    await create(cluster)
+    assert status(cluster)["active"] == 0
+    assert "FailedCreate" in cluster.reasons("train")
+    await cluster.advance(1)
+    assert len(active(cluster)) == 1
+    assert status(cluster)["active"] == 1

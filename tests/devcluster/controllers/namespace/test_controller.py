@@ -1,0 +1,61 @@
+"""The end of a namespace: its content goes first."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.controllers.backoff import NO_BACKOFF
+from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
+from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.testing.stepper import Stepper
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    cluster.start(
+        NamespaceController(cluster.api),
+        ServiceAccountController(cluster.api, root_ca="PEM"),
+        JobController(cluster.api, pod_backoff=NO_BACKOFF),
+        GarbageCollector(cluster.api),
+    )
+    await cluster.namespace("team")
+    await cluster.settle()
+    return cluster
+
+
+async def test_a_namespace_goes_with_its_content(cluster: Stepper) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "img"}]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}}
+    await cluster.api.create(JOBS, job, namespace="team")
+    await cluster.settle()
+    assert cluster.objects(PODS, "team")
+    await cluster.delete(NAMESPACES, "team", namespace=None)
+    assert not cluster.exists(NAMESPACES, "team", namespace=None)
+    assert all(not cluster.objects(each, "team") for each in (PODS, JOBS, CONFIGMAPS, SERVICE_ACCOUNTS, EVENTS))
+    assert cluster.objects(CONFIGMAPS, "default")
+
+
+async def test_what_holds_a_namespace_is_told(cluster: Stepper) -> None:
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["acme.io/hold"]}}
+    await cluster.api.create(CONFIGMAPS, held, namespace="team")
+    await cluster.delete(NAMESPACES, "team", namespace=None)
+    namespace = cluster.api.get(NAMESPACES, None, "team")
+    messages = {each["type"]: each["message"] for each in namespace["status"]["conditions"]}
+    assert "configmaps has 1 resource instances" in messages["NamespaceContentRemaining"]
+    assert "acme.io/hold in 1 resource instances" in messages["NamespaceFinalizersRemaining"]
+    obj = cluster.api.get(CONFIGMAPS, "team", "held")
+    await cluster.api.update(CONFIGMAPS, {**obj, "metadata": {**obj["metadata"], "finalizers": []}})
+    await cluster.settle()
+    assert not cluster.exists(NAMESPACES, "team", namespace=None)
+
+
+async def test_a_restarted_controller_finishes_a_termination(cluster: Stepper) -> None:
+    cluster.stop()
+    await cluster.api.delete(NAMESPACES, None, "team")
+    assert cluster.exists(NAMESPACES, "team", namespace=None)
+    cluster.start(NamespaceController(cluster.api))
+    await cluster.settle()
+    assert not cluster.exists(NAMESPACES, "team", namespace=None)

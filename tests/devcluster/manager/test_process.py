@@ -1,0 +1,196 @@
+"""The manager inside of `trainmaster cluster`: what is told when it does not run, and what being ready means."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.commands import client_of, eventually, processes_of, started, trainmaster
+
+from trainmaster.controller.kube.rest.errors import ApiError
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+WITHOUT_PODS = ("--without", "kubelet")
+WRONG = {"plugins": {"colour": "red"}}
+COMPLAINT = "plugins.colour: unknown field"
+JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "early"},
+    "spec": {"runtimeRef": {"name": "missing"}},
+}
+
+_CONTAINER = {"name": "node", "image": "none", "command": ["true"]}
+_TEMPLATE = {
+    "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+    "spec": {"template": {"spec": {"containers": [_CONTAINER]}}},
+}
+RUNTIME = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "shell"},
+    "spec": {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": _TEMPLATE}]}}},
+}
+NEVER_ENDING = JOB | {"spec": {"runtimeRef": {"name": "shell"}}}
+"""No pod of it ever runs: the cluster of these tests has no kubelet."""
+
+
+def configuration(directory: Path, **content: Any) -> str:
+    path = directory / "manager-of-the-test.yaml"
+    head: JsonObject = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+    path.write_text(yaml.safe_dump(head | content))
+    return path.name
+
+
+async def refusal_of(home: Path, job: JsonObject) -> str:
+    """Create a TrainJob; returns why that is refused."""
+    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+        with pytest.raises(ApiError) as refused:
+            await client.create(TRAINJOBS, job, namespace="default")
+    return refused.value.message
+
+
+async def test_in_the_background_a_manager_that_cannot_run_fails_the_start(home: Path) -> None:
+    """A script that goes on after `up` would wait for ever; what is left running would be in the way of the next."""
+    file = configuration(home, **WRONG)
+    up = await trainmaster("cluster", "up", "--detach", *WITHOUT_PODS, "--config", file, cwd=home)
+    assert up.code == 1
+    assert "Cluster is ready" not in up.out
+    assert "the manager of the cluster does not run" in up.err
+    assert COMPLAINT in up.err
+    assert str(home / ".trainmaster" / "manager.log") in up.err
+    assert f"correct {home / file}" in up.err
+    status = await trainmaster("cluster", "status", cwd=home)
+    assert (status.code, "not running" in status.out) == (3, True)
+
+    # Nothing keeps the next one from starting.
+    up = await trainmaster("cluster", "up", "--detach", *WITHOUT_PODS, cwd=home)
+    assert (up.code, up.err) == (0, "")
+    assert "Cluster is ready" in up.out
+
+
+async def test_in_the_foreground_it_runs_on_and_says_so(home: Path) -> None:
+    """The API server is of use without it, and whoever sits before it can read."""
+    file = configuration(home, **WRONG)
+    async with started("cluster", "up", *WITHOUT_PODS, "--config", file, cwd=home) as cluster:
+        await eventually(lambda: "Press Ctrl-C" in "".join(cluster.out))
+        said = "".join(cluster.err)
+        assert "Cluster is ready" not in "".join(cluster.out)
+        assert "the manager of the cluster does not run" in said
+        assert COMPLAINT in said
+        assert str(home / ".trainmaster" / "manager.log") in said
+
+        status = await trainmaster("cluster", "status", cwd=home)
+        assert status.code == 1
+        assert re.search(r"manager: +crashing \(it ended [2-9] times, the last time with exit code 1\)", status.out)
+        assert re.search(rf"last error: +.*{COMPLAINT}", status.out)
+        assert re.search(rf"log: +{home / '.trainmaster' / 'manager.log'}", status.out)
+
+        job = home / "job.yaml"
+        job.write_text(yaml.safe_dump(JOB))
+        for cluster_of in ((), ("--kubeconfig", ".trainmaster/kubeconfig")):
+            run = await trainmaster("run", *cluster_of, job.name, cwd=home)
+            assert run.code == 1
+            assert "the manager of this embedded cluster does not run" in run.err
+            assert COMPLAINT in run.err
+            assert "created" not in run.err
+
+        cluster.process.send_signal(signal.SIGTERM)
+        assert (await cluster.finish()).code == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+async def test_a_manager_that_crashes_later_is_told_of_and_so_is_its_return(home: Path) -> None:
+    broken = home / "broken"
+    plugin = home / "plugin"
+    plugin.mkdir()
+    (plugin / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        f"if os.path.exists({str(broken)!r}) and 'manager' in sys.orig_argv:\n"
+        "    raise SystemExit('the plug is out')\n"
+    )
+    command = ("cluster", "up", *WITHOUT_PODS)
+    async with started(*command, cwd=home, PYTHONPATH=str(plugin)) as cluster:
+        await eventually(lambda: "Press Ctrl-C" in "".join(cluster.out))
+        assert "Cluster is ready" in "".join(cluster.out)
+        (home / "job.yaml").write_text(yaml.safe_dump_all([RUNTIME, NEVER_ENDING]))
+        async with started("run", "job.yaml", cwd=home) as run:
+            await eventually(lambda: any(line.endswith(" created\n") for line in run.err))
+            broken.touch()
+            marker = f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}"
+            (manager,) = processes_of(marker)
+            os.kill(manager, signal.SIGKILL)
+            await eventually(lambda: "the plug is out" in "".join(cluster.err))
+            assert (await trainmaster("cluster", "status", cwd=home)).code == 1
+            await eventually(lambda: any("nothing becomes of TrainJobs" in line for line in run.err))
+            broken.unlink()
+            await eventually(lambda: "the manager of the cluster runs again" in "".join(cluster.err))
+            assert (await trainmaster("cluster", "status", cwd=home)).code == 0
+            await eventually(lambda: any("embedded cluster runs again" in line for line in run.err))
+
+
+async def test_ready_means_that_trainjobs_are_judged(home: Path) -> None:
+    """Neither defaulted nor validated is what a TrainJob would be that comes before the webhooks do."""
+    up = await trainmaster("cluster", "up", "--detach", *WITHOUT_PODS, cwd=home)
+    assert (up.code, up.err) == (0, "")
+    assert "must be created before the TrainJob is created" in await refusal_of(home, JOB)
+    status = await trainmaster("cluster", "status", cwd=home)
+    assert re.search(r"manager: +ready", status.out)
+
+
+async def test_status_does_not_call_a_cluster_ready_before_its_webhooks_are(home: Path) -> None:
+    async with started("cluster", "up", *WITHOUT_PODS, cwd=home) as cluster:
+        while (await trainmaster("cluster", "status", cwd=home)).code != 0:
+            assert cluster.process.returncode is None
+        assert "must be created before the TrainJob is created" in await refusal_of(home, JOB)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"webhook": {"enabled": False}},
+        {"webhook": {"enabled": False}, "health": {"healthProbeBindAddress": "0"}},
+        {"health": {"readinessEndpointName": "prepared"}},
+    ],
+)
+async def test_a_manager_is_ready_however_it_is_configured(home: Path, content: JsonObject) -> None:
+    up = await trainmaster(
+        "cluster", "up", "--detach", *WITHOUT_PODS, "--config", configuration(home, **content), cwd=home
+    )
+    assert (up.code, up.err) == (0, "")
+    assert "Cluster is ready" in up.out
+
+
+async def test_a_manager_that_only_waits_is_given_up_on_ctrl_c(home: Path) -> None:
+    """It has no certificate, so that it is never ready; nobody has to wait until that counts as a failure."""
+    (home / "empty").mkdir()
+    file = configuration(home, webhook={"certDir": str(home / "empty")})
+    async with started("cluster", "up", *WITHOUT_PODS, "--config", file, cwd=home) as cluster:
+        log = home / ".trainmaster" / "manager.log"
+        await eventually(lambda: log.exists() and "there is no certificate" in log.read_text())
+        status = await trainmaster("cluster", "status", cwd=home)
+        assert (status.code, "starting" in status.out) == (3, True)
+        cluster.process.send_signal(signal.SIGINT)
+        done = await cluster.finish()
+    assert done.code == 0
+    assert "Cluster is ready" not in done.out
+
+
+async def test_a_manager_that_is_only_starting_is_waited_for(home: Path) -> None:
+    """A TrainJob that is submitted while the manager starts again is worked on as if nothing had been."""
+    await trainmaster("cluster", "up", "--detach", *WITHOUT_PODS, cwd=home)
+    marker = f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}"
+    (manager,) = processes_of(marker)
+    (home / "job.yaml").write_text(yaml.safe_dump(JOB))
+    os.kill(manager, signal.SIGKILL)
+    await eventually(lambda: manager not in processes_of(marker))
+    run = await trainmaster("run", "job.yaml", cwd=home)
+    assert "failed calling webhook" not in run.err
+    assert 'ClusterTrainingRuntime "missing" does not exist' in run.err

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.devcluster.apiserver.resources import NODES, PODS
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
+from trainmaster.runtime.jsontree import JsonObject
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "laptop", "labels": {"zone": "desk"}}}
+    created = await cluster.api.create(NODES, node)
+    allocatable = {"cpu": "4", "memory": "8Gi", GPU: "2", "pods": "5"}
+    await cluster.api.update(NODES, {**created, "status": {"allocatable": allocatable}}, subresource="status")
+    cluster.start(Scheduler(cluster.api))
+    return cluster
+
+
+def manifest(name: str, limits: JsonObject | None = None, **spec: Any) -> JsonObject:
+    container = {"name": "main", "image": "img", "resources": {"limits": limits or {}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+async def create(cluster: Stepper, name: str, limits: JsonObject | None = None, **spec: Any) -> None:
+    await cluster.api.create(PODS, manifest(name, limits, **spec), namespace="default")
+    await cluster.settle()
+
+
+def node_of(cluster: Stepper, name: str) -> str | None:
+    found: str | None = cluster.api.get(PODS, "default", name)["spec"].get("nodeName")
+    return found
+
+
+def condition(cluster: Stepper, name: str) -> JsonObject:
+    conditions = cluster.api.get(PODS, "default", name)["status"].get("conditions", [])
+    found: JsonObject = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    return found
+
+
+async def test_a_pod_that_fits_is_bound(cluster: Stepper) -> None:
+    await create(cluster, "a", {"cpu": "1", GPU: "1"})
+    assert node_of(cluster, "a") == "laptop"
+    assert condition(cluster, "a")["status"] == "True"
+    assert cluster.reasons("a") == ["Scheduled"]
+
+
+async def test_a_pod_that_does_not_fit_waits_until_there_is_room(cluster: Stepper) -> None:
+    await create(cluster, "a", {GPU: "2"})
+    await create(cluster, "b", {GPU: "1"})
+    assert node_of(cluster, "b") is None
+    assert condition(cluster, "b")["status"] == "False"
+    assert condition(cluster, "b")["reason"] == "Unschedulable"
+    assert condition(cluster, "b")["message"] == f"0/1 nodes are available: 1 Insufficient {GPU}."
+    assert cluster.reasons("b") == ["FailedScheduling"]
+    await cluster.set_pod(cluster.api.get(PODS, "default", "a"), "Succeeded")
+    assert node_of(cluster, "b") == "laptop"
+
+
+async def test_a_deleted_pod_frees_its_share(cluster: Stepper) -> None:
+    await create(cluster, "a", {"cpu": "3"}, terminationGracePeriodSeconds=0)
+    await create(cluster, "b", {"cpu": "2"})
+    assert node_of(cluster, "b") is None
+    await cluster.delete(PODS, "a")
+    assert node_of(cluster, "b") == "laptop"
+
+
+async def test_the_most_important_waiting_pod_comes_first(cluster: Stepper) -> None:
+    await create(cluster, "a", {GPU: "2"})
+    await create(cluster, "low", {GPU: "2"})
+    cluster.now = cluster.now.replace(minute=1)
+    await create(cluster, "high", {GPU: "2"}, priority=10)
+    await cluster.set_pod(cluster.api.get(PODS, "default", "a"), "Failed")
+    assert (node_of(cluster, "high"), node_of(cluster, "low")) == ("laptop", None)
+
+
+async def test_every_missing_resource_is_named(cluster: Stepper) -> None:
+    await create(cluster, "a", {"cpu": "5", "memory": "9Gi"})
+    assert condition(cluster, "a")["message"] == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+
+
+async def test_an_unknown_resource_is_missing(cluster: Stepper) -> None:
+    await create(cluster, "a", {"amd.com/gpu": "1"})
+    assert condition(cluster, "a")["message"] == "0/1 nodes are available: 1 Insufficient amd.com/gpu."
+
+
+async def test_growing_the_node_lets_waiting_pods_in(cluster: Stepper) -> None:
+    await create(cluster, "a", {"cpu": "5"})
+    node = cluster.api.get(NODES, None, "laptop")
+    status = {**node["status"], "allocatable": {**node["status"]["allocatable"], "cpu": "8"}}
+    await cluster.api.update(NODES, {**node, "status": status}, subresource="status")
+    await cluster.settle()
+    assert node_of(cluster, "a") == "laptop"
+
+
+async def test_without_a_node_pods_wait(cluster: Stepper) -> None:
+    await cluster.delete(NODES, "laptop", namespace=None)
+    await create(cluster, "a")
+    assert condition(cluster, "a")["message"] == "no nodes available to schedule pods"
+
+
+async def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: Stepper) -> None:
+    await create(cluster, "gated", schedulingGates=[{"name": "acme.io/gate"}])
+    await create(cluster, "foreign", schedulerName="acme")
+    assert (node_of(cluster, "gated"), node_of(cluster, "foreign")) == (None, None)
+    gated = cluster.api.get(PODS, "default", "gated")
+    await cluster.api.update(PODS, {**gated, "spec": {**gated["spec"], "schedulingGates": []}})
+    await cluster.settle()
+    assert node_of(cluster, "gated") == "laptop"
+
+
+async def test_a_restarted_scheduler_counts_what_runs(cluster: Stepper) -> None:
+    await create(cluster, "a", {GPU: "2"})
+    cluster.stop()
+    cluster.start(Scheduler(cluster.api))
+    await create(cluster, "b", {GPU: "1"})
+    assert node_of(cluster, "b") is None
+
+
+async def test_too_many_pods(cluster: Stepper) -> None:
+    for number in range(6):
+        await create(cluster, f"p{number}")
+    assert condition(cluster, "p5")["message"] == "0/1 nodes are available: 1 Too many pods."
