@@ -13,12 +13,21 @@ from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.golden import load_yaml
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, RANK, container, env, error_details, job_spec, jobset, warning_details
+from support.resolutions import (
+    FRAMEWORK,
+    RANK,
+    FakeListers,
+    container,
+    env,
+    error_details,
+    job_spec,
+    jobset,
+    warning_details,
+)
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.multislice import SlicesInvalid, hosts_per_slice
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.validation.trainingruntime import validate_runtime
 from trainmaster.runtime.validation.trainjob import validate_trainjob
@@ -302,15 +311,6 @@ def test_mpi_reaches_the_hosts_of_all_slices() -> None:
         resolve(trainjob(trainer={"numNodes": 5}), on, FRAMEWORK)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 300))
-def test_hosts_come_out_even_or_not_at_all(hosts: int, slices: int) -> None:
-    if hosts % slices == 0:
-        assert hosts_per_slice(hosts, slices, name="node") * slices == hosts
-        return
-    with pytest.raises(SlicesInvalid, match=rf"^{hosts} nodes .* {slices} slices"):
-        hosts_per_slice(hosts, slices, name="node")
-
-
 @POLICIES
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), slices=st.integers(1, 4))
@@ -336,22 +336,9 @@ def test_b10_a_gang_is_all_slices(gang: str) -> None:
     assert pod_group["spec"]["minMember"] == 34
 
 
-class OneRuntime:
-    """Listers in which there is one runtime."""
-
-    def __init__(self, obj: JsonObject) -> None:
-        self._obj = obj
-
-    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-        return self._obj if kind == self._obj["kind"] else None
-
-    def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
-        return []
-
-
 def test_admission_says_the_numbers() -> None:
     """What users read: the field, its value, and what would do."""
-    on = OneRuntime(runtime_object(sliced(4, command=["run"]), policy={"jax": {}}))
+    on = FakeListers(runtime_object(sliced(4, command=["run"]), policy={"jax": {}}))
 
     def result(nodes: int) -> list[tuple[str, str]]:
         obj = trainjob_object(trainer={"numNodes": nodes})

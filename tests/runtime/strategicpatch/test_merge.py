@@ -8,32 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strategicpatch import POD, POD_SPEC, containers, finalizers, named, names
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import MergeError, MergeSchema, definition, jobset_spec, strategic_merge_patch
 
-POD_SPEC = definition("io.k8s.api.core.v1.PodSpec")
-POD = definition("io.k8s.api.core.v1.Pod")
 CONFIG_MAP = definition("io.k8s.api.core.v1.ConfigMap")
-
-
-def names(elements: list[JsonObject]) -> list[str]:
-    return [element["name"] for element in elements]
-
-
-def named(*elements: str, **fields: Any) -> list[JsonObject]:
-    return [{"name": element, **fields} for element in elements]
-
-
-def containers(original: list[str], patch: list[Any]) -> list[str]:
-    merged = strategic_merge_patch({"containers": named(*original)}, {"containers": patch}, POD_SPEC)
-    return names(merged["containers"])
-
-
-def finalizers(original: list[str], patch: JsonObject) -> list[str] | None:
-    merged = strategic_merge_patch({"metadata": {"finalizers": original}}, {"metadata": patch}, POD)
-    found: list[str] | None = merged["metadata"].get("finalizers")
-    return found
 
 
 class TestObjects:
@@ -249,45 +229,6 @@ class TestScalarLists:
         assert finalizers(["a"], {"finalizers": None}) is None
 
 
-class TestSetElementOrder:
-    def test_order_without_change(self) -> None:
-        patch = {"$setElementOrder/containers": named("c", "a")}
-        merged = strategic_merge_patch({"containers": named("a", "b", "c")}, patch, POD_SPEC)
-        assert names(merged["containers"]) == ["b", "c", "a"]
-
-    def test_order_with_additions_and_deletions_as_kubectl_sends_them(self) -> None:
-        patch = {
-            "$setElementOrder/containers": named("c", "n", "a"),
-            "containers": [{"name": "n", "image": "new"}, {"name": "b", "$patch": "delete"}],
-        }
-        merged = strategic_merge_patch({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
-        assert merged["containers"] == [
-            {"name": "c", "image": "old"},
-            {"name": "n", "image": "new"},
-            {"name": "a", "image": "old"},
-        ]
-
-    def test_elements_of_others_keep_their_relative_place(self) -> None:
-        """A sidecar that an admission webhook injected must survive an apply that does not know it."""
-        patch = {"$setElementOrder/containers": named("b", "a")}
-        merged = strategic_merge_patch({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
-        assert names(merged["containers"]) == ["sidecar", "b", "a", "last"]
-
-    def test_order_of_scalars(self) -> None:
-        patch = {"$setElementOrder/finalizers": ["c", "a"], "finalizers": ["c"]}
-        assert finalizers(["a", "b"], patch) == ["c", "a", "b"]
-
-    def test_order_of_scalars_together_with_removals(self) -> None:
-        patch = {"$setElementOrder/finalizers": ["b", "a"], "$deleteFromPrimitiveList/finalizers": ["c"]}
-        assert finalizers(["a", "b", "c"], patch) == ["b", "a"]
-
-    def test_order_of_scalars_that_occur_twice(self) -> None:
-        assert finalizers(["a", "b", "a"], {"$setElementOrder/finalizers": ["b", "a"]}) == ["b", "a"]
-
-    def test_order_of_a_list_that_does_not_exist(self) -> None:
-        assert strategic_merge_patch({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
-
-
 @pytest.mark.parametrize(
     ("patch", "path"),
     [
@@ -475,21 +416,6 @@ def test_what_the_patch_does_not_name_is_unchanged(pod: JsonObject, patch: JsonO
 @given(OBJECTS, PATCHES)
 def test_no_null_survives(pod: JsonObject, patch: JsonObject) -> None:
     assert not holds_null(strategic_merge_patch(pod, patch, POD))
-
-
-@given(st.lists(NAMES, unique=True), st.lists(NAMES, unique=True))
-def test_both_orders_are_kept(original: list[str], patch: list[str]) -> None:
-    merged = containers(original, named(*patch))
-    assert [name for name in merged if name in patch] == patch
-    assert [name for name in merged if name not in patch] == [name for name in original if name not in patch]
-    assert finalizers(original, {"finalizers": patch}) == merged
-
-
-@given(st.lists(NAMES, unique=True), st.permutations("abcdef"))
-def test_a_complete_element_order_is_the_order(original: list[str], order: list[str]) -> None:
-    patch = {"$setElementOrder/containers": named(*order)}
-    merged = strategic_merge_patch({"containers": named(*original)}, patch, POD_SPEC)
-    assert names(merged["containers"]) == [name for name in order if name in original]
 
 
 def overwrite(node: Any) -> None:

@@ -7,30 +7,12 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
+from support.resolutions import FRAMEWORK, container, jobset
 
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
-from trainmaster.runtime.extension import ApplyWhen
+from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolver import PolicyUnserved, resolve
-
-FRAMEWORK = Framework(load_plugins())
-
-
-def jobset(job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime) -> JsonObject:
-    *_, desired = resolve(job, on, FRAMEWORK).objects
-    assert desired.when is ApplyWhen.SUSPENDED
-    return desired.object
-
-
-def container(obj: JsonObject, job: int = 0, index: int = 0) -> JsonObject:
-    found: JsonObject = obj["spec"]["replicatedJobs"][job]["template"]["spec"]["template"]["spec"]["containers"][index]
-    return found
-
-
-def env(obj: JsonObject, job: int = 0, index: int = 0) -> dict[str, Any]:
-    return {e["name"]: e.get("value", e.get("valueFrom")) for e in container(obj, job, index).get("env", [])}
 
 
 def test_inputs_are_never_changed() -> None:
@@ -250,33 +232,6 @@ def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
     resolve(job, runtime(first, replicated_job("second")), Framework([*load_plugins(), Vandal()]))
     assert raw == before
     assert job == model
-
-
-def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
-    """The schema of TrainJobs demands a reason; without one the end could never be written down."""
-    completed = {"type": "Completed", "status": "True", "reason": "", "lastTransitionTime": None}
-    job = trainjob()
-    jobset = {
-        "metadata": {"ownerReferences": [owner_reference(job)]},
-        "status": {
-            "conditions": [completed, {"type": "Odd"}, {}],
-            "replicatedJobsStatus": [{"name": "node", "ready": None}],
-        },
-    }
-
-    class Listers:
-        def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-            return jobset
-
-        def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
-            return []
-
-    report = FRAMEWORK.status(job, Listers())
-    assert report is not None
-    assert report.conditions == [{"type": "Complete", "status": "True", "reason": "Completed", "message": ""}]
-    assert report.jobs_status == [
-        {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
-    ]
 
 
 def _patch(pod_spec: JsonObject, manager: str = "acme.io/x") -> JsonObject:

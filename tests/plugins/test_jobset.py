@@ -1,0 +1,115 @@
+"""The plugin jobset: what a TrainJob may ask of its runtime, and what the JobSet says about itself."""
+
+from __future__ import annotations
+
+import pytest
+from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
+from support.resolutions import FRAMEWORK, FakeListers
+from support.validation import patch, pods, validate
+
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import owner_reference
+
+RUNTIME = runtime_object(policy={"torch": {}})
+REFERENCE = '{"name":"rt","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
+
+
+def test_patches_do_not_change_while_pods_still_run() -> None:
+    old, new = trainjob_object(suspend=True), trainjob_object(suspend=True, runtimePatches=[patch(pods())])
+    status = [{"name": "node", "active": 1}, {"name": "other", "active": 0}]
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "demo", "namespace": "team"},
+        "status": {"replicatedJobsStatus": status},
+    }
+    assert validate(new, RUNTIME, jobset, old=old).message == (
+        "spec.runtimePatches: Forbidden: RuntimePatches cannot be modified when the JobSet's ReplicatedJob node is "
+        "still active"
+    )
+    status[0]["active"] = 0
+    assert validate(new, RUNTIME, jobset, old=old).allowed
+
+
+@pytest.mark.parametrize(
+    ("patched", "problem"),
+    [
+        (pods("nod"), 'replicated job that doesn\'t exist in the runtime job template (did you mean "node"?)'),
+        (
+            pods(containers=[{"name": "noed"}]),
+            'container that doesn\'t exist in the runtime job node (did you mean "node"?)',
+        ),
+        (
+            pods(initContainers=[{"name": "x"}]),
+            "initContainer that doesn't exist in the runtime job node (there are none)",
+        ),
+    ],
+)
+def test_b4_a_patch_names_what_the_runtime_has(patched: JsonObject, problem: str) -> None:
+    assert validate(trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node"}]))]), RUNTIME).allowed
+    result = validate(trainjob_object(runtimePatches=[patch(patched)]), RUNTIME)
+    assert result.message.startswith("spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]")
+    assert f"must not have {problem}" in result.message
+
+
+def test_the_environment_of_main_containers_is_not_patched() -> None:
+    env = [{"name": "A", "value": "1"}]
+    runtime = runtime_object(
+        replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "side", "image": "i"}])
+    )
+    side = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "side", "env": env}]))])
+    assert validate(side, runtime).allowed
+    main = trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node", "env": env}]))])
+    assert validate(main, runtime).message.endswith(
+        "must not have envs for the dataset-initializer, model-initializer, node containers"
+    )
+
+
+@pytest.mark.parametrize(("kind", "section"), [("dataset", "datasetConfig"), ("model", "modelConfig")])
+def test_initializers_have_their_job_container_and_volume(kind: str, section: str) -> None:
+    step = f"{kind}-initializer"
+    job = trainjob_object(initializer={kind: {"storageUri": "hf://a/b"}})
+
+    def result(*jobs: JsonObject) -> str:
+        return validate(job, runtime_object(replicated_job(), *jobs)).message
+
+    mounts = [{"name": "initializer", "mountPath": "/workspace"}]
+    container = {"name": step, "image": "i"}
+    prefix = f"spec.runtimeRef: Invalid value: {REFERENCE}: must have"
+    assert result() == f"{prefix} {step} job when trainJob is configured with input {section}"
+    other = replicated_job(step, ancestor=step, containers=[{"name": "x", "image": "i"}])
+    assert result(other) == f"{prefix} container with name - {step} in the {step} job"
+    without = replicated_job(step, ancestor=step, containers=[container])
+    assert result(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
+    unlabelled = replicated_job(step, ancestor=None, containers=[{**container, "volumeMounts": mounts}])
+    assert "must have the label trainer.kubeflow.org/trainjob-ancestor-step" in result(unlabelled)
+    assert result(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
+
+
+def test_b17_data_that_goes_to_a_cache_needs_no_volume() -> None:
+    step = "dataset-initializer"
+    runtime = runtime_object(replicated_job(step, ancestor=step, containers=[{"name": step, "image": "i"}]))
+    assert validate(trainjob_object(initializer={"dataset": {"storageUri": "cache://a/b"}}), runtime).allowed
+    assert not validate(trainjob_object(initializer={"dataset": {"storageUri": "s3://a/b"}}), runtime).allowed
+
+
+def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
+    """The schema of TrainJobs demands a reason; without one the end could never be written down."""
+    completed = {"type": "Completed", "status": "True", "reason": "", "lastTransitionTime": None}
+    job = trainjob()
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
+        "status": {
+            "conditions": [completed, {"type": "Odd"}, {}],
+            "replicatedJobsStatus": [{"name": "node", "ready": None}],
+        },
+    }
+
+    report = FRAMEWORK.status(job, FakeListers(jobset))
+    assert report is not None
+    assert report.conditions == [{"type": "Complete", "status": "True", "reason": "Completed", "message": ""}]
+    assert report.jobs_status == [
+        {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+    ]

@@ -1,0 +1,146 @@
+"""The loader: plugins by entry points, with their options."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from support.plugins import Builder, Enforcer
+
+from trainmaster.runtime.framework import PluginInvalid, load_plugins
+from trainmaster.runtime.framework.loader import discover
+
+
+class Gated(Enforcer):
+    """Is not for everybody yet."""
+
+    feature_gate = "Gate"
+
+    def __init__(self) -> None:
+        super().__init__("gated")
+
+
+def test_built_in_plugins_come_through_entry_points() -> None:
+    assert {"torch", "plainml", "jobset"} <= {point.name for point in discover()}
+    assert {plugin.name for plugin in load_plugins()} >= {"torch", "plainml", "jobset"}
+
+
+def test_a_disabled_plugin_is_not_even_imported() -> None:
+    broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
+    assert load_plugins([broken], disabled=frozenset({"broken"})) == []
+
+
+def test_a_plugin_behind_a_gate_is_loaded_when_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("gated", "gated_plugin:Gated", "trainmaster.plugins")]
+    monkeypatch.setitem(sys.modules, "gated_plugin", sys.modules[__name__])
+    assert load_plugins(points) == []
+    assert load_plugins(points, features=frozenset({"Other"})) == []
+    assert [plugin.name for plugin in load_plugins(points, features=frozenset({"Gate"}))] == ["gated"]
+
+
+def test_a_plugin_that_does_not_load_is_named_with_its_module() -> None:
+    broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
+    with pytest.raises(PluginInvalid, match=r"plugin 'broken' \(no.such.module:Plugin, from .*No module named 'no'"):
+        load_plugins([broken])
+
+
+def test_a_plugin_has_the_name_of_its_entry_point() -> None:
+    """What is configured, ordered, measured and told of is one word."""
+    assert [plugin.name for plugin in load_plugins()] == [
+        point.name for point in discover() if not hasattr(point.load(), "feature_gate")
+    ]
+    point = EntryPoint("painter", "acme:Painter", "trainmaster.plugins")
+    fault = (
+        r"^plugin 'painter' \(acme:Painter, from an unknown distribution\) calls itself 'Builder', .*: give its class "
+        r"the `name` 'painter', or rename the entry point; to start without it, add 'painter' to plugins.disabled of "
+    )
+    with pytest.raises(PluginInvalid, match=fault):
+        load_plugins([_point_of(point, Builder)])
+
+
+def test_two_plugins_of_one_name_are_refused() -> None:
+    point = _point_of(EntryPoint("painter", "acme:Painter", "trainmaster.plugins"), lambda: Builder("painter"))
+    with pytest.raises(PluginInvalid, match=r"'painter' \(.*\) has the same name as another plugin; uninstall one of "):
+        load_plugins([point, point])
+
+
+def test_options_of_an_unknown_plugin_are_an_error() -> None:
+    with pytest.raises(PluginInvalid, match=r"unknown plugins: torhc; installed are: .*torch"):
+        load_plugins(options={"torhc": {}})
+
+
+class Painter(Builder):
+    """Has options: one that it needs, one with a rule, and one that no file can give."""
+
+    def __init__(self, *, colour: str, coats: int = 1, random: Any = len) -> None:
+        if coats < 1:
+            raise ValueError(f"coats must be 1 or more, not {coats!r}")
+        self.name, self.colour = "painter", colour
+
+
+class Bare:
+    """Has no options."""
+
+    name = "painter"
+
+    def enforce_ml_policy(self, info: Any, job: Any) -> None:
+        """Does nothing."""
+
+
+def load_with(make: Any, **options: Any) -> list[Any]:
+    point = EntryPoint("painter", f"{__name__}:Painter", "trainmaster.plugins")
+    return load_plugins([_point_of(point, make)], options={"painter": options})
+
+
+def test_options_reach_the_constructor() -> None:
+    (plugin,) = load_with(Painter, colour="red")
+    assert plugin.colour == "red"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "fault"),
+    [
+        (Painter, {"colour": "red", "colr": 1}, "has no option 'colr'; it has: coats, colour; correct "),
+        (Bare, {"colour": "red"}, "has no option 'colour', nor any other; remove "),
+        (Painter, {"coats": 2}, "needs the option 'colour'; set it in "),
+        (
+            Painter,
+            {"colour": "red", "coats": 0},
+            "does not accept its options: coats must be 1 or more, not 0; correct ",
+        ),
+        (
+            Painter,
+            {"colour": "red", "coats": "many"},
+            "does not accept its options: '<' not supported between .*; correct ",
+        ),
+    ],
+)
+def test_options_that_are_wrong_are_told_as_what_they_are(make: Any, options: dict[str, Any], fault: str) -> None:
+    """Whoever wrote the configuration file has not written the plugin: what counts is the option and its place."""
+    place = "plugins.options.painter of the configuration file"
+    with pytest.raises(PluginInvalid, match=rf"^plugin 'painter' \(.*\) {fault}{place}$"):
+        load_with(make, **options)
+
+
+def test_what_takes_any_option_is_given_any() -> None:
+    class Open(Builder):
+        def __init__(self, **options: Any) -> None:
+            self.name, self.options = "painter", options
+
+    assert load_with(Open, colour="red")[0].options == {"colour": "red"}
+
+
+def _point_of(point: EntryPoint, value: Any) -> Any:
+    """An entry point that loads a class of this test module, which cannot be imported by name."""
+
+    class Point:
+        name, value_, group, dist = point.name, point.value, point.group, None
+        value = point.value
+
+        @staticmethod
+        def load() -> Any:
+            return value
+
+    return Point()

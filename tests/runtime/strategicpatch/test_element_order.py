@@ -1,0 +1,65 @@
+"""The order of the elements of merged lists."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategicpatch import POD_SPEC, containers, finalizers, named, names
+
+from trainmaster.runtime.strategicpatch import strategic_merge_patch
+
+NAMES = st.sampled_from("abcdef")
+
+
+class TestSetElementOrder:
+    def test_order_without_change(self) -> None:
+        patch = {"$setElementOrder/containers": named("c", "a")}
+        merged = strategic_merge_patch({"containers": named("a", "b", "c")}, patch, POD_SPEC)
+        assert names(merged["containers"]) == ["b", "c", "a"]
+
+    def test_order_with_additions_and_deletions_as_kubectl_sends_them(self) -> None:
+        patch = {
+            "$setElementOrder/containers": named("c", "n", "a"),
+            "containers": [{"name": "n", "image": "new"}, {"name": "b", "$patch": "delete"}],
+        }
+        merged = strategic_merge_patch({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
+        assert merged["containers"] == [
+            {"name": "c", "image": "old"},
+            {"name": "n", "image": "new"},
+            {"name": "a", "image": "old"},
+        ]
+
+    def test_elements_of_others_keep_their_relative_place(self) -> None:
+        """A sidecar that an admission webhook injected must survive an apply that does not know it."""
+        patch = {"$setElementOrder/containers": named("b", "a")}
+        merged = strategic_merge_patch({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
+        assert names(merged["containers"]) == ["sidecar", "b", "a", "last"]
+
+    def test_order_of_scalars(self) -> None:
+        patch = {"$setElementOrder/finalizers": ["c", "a"], "finalizers": ["c"]}
+        assert finalizers(["a", "b"], patch) == ["c", "a", "b"]
+
+    def test_order_of_scalars_together_with_removals(self) -> None:
+        patch = {"$setElementOrder/finalizers": ["b", "a"], "$deleteFromPrimitiveList/finalizers": ["c"]}
+        assert finalizers(["a", "b", "c"], patch) == ["b", "a"]
+
+    def test_order_of_scalars_that_occur_twice(self) -> None:
+        assert finalizers(["a", "b", "a"], {"$setElementOrder/finalizers": ["b", "a"]}) == ["b", "a"]
+
+    def test_order_of_a_list_that_does_not_exist(self) -> None:
+        assert strategic_merge_patch({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
+
+
+@given(st.lists(NAMES, unique=True), st.lists(NAMES, unique=True))
+def test_both_orders_are_kept(original: list[str], patch: list[str]) -> None:
+    merged = containers(original, named(*patch))
+    assert [name for name in merged if name in patch] == patch
+    assert [name for name in merged if name not in patch] == [name for name in original if name not in patch]
+    assert finalizers(original, {"finalizers": patch}) == merged
+
+
+@given(st.lists(NAMES, unique=True), st.permutations("abcdef"))
+def test_a_complete_element_order_is_the_order(original: list[str], order: list[str]) -> None:
+    patch = {"$setElementOrder/containers": named(*order)}
+    merged = strategic_merge_patch({"containers": named(*original)}, patch, POD_SPEC)
+    assert names(merged["containers"]) == [name for name in order if name in original]
