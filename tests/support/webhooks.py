@@ -1,4 +1,4 @@
-"""A webhook server with TLS whose answers a test decides, and configurations that lead to it."""
+"""A webhook server with TLS whose responses a test decides, and configurations that lead to it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainmaster.devcluster.testing.server import ServedApi
 
 SERVICE_HOST = "hooks.kube-system.svc"
 
-Answer = dict[str, Any] | web.Response
+Response = dict[str, Any] | web.Response
 
 
 class WebhookServer:
-    """Answers by path; remembers every review that it was asked."""
+    """Answers by path; remembers every review that it was sent."""
 
     def __init__(self, certificates: ServerCertificates) -> None:
         self.certificates = certificates
@@ -32,12 +32,12 @@ class WebhookServer:
         self.queries: list[str] = []
         self.headers: list[Any] = []
         self.cut_off: set[int] = set()
-        """Of all the questions, counted from 1, those whose connection is closed in place of an answer."""
-        self._answers: dict[str, Callable[[dict[str, Any]], Answer | Awaitable[Answer]]] = {}
+        """Of all the requests, counted from 1, those whose connection is closed in place of a response."""
+        self._responses: dict[str, Callable[[dict[str, Any]], Response | Awaitable[Response]]] = {}
 
-    def on(self, path: str, answer: Answer | Callable[[dict[str, Any]], Any]) -> None:
+    def on(self, path: str, response: Response | Callable[[dict[str, Any]], Any]) -> None:
         """Answer a path with a response, or with what a function makes of the request in the review."""
-        self._answers[path] = answer if callable(answer) else lambda _: answer
+        self._responses[path] = response if callable(response) else lambda _: response
 
     def requests(self, path: str) -> list[dict[str, Any]]:
         return [review["request"] for asked, review in self.asked if asked == path]
@@ -54,13 +54,13 @@ class WebhookServer:
         if len(self.asked) in self.cut_off and request.transport is not None:
             request.transport.close()
             return web.Response()
-        answer = self._answers[request.path](review["request"])
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if isinstance(answer, web.Response):
-            return answer
-        response = {"uid": review["request"]["uid"], "allowed": True, **answer}
-        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+        response = self._responses[request.path](review["request"])
+        if inspect.isawaitable(response):
+            response = await response
+        if isinstance(response, web.Response):
+            return response
+        full = {"uid": review["request"]["uid"], "allowed": True, **response}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": full})
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def serve_webhooks(directory: Path) -> AsyncIterator[WebhookServer]:
 
 
 def patch(*operations: dict[str, Any]) -> dict[str, Any]:
-    """The part of an answer that changes the object."""
+    """The part of a response that changes the object."""
     return {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(list(operations))).decode()}
 
 

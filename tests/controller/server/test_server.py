@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from typing import Never
+
 import pytest
 from aiohttp import web
 from support.http import listening
 
-from trainmaster.controller.server.server import AddressInUse, parse_address
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.server import server as server_module
+from trainmaster.controller.server.server import AddressInUse, Server, ServerOptions, parse_address
 
 
 async def test_an_address_in_use_is_named() -> None:
@@ -14,6 +20,36 @@ async def test_an_address_in_use_is_named() -> None:
         with pytest.raises(AddressInUse, match=rf"cannot serve probes on 127\.0\.0\.1:{port}: .*configuration"):
             async with listening(web.Application(), f"127.0.0.1:{port}", purpose="probes"):
                 pass
+
+
+async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was served and cannot be reached is a matter for another process; what is not served yet is not."""
+    monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.01)
+    options = ServerOptions(purpose="tests", subject="it is", unreachable="it is not reachable")
+    server = Server("127.0.0.1:0", options, clock=SystemClock())
+    assert (server.readiness(), server.liveness()) == ("it is not served yet", None)
+    running = asyncio.create_task(server.run(web.Application()))
+
+    async def until(readiness: str | None) -> None:
+        async with asyncio.timeout(10):
+            while server.readiness() != readiness:
+                await asyncio.sleep(0.01)
+
+    await until(None)
+    assert server.liveness() is None
+
+    async def refuse(*_arguments: object, **_options: object) -> Never:
+        raise ConnectionRefusedError("refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "open_connection", refuse)
+        await until("it is not reachable: refused")
+        assert server.liveness() == server.readiness()
+    await until(None)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    assert server.readiness() == "it is not served any more"
 
 
 @pytest.mark.parametrize(
