@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """A cluster cannot do what it was asked for; one line says why, and what to do."""
+    """A cluster cannot do what its user wants; one line says why, and what to do."""
 
 
 class StateError(ClusterError):
@@ -24,7 +24,7 @@ class KubeconfigUnusable(ClusterError):
 
 
 class NetworkingUnavailable(ClusterError):
-    """Pods cannot run in the mode that was asked for."""
+    """Pods cannot run in the chosen mode."""
 
 
 class AuditLogUnusable(ClusterError):
@@ -32,4 +32,4 @@ class AuditLogUnusable(ClusterError):
 
 
 class PartFailed(ClusterError):
-    """A part ended although nobody asked it to."""
+    """A part ended by itself."""

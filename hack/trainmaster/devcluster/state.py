@@ -36,7 +36,7 @@ _LOCK_PAUSE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRecord:
-    """What a cluster tells about itself in `cluster.json`; true only as long as somebody holds the lock."""
+    """The record of a cluster in `cluster.json`; true only as long as somebody holds the lock."""
 
     version: str
     pid: int
@@ -45,7 +45,7 @@ class ClusterRecord:
     kubeconfig: str
     parts: tuple[str, ...]
     networking: str = ""
-    """How pods find each other, in words; empty in records of versions that did not tell."""
+    """How pods find each other, in words; empty in records of versions that did not have it."""
 
     format: int = FORMAT
 
@@ -127,7 +127,7 @@ class StateDirectory:
         )
 
     def read_record(self) -> ClusterRecord | None:
-        """Return what the last cluster told about itself; None if there was none."""
+        """Return the record of the last cluster; None if there was none."""
         try:
             content = json.loads(self.record.read_bytes())
         except FileNotFoundError:
@@ -155,7 +155,7 @@ class StateDirectory:
             ) from error
 
     def write_record(self, record: ClusterRecord) -> None:
-        """Tell about this cluster; that the record names its pid means that it has started, whether well or not."""
+        """Write the record of this cluster; that it names its pid means that it has started, whether well or not."""
         write_private(self.record, json.dumps(asdict(record), indent=2).encode() + b"\n")
 
     def ensure_token(self, wanted: str | None = None) -> str:

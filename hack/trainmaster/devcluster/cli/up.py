@@ -1,8 +1,8 @@
 """`cluster up`: running a cluster in the foreground, or starting one in the background.
 
 The background process is the foreground command in a session of its own, with its terminal replaced by the log. It is
-started when its record names it; when it ends before that, the last lines of its log are the reason. Then it is asked
-for the status of its manager, without which it is not ready.
+started when its record names it; when it ends before that, the last lines of its log are the reason. Then the
+status of its manager is read, without which it is not ready.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 
 _START_TIMEOUT = 60.0 + READY_TIMEOUT
 """Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,
-so that it is the cluster that tells what is wrong with it."""
+so that it is the cluster that says what is wrong with it."""
 
 _STOP_TIMEOUT = 30.0
 _POLL = 0.05

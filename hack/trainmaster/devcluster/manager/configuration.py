@@ -36,7 +36,7 @@ class ManagerConfiguration:
 
 
 def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfiguration | None:
-    """Complete the user's configuration; None if it cannot be read, which the manager will tell."""
+    """Complete the user's configuration; None if it cannot be read, which the manager will report."""
     base: JsonObject = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
         "kind": "Configuration",

@@ -1,7 +1,7 @@
 """The health of the manager that the cluster runs: whether it works, and if not, why.
 
 - One supervisor writes it, everybody else reads it: who waits for the cluster, its HTTP server, the command line.
-- It travels as JSON under `PATH`, so that it can be asked for wherever the kubeconfig of the cluster is.
+- It travels as JSON under `PATH`, so that it can be read wherever the kubeconfig of the cluster is.
 - `crashing` is what ended twice without having worked for long; a single end may be an accident, and is mended before
   anybody notices.
 """

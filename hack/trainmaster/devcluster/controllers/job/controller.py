@@ -148,7 +148,7 @@ class JobController(SingleLoopController):
         )
 
     async def _apply_ttl(self, job: JsonObject) -> float | None:
-        """Delete a finished Job whose time is over; otherwise tell when that will be."""
+        """Delete a finished Job whose time is over; otherwise return the seconds until then."""
         condition, lifetime = finished_condition(job), job["spec"].get("ttlSecondsAfterFinished")
         if condition is None or lifetime is None or is_terminating(job):
             return None

@@ -35,7 +35,7 @@ class PodCounts:
     uncounted_succeeded: list[str] = field(default_factory=list)
     uncounted_failed: list[str] = field(default_factory=list)
     untrack: list[JsonObject] = field(default_factory=list)
-    """Pods whose tracking finalizer can go as soon as the tally is stored."""
+    """Pods whose tracking finalizer can go as soon as the counts are stored."""
 
     @property
     def total_succeeded(self) -> int:
@@ -53,7 +53,7 @@ class PodCounts:
         return not self.uncounted_succeeded and not self.uncounted_failed
 
     def write_to(self, status: JsonObject, *, indexed: bool, per_index: bool) -> None:
-        """Put the tally into a Job status."""
+        """Put the counts into a Job status."""
         status["succeeded"] = self.succeeded
         status["failed"] = self.failed
         uncounted = {"succeeded": self.uncounted_succeeded, "failed": self.uncounted_failed}

@@ -66,7 +66,7 @@ def build_job(jobset: JsonObject, replicated_job: JsonObject, index: int) -> Jso
 
 
 def _labels_of(jobset: JsonObject, replicated_job: JsonObject, index: int) -> dict[str, str]:
-    """Return what tells a Job its place in the JobSet; the same pairs serve as labels and annotations."""
+    """Return the place of a Job in the JobSet; the same pairs serve as labels and annotations."""
     metadata, every = jobset["metadata"], jobset["spec"]["replicatedJobs"]
     position = next(at for at, each in enumerate(every) if each["name"] == replicated_job["name"])
     group = replicated_job.get("groupName", "default")

@@ -59,7 +59,7 @@ def _masked(replicated_job: JsonObject) -> JsonObject:
 
 
 def _plain(message: str) -> FieldError:
-    """Wrap a complaint that JobSet makes about the object as a whole."""
+    """Wrap an error that JobSet reports about the object as a whole."""
     return FieldError("", "InternalError", None, message)
 
 

@@ -35,7 +35,7 @@ _WRITERS = {
 
 
 class GangScheduler:
-    """Binds the pods of groups; its caller tells it when to look at which group."""
+    """Binds the pods of groups; its caller says which group to reconcile, and when."""
 
     def __init__(
         self,
