@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import generating
+import generator
 import kubernetes_schemas
 
 TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
@@ -14,7 +14,7 @@ TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "apiserver" / "s
 def main() -> int:
     """Generate definitions.json: definition name -> definition, one a line."""
     content = kubernetes_schemas.one_per_line(kubernetes_schemas.load()) + "\n"
-    return generating.write({TARGET: content}, check=generating.parser(__doc__).parse_args().check)
+    return generator.write({TARGET: content}, check=generator.parser(__doc__).parse_args().check)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-import generating
+import generator
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -43,7 +43,7 @@ def render(script: Path) -> str:
 def main() -> int:
     """Run the command; the exit status is 1 if --check finds a difference."""
     files = {script.with_name("script.yaml"): render(script) for script in sorted(EXAMPLES.glob("*/train.py"))}
-    return generating.write(files, check=generating.parser(__doc__).parse_args().check)
+    return generator.write(files, check=generator.parser(__doc__).parse_args().check)
 
 
 if __name__ == "__main__":

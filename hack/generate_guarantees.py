@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-import generating
+import generator
 from proofs import ROOT, Proof, cell, line, read_proofs
 
 STATEMENTS: Final = ROOT / "hack/guarantees"
@@ -153,13 +153,13 @@ def _row(statement: Statement, proofs: Sequence[Proof]) -> str:
 
 def main() -> int:
     """Run the command."""
-    arguments = generating.parser(__doc__).parse_args()
+    arguments = generator.parser(__doc__).parse_args()
     statements, errors = read_statements(STATEMENTS)
     proofs = read_proofs(ids_in)
     errors += faults(statements, proofs)
     for error in errors:
         print(error, file=sys.stderr)
-    return 1 if errors else generating.write({TARGET: render(statements, proofs)}, check=arguments.check)
+    return 1 if errors else generator.write({TARGET: render(statements, proofs)}, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import generating
+import generator
 import kubernetes_schemas
 from kubernetes_schemas import Node
 
@@ -33,7 +33,7 @@ def main() -> int:
     definitions = kubernetes_schemas.load(*PARTS)
     table = {name: _entry(node, definitions) for name, node in definitions.items() if not _holds_scalar(node)}
     content = kubernetes_schemas.one_per_line(table) + "\n"
-    return generating.write({TARGET: content}, check=generating.parser(__doc__).parse_args().check)
+    return generator.write({TARGET: content}, check=generator.parser(__doc__).parse_args().check)
 
 
 def _entry(node: Node, definitions: dict[str, Node]) -> Node:

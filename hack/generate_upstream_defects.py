@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-import generating
+import generator
 from proofs import ROOT, Proof, cell, line, read_proofs
 
 SOURCE: Final = ROOT / "hack/upstream_defects.yaml"
@@ -136,7 +136,7 @@ def _short(name: str) -> str:
 
 def main() -> int:
     """Run the command."""
-    parser = generating.parser(__doc__)
+    parser = generator.parser(__doc__)
     parser.add_argument("--strict", action="store_true", help="fail while a defect is open")
     arguments = parser.parse_args()
     defects, errors = read_defects(SOURCE)
@@ -146,7 +146,7 @@ def main() -> int:
         errors += [f"{defect.id}: is open: {defect.note}" for defect in defects if defect.outcome == "open"]
     for error in errors:
         print(error, file=sys.stderr)
-    return 1 if errors else generating.write({TARGET: render(defects, proofs)}, check=arguments.check)
+    return 1 if errors else generator.write({TARGET: render(defects, proofs)}, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ or with its options from the configuration file if it takes any. It has
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
 `Rejected` is the way to say that the job cannot be built as it was asked for.
+
+At admission, `validate` says the same earlier and by field: it returns each `FieldError` and each `FieldWarning` of
+`trainmaster.runtime.field_errors`.
 """
 
 from __future__ import annotations
