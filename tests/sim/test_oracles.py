@@ -8,7 +8,7 @@ import pytest
 from support.sim.faults import Plan
 from support.sim.judging import plans, reference, run
 
-from trainmaster.controller.kube.leaderelection.elector import LeaderElector
+from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling.trainjobs import reconciler
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
@@ -70,5 +70,5 @@ def test_an_exception_in_a_reconcile_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_leader_that_goes_on_after_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers: whoever was paused must look at the clock before it writes."""
-    monkeypatch.setattr(LeaderElector, "guard", lambda _self: None)
+    monkeypatch.setattr(WriteGuard, "__call__", lambda _self: None)
     assert "after its last renewal of the lease" in violations("leader", "pause")

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.fatal import whereabouts
+from trainmaster.controller.kube.fatal import main_thread_calls
 from trainmaster.controller.manager import loop_monitor
 from trainmaster.controller.manager.loop_monitor import STALL, STUCK_AFTER, LoopMonitor, monitored_loop
 from trainmaster.metrics.process import PauseHistogram
@@ -88,7 +88,7 @@ def test_k12_pauses_are_a_histogram_by_generation() -> None:
 
 def test_where_the_main_thread_is_can_be_told_from_any_thread() -> None:
     told: list[str] = []
-    thread = threading.Thread(target=lambda: told.append(whereabouts()))
+    thread = threading.Thread(target=lambda: told.append(main_thread_calls()))
     thread.start()
     thread.join()
     assert "test_where_the_main_thread_is" in told[0]

@@ -64,7 +64,7 @@ async def test_without_its_parts_it_is_an_api_server_and_nothing_else(home: Path
         assert await client.list(PODS, "default")
         with pytest.raises(NotFound):
             await client.list(TRAINJOBS, "default")
-        assert await client.access.headers() == {"Authorization": "Bearer secret-of-the-test"}
+        assert await client.config.headers() == {"Authorization": "Bearer secret-of-the-test"}
 
 
 async def test_roles_are_enforced_if_asked_for_and_tokens_outlive_a_restart(home: Path) -> None:

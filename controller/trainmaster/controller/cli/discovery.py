@@ -33,7 +33,7 @@ class Discovery:
         if status == 404:
             return None
         if status >= 400:
-            access = self._client.access
+            access = self._client.config
             raise from_response(status, headers, body, request=f"GET {access.server}{path}", source=access.source)
         resources: list[JsonObject] = orjson.loads(body)["resources"]
         return resources

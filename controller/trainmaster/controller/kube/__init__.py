@@ -1,1 +1,1 @@
-"""Kubernetes machinery: requests, watch streams, informers, the work queue, events and leader election."""
+"""A small client runtime in the rooms of client-go; it knows Kubernetes, and nothing of TrainJobs."""

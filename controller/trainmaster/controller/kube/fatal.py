@@ -12,7 +12,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_SPEAK_AT_MOST: Final = 0.5
+_LOG_AT_MOST: Final = 0.5
 """Seconds; the thread that is stuck may hold the lock of the logs, or nobody may read them."""
 
 _CALLS: Final = 4
@@ -21,17 +21,17 @@ _CALLS: Final = 4
 def end_process(event: str, **fields: object) -> NoReturn:
     """End the process with code 1, without clean-up, after one log line that also says what the main thread does."""
 
-    def speak() -> None:
-        log.critical(event, main_thread=whereabouts(), **fields)
+    def write() -> None:
+        log.critical(event, main_thread=main_thread_calls(), **fields)
         sys.stderr.flush()
 
-    speaker = threading.Thread(target=speak, daemon=True)
-    speaker.start()
-    speaker.join(_SPEAK_AT_MOST)
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(_LOG_AT_MOST)
     os._exit(1)
 
 
-def whereabouts() -> str:
+def main_thread_calls() -> str:
     """Return the innermost calls of the main thread, the latest last: what it runs, or what it is stuck in."""
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented
     calls: list[str] = []

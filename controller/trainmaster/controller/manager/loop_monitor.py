@@ -21,7 +21,7 @@ from typing import Any, Final
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock, Timer
-from trainmaster.controller.kube.fatal import end_process, whereabouts
+from trainmaster.controller.kube.fatal import end_process, main_thread_calls
 from trainmaster.metrics import process as series
 
 log = structlog.get_logger(__name__)
@@ -87,7 +87,7 @@ class LoopMonitor:
         # Checks are counted instead of seconds, so that a pause of the whole process is one check and no stall.
         self._silent_checks += 1
         if self._silent_checks == 1:
-            self._running_then = whereabouts()
+            self._running_then = main_thread_calls()
         elif self._silent_checks * _CHECK_EVERY >= STUCK_AFTER:
             self._end(f"the event loop has not turned for {STUCK_AFTER:g} s: the process ends so that it starts again")
         return beats

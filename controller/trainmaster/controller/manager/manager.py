@@ -30,7 +30,7 @@ import structlog
 from trainmaster.controller.configuration import OFF, Configuration, seconds
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.leaderelection.election import (
+from trainmaster.controller.kube.leaderelection.election_thread import (
     USER_AGENT_SUFFIX,
     Election,
     ElectionInThread,
@@ -41,7 +41,7 @@ from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.retries import TRIES
+from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.runnables import LeaderElectionRunnables

@@ -20,7 +20,7 @@ import structlog
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.leaderelection.election import Election
+from trainmaster.controller.kube.leaderelection.election_thread import Election
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.tasks import RunnableFailed, background_task, raise_if_ended, wait_for_first
 from trainmaster.controller.reconciling.controller import Controller

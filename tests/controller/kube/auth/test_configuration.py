@@ -51,11 +51,11 @@ def write(path: Path, *, server: str = "http://one:8080", user: Any = None, cont
 
 async def test_flag_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", write(tmp_path / "env", server="http://env"))
-    access = await load_config(kubeconfig=write(tmp_path / "flag", context={"namespace": "team"}))
-    assert access.server == "http://one:8080"
-    assert access.namespace == "team"
-    assert access.ssl_context is None
-    assert await access.headers() == {"Authorization": "Bearer secret"}
+    config = await load_config(kubeconfig=write(tmp_path / "flag", context={"namespace": "team"}))
+    assert config.server == "http://one:8080"
+    assert config.namespace == "team"
+    assert config.ssl_context is None
+    assert await config.headers() == {"Authorization": "Bearer secret"}
 
 
 async def test_environment_then_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +67,8 @@ async def test_environment_then_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_context_by_name(tmp_path: Path) -> None:
-    access = await load_config(kubeconfig=write(tmp_path / "k"), context="other")
-    assert access.namespace == "elsewhere"
+    config = await load_config(kubeconfig=write(tmp_path / "k"), context="other")
+    assert config.namespace == "elsewhere"
 
 
 async def test_no_configuration_at_all(tmp_path: Path) -> None:
@@ -211,29 +211,29 @@ async def test_token_file_is_read_again(tmp_path: Path) -> None:
     """Tokens rotate in their files; the newline that editors leave is no part of them."""
     token, clock = tmp_path / "token", VirtualClock()
     token.write_text("first\n")
-    access = await load_config(
+    config = await load_config(
         kubeconfig=write(tmp_path / "k", user={"tokenFile": "token", "token": "stale"}), clock=clock
     )
-    assert await access.headers() == {"Authorization": "Bearer first"}
+    assert await config.headers() == {"Authorization": "Bearer first"}
     token.write_text("second\n")
     clock.step(59)
-    assert await access.headers() == {"Authorization": "Bearer first"}
+    assert await config.headers() == {"Authorization": "Bearer first"}
     clock.step(1)
-    assert await access.headers() == {"Authorization": "Bearer second"}
+    assert await config.headers() == {"Authorization": "Bearer second"}
     token.write_text("third\n")
-    assert await access.credentials.renew()
-    assert await access.headers() == {"Authorization": "Bearer third"}
+    assert await config.credentials.renew()
+    assert await config.headers() == {"Authorization": "Bearer third"}
 
 
 async def test_token_that_cannot_be_read_again_stays_until_it_is_refused(tmp_path: Path) -> None:
     token, clock = tmp_path / "token", VirtualClock()
     token.write_text("first\n")
-    access = await load_config(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
+    config = await load_config(kubeconfig=write(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
     token.unlink()
     clock.step(60)
-    assert await access.headers() == {"Authorization": "Bearer first"}
+    assert await config.headers() == {"Authorization": "Bearer first"}
     with pytest.raises(ConfigurationError, match=r"kubeconfig .*: No such file or directory \(.*/token\)"):
-        await access.credentials.renew()
+        await config.credentials.renew()
 
 
 def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any]:
@@ -253,28 +253,28 @@ def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any
 async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
     clock = VirtualClock()
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=clock.now() + dt.timedelta(minutes=10)))
-    access = await load_config(kubeconfig=path, clock=clock)
+    config = await load_config(kubeconfig=path, clock=clock)
     clock.step(7 * 60)
-    assert await access.headers() == {"Authorization": "Bearer run-1"}
+    assert await config.headers() == {"Authorization": "Bearer run-1"}
     clock.step(2 * 60)
-    assert await access.headers() == {"Authorization": "Bearer run-2"}
+    assert await config.headers() == {"Authorization": "Bearer run-2"}
 
 
 async def test_exec_plugin_without_expiry_runs_again_only_after_a_refusal(tmp_path: Path) -> None:
     clock = VirtualClock()
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
-    access = await load_config(kubeconfig=path, clock=clock)
+    config = await load_config(kubeconfig=path, clock=clock)
     clock.step(3600)
-    assert await access.headers() == {"Authorization": "Bearer run-1"}
-    assert await access.credentials.renew()
-    assert await access.headers() == {"Authorization": "Bearer run-2"}
+    assert await config.headers() == {"Authorization": "Bearer run-1"}
+    assert await config.credentials.renew()
+    assert await config.headers() == {"Authorization": "Bearer run-2"}
 
 
 async def test_exec_plugin_runs_once_for_all_requests_that_were_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "k", user=exec_plugin(tmp_path, expires=None))
-    access = await load_config(kubeconfig=path, clock=VirtualClock())
-    assert await asyncio.gather(*[access.credentials.renew() for _ in range(20)]) == [True] * 20
-    assert not await access.credentials.renew()
+    config = await load_config(kubeconfig=path, clock=VirtualClock())
+    assert await asyncio.gather(*[config.credentials.renew() for _ in range(20)]) == [True] * 20
+    assert not await config.credentials.renew()
     assert (tmp_path / "runs").read_text().count("x") == 2
 
 
@@ -345,8 +345,8 @@ async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
         "interactiveMode": "Never",
         "provideClusterInfo": True,
     }
-    access = await load_config(kubeconfig=write(tmp_path / "k", user={"exec": plugin}))
-    assert await access.headers() == {"Authorization": "Bearer hello-you"}
+    config = await load_config(kubeconfig=write(tmp_path / "k", user={"exec": plugin}))
+    assert await config.headers() == {"Authorization": "Bearer hello-you"}
     assert json.loads((tmp_path / "info").read_text())["spec"] == {
         "interactive": False,
         "cluster": {"server": "http://one:8080"},
@@ -367,8 +367,8 @@ async def test_exec_plugin_that_is_missing(tmp_path: Path) -> None:
 
 async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
     user: dict[str, Any] = {"token": "t", "as": "jane", "as-groups": ["dev"], "as-user-extra": {"scope": ["view"]}}
-    access = await load_config(kubeconfig=write(tmp_path / "k", user=user))
-    assert await access.headers() == {
+    config = await load_config(kubeconfig=write(tmp_path / "k", user=user))
+    assert await config.headers() == {
         "Authorization": "Bearer t",
         "Impersonate-User": "jane",
         "Impersonate-Group": "dev",
@@ -380,8 +380,8 @@ async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
 
 
 async def test_static_token_cannot_be_renewed(tmp_path: Path) -> None:
-    access = await load_config(kubeconfig=write(tmp_path / "k"))
-    assert not await access.credentials.renew()
+    config = await load_config(kubeconfig=write(tmp_path / "k"))
+    assert not await config.credentials.renew()
     assert not await Token("x").renew()
     assert await Token().headers() == {}
 
@@ -403,11 +403,11 @@ async def in_pod(directory: Path, clock: Clock | None = None) -> RestConfig:
 
 
 async def test_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = await in_pod(service_account(tmp_path, monkeypatch))
-    assert access.server == "https://10.0.0.1:443"
-    assert access.namespace == "kubeflow"
-    assert access.ssl_context is not None
-    assert await access.headers() == {"Authorization": "Bearer pod-token"}
+    config = await in_pod(service_account(tmp_path, monkeypatch))
+    assert config.server == "https://10.0.0.1:443"
+    assert config.namespace == "kubeflow"
+    assert config.ssl_context is not None
+    assert await config.headers() == {"Authorization": "Bearer pod-token"}
 
 
 async def test_service_account_behind_an_ipv6_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,19 +419,19 @@ async def test_service_account_behind_an_ipv6_address(tmp_path: Path, monkeypatc
 async def test_rotated_service_account_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a minute, and when the server refuses the one we have; a missing file leaves the old one in use."""
     directory, clock = service_account(tmp_path, monkeypatch), VirtualClock()
-    access = await in_pod(directory, clock)
+    config = await in_pod(directory, clock)
     (directory / "token").write_text("rotated")
-    assert await access.headers() == {"Authorization": "Bearer pod-token"}
+    assert await config.headers() == {"Authorization": "Bearer pod-token"}
     clock.step(60)
-    assert await access.headers() == {"Authorization": "Bearer rotated"}
+    assert await config.headers() == {"Authorization": "Bearer rotated"}
     (directory / "token").write_text("rotated again")
-    assert await access.credentials.renew()
-    assert await access.headers() == {"Authorization": "Bearer rotated again"}
+    assert await config.credentials.renew()
+    assert await config.headers() == {"Authorization": "Bearer rotated again"}
     (directory / "token").unlink()
     clock.step(60)
-    assert await access.headers() == {"Authorization": "Bearer rotated again"}
+    assert await config.headers() == {"Authorization": "Bearer rotated again"}
     with pytest.raises(ConfigurationError, match=r"service account is unusable: .*/token: No such file"):
-        await access.credentials.renew()
+        await config.credentials.renew()
 
 
 async def test_pod_without_a_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,29 +15,29 @@ from trainmaster.controller.kube.rest.config import ConfigurationError
 
 
 class Numbered(RefreshingCredentials):
-    """Credentials that count how often they were looked at."""
+    """Credentials that count how often they were reloaded."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
-        self.looks = 0
+        self.reloads = 0
         self.entered = threading.Event()
         self.proceed = asyncio.Event()
         self.proceed.set()
         self.failing = False
 
     def _headers(self) -> Mapping[str, str]:
-        return {"Number": str(self.looks)}
+        return {"Number": str(self.reloads)}
 
-    async def _look(self) -> bool:
+    async def _reload(self) -> bool:
         self.entered.set()
         await self.proceed.wait()
         if self.failing:
             raise ConfigurationError("the file is gone")
-        self.looks += 1
+        self.reloads += 1
         return True
 
 
-async def test_l4_a_look_that_is_under_way_holds_up_no_other_request() -> None:
+async def test_l4_a_reload_that_is_under_way_holds_up_no_other_request() -> None:
     """An identity provider that is slow to answer must not cost the election its lease: what we have is still good."""
     clock = VirtualClock()
     credentials = Numbered(clock)
@@ -50,10 +50,10 @@ async def test_l4_a_look_that_is_under_way_holds_up_no_other_request() -> None:
     assert [await asyncio.wait_for(other, 1) for other in others] == [{"Number": "0"}] * 10
     credentials.proceed.set()
     assert await looking == {"Number": "1"}
-    assert credentials.looks == 1
+    assert credentials.reloads == 1
 
 
-async def test_refused_requests_wait_for_one_look_that_is_under_way() -> None:
+async def test_refused_requests_wait_for_one_reload_that_is_under_way() -> None:
     credentials = Numbered(VirtualClock())
     credentials.proceed.clear()
     requests = [asyncio.create_task(credentials.renew()) for _ in range(10)]
@@ -61,10 +61,10 @@ async def test_refused_requests_wait_for_one_look_that_is_under_way() -> None:
     assert not any(request.done() for request in requests)
     credentials.proceed.set()
     assert await asyncio.gather(*requests) == [True] * 10
-    assert credentials.looks == 1
+    assert credentials.reloads == 1
 
 
-async def test_failed_look_is_repeated_after_the_period_only() -> None:
+async def test_failed_reload_is_repeated_after_the_period_only() -> None:
     clock = VirtualClock()
     credentials = Numbered(clock)
     credentials.failing = True
@@ -76,7 +76,7 @@ async def test_failed_look_is_repeated_after_the_period_only() -> None:
     assert await credentials.headers() == {"Number": "1"}
 
 
-async def test_refusals_in_a_row_do_not_look_each_time() -> None:
+async def test_refusals_in_a_row_do_not_reload_each_time() -> None:
     """A token that the server will never take must not run a plugin for each request."""
     clock = VirtualClock()
     credentials = Numbered(clock)
@@ -84,10 +84,10 @@ async def test_refusals_in_a_row_do_not_look_each_time() -> None:
     assert not await credentials.renew()
     clock.step(RENEWAL_PAUSE)
     assert await credentials.renew()
-    assert credentials.looks == 2
+    assert credentials.reloads == 2
 
 
-async def test_look_that_is_cancelled_leaves_the_way_free() -> None:
+async def test_reload_that_is_cancelled_leaves_the_way_free() -> None:
     clock = VirtualClock()
     credentials = Numbered(clock)
     credentials.proceed.clear()
@@ -100,7 +100,7 @@ async def test_look_that_is_cancelled_leaves_the_way_free() -> None:
     assert await credentials.renew()
 
 
-async def test_two_threads_share_one_look(clock: Any, until: Any) -> None:
+async def test_two_threads_share_one_reload(clock: Any, until: Any) -> None:
     """The elector renews on its own loop with the credentials of the manager."""
     credentials = Numbered(clock)
     credentials.proceed.clear()
@@ -112,7 +112,7 @@ async def test_two_threads_share_one_look(clock: Any, until: Any) -> None:
     credentials.proceed.set()
     assert await ours
     assert await theirs
-    assert credentials.looks == 1
+    assert credentials.reloads == 1
 
 
 async def _renew(credentials: RefreshingCredentials) -> bool:

@@ -46,8 +46,8 @@ def last(server: Any, body: Any = POD, *, times: int = 1) -> None:
     server.on("list", *[server.reply(200, body, Connection="close")] * times)
 
 
-def client_for(access: RestConfig, clock: Any) -> KubeClient:
-    return KubeClient(access, user_agent="test", clock=clock, timeout=5.0)
+def client_for(config: RestConfig, clock: Any) -> KubeClient:
+    return KubeClient(config, user_agent="test", clock=clock, timeout=5.0)
 
 
 async def test_rotated_authority_of_a_service_account(
@@ -61,8 +61,8 @@ async def test_rotated_authority_of_a_service_account(
     (tmp_path / "ca.crt").write_bytes(old.pem)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-    access = await load_config(kubeconfig=None, context=None, clock=clock, service_account=tmp_path)
-    async with client_for(access, clock) as client:
+    config = await load_config(kubeconfig=None, context=None, clock=clock, service_account=tmp_path)
+    async with client_for(config, clock) as client:
         last(server, times=4)
         assert await client.get(PODS, "ns", "a") == POD
         context.load_cert_chain(*new.issue(tmp_path))
@@ -87,8 +87,8 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
     server = await serve(authority.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
-    access = await load_config(kubeconfig=path, clock=clock)
-    async with client_for(access, clock) as client:
+    config = await load_config(kubeconfig=path, clock=clock)
+    async with client_for(config, clock) as client:
         last(server, times=2)
         assert await client.get(PODS, "ns", "a") == POD
         for content in (authority.pem[:100], b""):
@@ -97,7 +97,7 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
             server.on("list", server.reply(200, POD, Connection="close"))
             assert await client.get(PODS, "ns", "a") == POD
         with pytest.raises(ConfigurationError, match=r"certificate authority .*ca\.crt is unusable"):
-            await access.credentials.renew()
+            await config.credentials.renew()
         assert await client.get(PODS, "ns", "a") == POD
 
 
@@ -108,8 +108,8 @@ async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, 
     server = await serve(context)
     (tmp_path / "ca.crt").write_bytes(old.pem)
     path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
-    access = await load_config(kubeconfig=path, clock=clock)
-    async with client_for(access, clock) as client:
+    config = await load_config(kubeconfig=path, clock=clock)
+    async with client_for(config, clock) as client:
         server.on("list", server.reply(200, POD))
         await client.get(PODS, "ns", "a")
         (tmp_path / "ca.crt").write_bytes(new.pem)
@@ -136,9 +136,9 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     user = {"client-certificate": str(certificate), "client-key": str(key)}
     path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
-    access = await load_config(kubeconfig=path, clock=clock)
+    config = await load_config(kubeconfig=path, clock=clock)
     old_key = key.read_bytes()
-    async with client_for(access, clock) as client:
+    async with client_for(config, clock) as client:
         server.on("list", who, who, who)
         await client.get(PODS, "ns", "a")
         authority.issue(tmp_path, name="jane")
@@ -220,7 +220,7 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
     described = provider.reply(200, {"token_endpoint": f"{provider.url}/token"})
     provider.on("list", described, described)
     provider.on("POST", trade, trade)
-    config = {
+    provider_config = {
         "idp-issuer-url": provider.url,
         "client-id": "cli",
         "client-secret": "s",
@@ -228,12 +228,12 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
         "id-token": id_token(expires=clock.now().timestamp() + 30),
         "idp-certificate-authority-data": base64.b64encode(authority.pem).decode(),
     }
-    user = {"auth-provider": {"name": "oidc", "config": config}}
+    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
     path = kubeconfig(tmp_path / "k", "http://one", user=user)
-    access = await load_config(kubeconfig=path, clock=clock)
-    assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 1)}"}
-    assert await access.credentials.renew()
-    assert await access.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 2)}"}
+    config = await load_config(kubeconfig=path, clock=clock)
+    assert await config.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 1)}"}
+    assert await config.credentials.renew()
+    assert await config.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 2)}"}
     assert given == ["refresh-0", "refresh-1"]
     assert provider.requests("POST")[0].headers["Authorization"] == "Basic Y2xpOnM="
 
@@ -241,8 +241,8 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
 async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) -> None:
     """Also when the kubeconfig names no authority for it: a refresh token is as good as a password."""
     provider = await serve(Authority().server_context(tmp_path))
-    config = {"idp-issuer-url": provider.url, "client-id": "cli", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": config}}
+    provider_config = {"idp-issuer-url": provider.url, "client-id": "cli", "refresh-token": "r"}
+    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
     with pytest.raises(ConfigurationError, match=r"identity provider .* cannot be reached: .* was not accepted"):
         await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
     assert provider.seen == []
@@ -251,8 +251,8 @@ async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) ->
 async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) -> None:
     server.on("list", server.reply(200, {"token_endpoint": f"{server.url}/token"}))
     server.on("POST", server.reply(400, {"error": "invalid_grant", "hint": "secret"}))
-    config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": config}}
+    provider_config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
+    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
     with pytest.raises(ConfigurationError, match=r"refused at .*/token: 400 invalid_grant; log in again") as caught:
         await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
     assert "secret" not in str(caught.value)
@@ -260,13 +260,13 @@ async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) ->
 
 async def test_expired_token_file_is_read_again_for_the_same_request(tmp_path: Path, server: Any, clock: Any) -> None:
     (tmp_path / "token").write_text("old")
-    access = await load_config(
+    config = await load_config(
         kubeconfig=kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
     )
     (tmp_path / "token").write_text("new")
     refusal = server.status(401, "Unauthorized", "Unauthorized")
     server.on("list", refusal, server.reply(200, POD), refusal)
-    async with client_for(access, clock) as client:
+    async with client_for(config, clock) as client:
         assert await client.get(PODS, "ns", "a") == POD
         with pytest.raises(Unauthorized):
             await client.get(PODS, "ns", "a")

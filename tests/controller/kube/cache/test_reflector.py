@@ -161,9 +161,9 @@ async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
     """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
     server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
-    access = RestConfig(server=server.url)
+    config = RestConfig(server=server.url)
     async with (
-        KubeClient(access, user_agent="test", clock=clock, timeout=0.3) as client,
+        KubeClient(config, user_agent="test", clock=clock, timeout=0.3) as client,
         running(Informer(client, PODS, clock=clock, random=lambda: 0.0)),
     ):
         await until(lambda: len(server.requests("watch")) == 2)
@@ -261,8 +261,8 @@ async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
         }[fault],
         server.stream(event("ADDED", pod("b", 7)), then="hang"),
     )
-    access = RestConfig(server=server.url)
-    async with KubeClient(access, user_agent="test", clock=clock, inactivity_limit=0.2) as client:
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, inactivity_limit=0.2) as client:
         informer = Informer(client, PODS, clock=clock)
         ear = Ear(informer)
         before = restarts()
@@ -312,14 +312,14 @@ async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
     server: Any, clock: Any, until: Until, unused_tcp_port: int
 ) -> None:
     """Keeps trying; streaming or not makes no difference to a refused connection."""
-    access = RestConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
-    async with KubeClient(access, user_agent="test", clock=clock, tries=1) as client:
+    config = RestConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with KubeClient(config, user_agent="test", clock=clock, tries=1) as client:
         informer = Informer(client, PODS, clock=clock)
         server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
         async with running(informer):
             await until(lambda: len(clock.slept) >= 3)
             assert not informer.has_synced
-            access.server = server.url
+            config.server = server.url
             await until(lambda: informer.has_synced)
 
 

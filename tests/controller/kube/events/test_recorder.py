@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.events.correlator import BURST, COMBINED, REMEMBERED, SIMILAR
+from trainmaster.controller.kube.events.correlator import AGGREGATE_MAX_EVENTS, BURST, COMBINED, MAX_ENTRIES
 from trainmaster.controller.kube.events.recorder import QUEUE_LIMIT, TRIES, EventRecorder, cut
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, Resource
@@ -168,16 +168,16 @@ async def test_f6_after_ten_similar_events_the_rest_is_one(
         record(recorder, note=f"port {number}")
         await virtual.advance(1)
     *plain, combined = [event["note"] for event in api.created]
-    assert plain == [f"port {number}" for number in range(SIMILAR)]
-    assert combined == f"{COMBINED}port {SIMILAR}"
+    assert plain == [f"port {number}" for number in range(AGGREGATE_MAX_EVENTS)]
+    assert combined == f"{COMBINED}port {AGGREGATE_MAX_EVENTS}"
     await virtual.advance(500)
-    assert api.patched[-1][1]["series"]["count"] == 30 - SIMILAR
+    assert api.patched[-1][1]["series"]["count"] == 30 - AGGREGATE_MAX_EVENTS
 
 
 async def test_f6_similar_events_of_long_ago_do_not_count(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
-    for number in range(SIMILAR):
+    for number in range(AGGREGATE_MAX_EVENTS):
         record(recorder, note=f"port {number}")
     await virtual.advance(601)
     record(recorder, note="another")
@@ -277,12 +277,14 @@ async def test_f6_f8_a_full_queue_drops_and_says_so(api: EventServer) -> None:
     """Nobody runs the recorder, so nothing leaves the queue; and memory stays bounded."""
     recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i")
     with capture_logs() as logs:
-        for number in range(max(QUEUE_LIMIT, REMEMBERED) + 50):
+        for number in range(max(QUEUE_LIMIT, MAX_ENTRIES) + 50):
             record(recorder, regarding=job(number))
     assert [entry["event"] for entry in logs] == ["events are dropped, the queue is full"]
     assert recorder._queue.qsize() == QUEUE_LIMIT
     correlator = recorder._correlator
-    assert [len(memory) for memory in (correlator._series, correlator._crowds, correlator._buckets)] == [REMEMBERED] * 3
+    assert [len(memory) for memory in (correlator._series, correlator._aggregates, correlator._buckets)] == [
+        MAX_ENTRIES
+    ] * 3
 
 
 async def test_f8_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) -> None:

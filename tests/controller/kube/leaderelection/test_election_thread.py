@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.leaderelection.election import ElectionInThread, ElectionOnLoop
+from trainmaster.controller.kube.leaderelection.election_thread import ElectionInThread, ElectionOnLoop
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
@@ -266,7 +266,7 @@ def test_l10_l15_a_blocked_main_loop_that_lost_the_lease_dies_in_time() -> None:
         import asyncio, sys, time
         sys.path.insert(0, sys.argv[1])
         from test_election_thread import LeaseServer, make
-        from trainmaster.controller.kube.leaderelection.election import ElectionInThread
+        from trainmaster.controller.kube.leaderelection.election_thread import ElectionInThread
 
         async def main():
             api = LeaseServer()

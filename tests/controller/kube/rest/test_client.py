@@ -164,8 +164,8 @@ async def test_refused_connection(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    access = RestConfig(server=f"http://127.0.0.1:{port}")
-    async with KubeClient(access, user_agent="test", clock=clock) as client:
+    config = RestConfig(server=f"http://127.0.0.1:{port}")
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
         with pytest.raises(NotConnected, match=f"127.0.0.1:{port}"):
             await client.create(CONFIGMAPS, OBJECT)
     assert len(clock.slept) == 4
@@ -177,8 +177,8 @@ async def test_p4_silent_server_times_out(server: Any, clock: Any) -> None:
         return web.Response()
 
     server.on("list", never)
-    access = RestConfig(server=server.url)
-    async with KubeClient(access, user_agent="test", clock=clock, timeout=0.05, tries=1) as client:
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.05, tries=1) as client:
         with pytest.raises(RequestTimeout, match=r"no complete answer within 0\.05 s"):
             await client.get(PODS, "ns", "a")
 
@@ -193,8 +193,8 @@ async def test_answer_that_is_no_object(server: Any, client: KubeClient, body: b
 async def test_answer_that_is_too_large(server: Any, clock: Any) -> None:
     big = {"kind": "ConfigMap", "x": "y" * 5000}
     server.on("list", server.reply(200, big), server.stream(*[big] * 5))
-    access = RestConfig(server=server.url)
-    async with KubeClient(access, user_agent="test", clock=clock, response_limit=1000) as client:
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, response_limit=1000) as client:
         for _ in ("with a length", "without a length"):
             with pytest.raises(ResponseTooLarge, match="exceeds 1000 bytes"):
                 await client.get(PODS, "ns", "a")
@@ -219,8 +219,8 @@ class Changing:
 async def test_stale_credentials_are_renewed_once(server: Any, clock: Any) -> None:
     refusal = server.status(401, "Unauthorized")
     server.on("list", refusal, server.reply(200, OBJECT), refusal)
-    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
-    async with KubeClient(access, user_agent="test", clock=clock) as client:
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
         assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
         with pytest.raises(Unauthorized):
             await client.get(CONFIGMAPS, "ns", "a")
@@ -238,8 +238,8 @@ async def test_a_late_refusal_of_stale_credentials_finds_those_that_another_requ
         return await server.status(401, "Unauthorized")(request)
 
     server.on("list", refuse_late, server.status(401, "Unauthorized"), *[server.reply(200, OBJECT)] * 2)
-    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
-    async with KubeClient(access, user_agent="test", clock=clock) as client:
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
         late = asyncio.create_task(client.get(CONFIGMAPS, "ns", "a"))
         while not server.seen:
             await asyncio.sleep(0)
@@ -304,10 +304,10 @@ async def test_k10_requests_are_counted(server: Any, client: KubeClient) -> None
 
 
 async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
-    access = RestConfig(server=server.url)
+    config = RestConfig(server=server.url)
     server.on("list", server.reply(200, OBJECT))
     async with (
-        KubeClient(access, user_agent="test", clock=clock, connections=1) as client,
+        KubeClient(config, user_agent="test", clock=clock, connections=1) as client,
         asyncio.TaskGroup() as tasks,
     ):
 
@@ -380,9 +380,9 @@ async def test_t3_retry_after_of_hours_is_left_to_the_caller(server: Any, client
 
 async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:
     """The limit covers the whole of a request, not only its beginning; also of a refusal."""
-    access = RestConfig(server=server.url)
+    config = RestConfig(server=server.url)
     server.on("list", server.stream(b'{"kind":', then="hang"), server.stream(b"<html>", then="hang", status=502))
-    async with KubeClient(access, user_agent="test", clock=clock, timeout=0.1, tries=1) as client:
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.1, tries=1) as client:
         for _ in ("an object", "a refusal"):
             with pytest.raises(RequestTimeout, match=r"GET http://.*/pods/a: no complete answer within 0\.1 s"):
                 await client.get(PODS, "ns", "a")
@@ -394,8 +394,8 @@ async def test_p4_watch_that_does_not_open_times_out(server: Any, clock: Any) ->
         return web.Response()
 
     server.on("watch", never)
-    access = RestConfig(server=server.url)
-    async with KubeClient(access, user_agent="test", clock=clock, timeout=0.05) as client:
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.05) as client:
         with pytest.raises(RequestTimeout):
             async with client.watch(PODS, resource_version="5", timeout_seconds=300):
                 pass
@@ -411,9 +411,9 @@ async def test_p36_every_answer_gives_its_connection_back(server: Any, clock: An
         server.stream(b"x" * 2**21, status=500),
         reset,
     ]
-    access = RestConfig(server=server.url)
+    config = RestConfig(server=server.url)
     async with KubeClient(
-        access, user_agent="test", clock=clock, connections=1, tries=1, timeout=2.0, response_limit=1000
+        config, user_agent="test", clock=clock, connections=1, tries=1, timeout=2.0, response_limit=1000
     ) as client:
         for answer in answers:
             server.on("list", answer, server.reply(200, OBJECT))
@@ -439,9 +439,9 @@ async def test_p36_l12_leaving_the_client_closes_what_was_given_up(tmp_path: Pat
         writer.transport.abort()
 
     listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0, ssl=authority.server_context(tmp_path))
-    access = RestConfig(server=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", ssl_context=trusting)
+    config = RestConfig(server=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", ssl_context=trusting)
     async with listener:
-        async with KubeClient(access, user_agent="test") as client:
+        async with KubeClient(config, user_agent="test") as client:
             request = asyncio.create_task(client.get(PODS, "ns", "a"))
             watch = asyncio.create_task(client.stream("/").__aenter__())
             await asked.acquire()
@@ -500,8 +500,8 @@ async def test_k10_name_resolution_is_measured(server: Any, clock: Any) -> None:
     server.on("list", server.reply(200, OBJECT))
     count = "rest_client_dns_resolution_duration_seconds_count"
     before = value_of(count, {"host": "localhost"}) or 0
-    access = RestConfig(server=server.url.replace("127.0.0.1", "localhost"))
-    async with KubeClient(access, user_agent="test", clock=clock) as client:
+    config = RestConfig(server=server.url.replace("127.0.0.1", "localhost"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
         await client.get(CONFIGMAPS, "ns", "a")
     assert value_of(count, {"host": "localhost"}) == before + 1
 
@@ -593,9 +593,9 @@ async def test_t5_connection_is_used_again(server: Any, client: KubeClient) -> N
 
 async def test_stale_credentials_of_a_watch_are_renewed(server: Any, clock: Any) -> None:
     server.on("watch", server.status(401, "Unauthorized"), server.stream())
-    access = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
     async with (
-        KubeClient(access, user_agent="test", clock=clock) as client,
+        KubeClient(config, user_agent="test", clock=clock) as client,
         client.watch(PODS, resource_version="5", timeout_seconds=300),
     ):
         pass
@@ -651,8 +651,8 @@ class Canned:
 async def test_everything_above_the_transport_works_with_any_transport(clock: Any) -> None:
     refusal = Canned(429, b"", {"Retry-After": "2"})
     transport = Scripted(NotConnected("gone"), refusal, Canned(200, orjson.dumps(OBJECT)))
-    access = RestConfig(server="http://simulated")
-    async with KubeClient(access, user_agent="test", clock=clock, transport=transport, random=lambda: 0.5) as client:
+    config = RestConfig(server="http://simulated")
+    async with KubeClient(config, user_agent="test", clock=clock, transport=transport, random=lambda: 0.5) as client:
         assert transport.entered
         assert await client.create(CONFIGMAPS, OBJECT) == OBJECT
     assert not transport.entered

@@ -31,9 +31,9 @@ Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 PATH = "/api/v1/namespaces/ns/pods/a"
 
 
-async def complaint(kind: type[KubeError], access: RestConfig, clock: Any, *, connect_timeout: float = 5.0) -> str:
-    transport = HttpTransport(access, clock=clock, connect_timeout=connect_timeout)
-    async with KubeClient(access, user_agent="test", clock=clock, tries=1, transport=transport) as client:
+async def complaint(kind: type[KubeError], config: RestConfig, clock: Any, *, connect_timeout: float = 5.0) -> str:
+    transport = HttpTransport(config, clock=clock, connect_timeout=connect_timeout)
+    async with KubeClient(config, user_agent="test", clock=clock, tries=1, transport=transport) as client:
         with pytest.raises(kind) as caught:
             await client.get(PODS, "ns", "a")
     return str(caught.value)
@@ -49,8 +49,8 @@ async def mute() -> AsyncIterator[str]:
 
 
 async def test_name_that_does_not_resolve(clock: Any) -> None:
-    access = RestConfig(server="https://nowhere.invalid:6443")
-    text = await complaint(NotConnected, access, clock)
+    config = RestConfig(server="https://nowhere.invalid:6443")
+    text = await complaint(NotConnected, config, clock)
     assert text.startswith(f"GET https://nowhere.invalid:6443{PATH}: the name 'nowhere.invalid' cannot be resolved (")
     assert text.endswith("); check the server address in the kubeconfig and the DNS")
 
@@ -97,12 +97,12 @@ async def test_expired_certificate(clock: Any, tmp_path: Path, serve: Serve) -> 
 async def test_certificate_of_another_name(clock: Any, tmp_path: Path, serve: Serve) -> None:
     authority = Authority()
     server = await serve(authority.server_context(tmp_path))
-    access = RestConfig(
+    config = RestConfig(
         server=server.url,
         ssl_context=ssl.create_default_context(cadata=authority.pem.decode()),
         server_hostname="api.example.com",
     )
-    assert await complaint(CertificateRejected, access, clock) == (
+    assert await complaint(CertificateRejected, config, clock) == (
         f"GET {server.url}{PATH}: the certificate of {server.url} was not accepted: Hostname mismatch, certificate is "
         "not valid for 'api.example.com'.; check the server address in the kubeconfig, or set tls-server-name to a "
         "name in the certificate"
@@ -206,8 +206,8 @@ async def test_expired_credentials(clock: Any, server: Any) -> None:
 
 async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any, server: Any) -> None:
     server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
-    access = RestConfig(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
-    assert (await complaint(ApiError, access, clock)).endswith(
+    config = RestConfig(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
+    assert (await complaint(ApiError, config, clock)).endswith(
         "log in again, or renew those of kubeconfig k (from $KUBECONFIG)"
     )
 
@@ -234,8 +234,8 @@ async def test_proxy_that_is_not_there(clock: Any) -> None:
 
 async def test_reset_in_the_middle_of_an_answer(clock: Any, server: Any) -> None:
     server.on("list", server.stream(b'{"kind":', then="reset"))
-    access = RestConfig(server=server.url)
-    async with KubeClient(access, user_agent="test", clock=clock, tries=1) as client:
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, tries=1) as client:
         with pytest.raises(TransportError, match=rf"^GET {server.url}{PATH}: the connection broke before the end"):
             async with asyncio.timeout(5):
                 await client.get(PODS, "ns", "a")

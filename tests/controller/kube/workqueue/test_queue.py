@@ -295,7 +295,7 @@ def test_endless_requeues_do_not_pile_up(queue: WorkQueue) -> None:
         queue.add("a")
         assert queue.take() == "a"
         queue.done("a")
-    assert len(queue._delays._heap) < 2000
+    assert len(queue._delaying._heap) < 2000
 
 
 def sample(name: str, suffix: str, **labels: str) -> float | None:

@@ -73,7 +73,7 @@ class Trial:
     def __init__(self, client: KubeClient, framework: Framework, *, namespace: str | None, field_manager: str) -> None:
         self._client = client
         self._framework = framework
-        self._namespace = namespace or client.access.namespace or "default"
+        self._namespace = namespace or client.config.namespace or "default"
         self._field_manager = field_manager
         self._discovery = Discovery(client)
         self._changed: dict[ObjectKey, JsonObject] = {}
@@ -171,7 +171,7 @@ class Trial:
             content_type=_APPLY if named else "application/json",
         )
         if status >= 400:
-            access = self._client.access
+            access = self._client.config
             raise from_response(status, headers, body, request=f"{method} {access.server}{path}", source=access.source)
         answer: JsonObject = orjson.loads(body)
         return answer

@@ -132,7 +132,7 @@ class _Submitter:
 
     def _namespace_of(self, manifest: Manifest) -> str:
         given = manifest.object["metadata"].get("namespace")
-        return str(given or self._namespace or self._client.access.namespace or "default")
+        return str(given or self._namespace or self._client.config.namespace or "default")
 
     async def check(self, manifests: Sequence[Manifest]) -> None:
         """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""

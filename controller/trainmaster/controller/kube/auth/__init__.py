@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/auth: TODO."""
+"""Where the configuration and the credentials of a cluster come from: kubeconfig, service account, exec plugins, OIDC."""

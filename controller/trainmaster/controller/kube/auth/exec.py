@@ -33,7 +33,7 @@ _VERSIONS: Final = frozenset({"client.authentication.k8s.io/v1", "client.authent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCredentials:
+class ExecCredential:
     """What a plugin printed: a token, a certificate with its key, or both."""
 
     token: str = ""
@@ -42,9 +42,9 @@ class PluginCredentials:
     expires: datetime | None = None
 
 
-async def run_plugin(
+async def run_exec_plugin(
     config: Mapping[str, Any], *, directory: Path, cluster: Mapping[str, Any], clock: Clock
-) -> PluginCredentials:
+) -> ExecCredential:
     """Run the plugin of a kubeconfig's user; `directory` is where the kubeconfig lies.
 
     Raises:
@@ -74,17 +74,17 @@ async def run_plugin(
         raise ConfigurationError(f"the exec plugin {program} cannot be run: {error.strerror or error}{hint}") from error
     try:
         async with clock.timeout(PLUGIN_TIMEOUT), asyncio.TaskGroup() as readers:
-            said = readers.create_task(_bounded(process.stdout))
-            complained = readers.create_task(_bounded(process.stderr))
+            stdout = readers.create_task(_bounded(process.stdout))
+            stderr = readers.create_task(_bounded(process.stderr))
             readers.create_task(process.wait())
     except TimeoutError as error:
         raise ConfigurationError(f"the exec plugin {program} gave no answer within {PLUGIN_TIMEOUT:g} s") from error
     finally:
         await _ended(process)
     if process.returncode != 0:
-        reason = shorten(complained.result().decode("utf-8", "replace").strip(), limit=500) or "it does not say why"
+        reason = shorten(stderr.result().decode("utf-8", "replace").strip(), limit=500) or "it does not say why"
         raise ConfigurationError(f"the exec plugin {program} failed with code {process.returncode}: {reason}")
-    return _decode(said.result(), program=program, version=str(version))
+    return _decode(stdout.result(), program=program, version=str(version))
 
 
 def _interactive(config: Mapping[str, Any]) -> bool:
@@ -112,12 +112,12 @@ async def _ended(process: Process) -> None:
         await process.wait()
 
 
-def _decode(output: bytes, *, program: str, version: str) -> PluginCredentials:
+def _decode(output: bytes, *, program: str, version: str) -> ExecCredential:
     try:
         answer = json.loads(output)
         kind, status = (answer["kind"], answer["apiVersion"]), answer["status"]
         expires = status.get("expirationTimestamp")
-        credentials = PluginCredentials(
+        credentials = ExecCredential(
             token=status.get("token") or "",
             certificate=status.get("clientCertificateData") or "",
             key=status.get("clientKeyData") or "",

@@ -1,6 +1,6 @@
 """The service account of a pod: a token, an authority and a namespace, in files that the kubelet replaces.
 
-`configuration` states the guarantees.
+`loader` states the guarantees.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.kube.auth.refresh import RefreshingCredentials
-from trainmaster.controller.kube.auth.tls import TlsFiles, Trust
+from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 
@@ -27,31 +27,31 @@ class ServiceAccountCredentials(RefreshingCredentials):
         self._files = TlsFiles(authorities=str(directory / "ca.crt"))
         self._token = self._read_token()
         try:
-            self._trust = Trust(self._files)
+            self._tls = TlsReloader(self._files)
         except ConfigurationError as error:
             raise _unusable(error) from error
-        self._access: RestConfig | None = None
+        self._config: RestConfig | None = None
 
-    def bind(self, access: RestConfig) -> None:
-        """Serve an access: with the credentials, the TLS context and the namespace of the pod."""
+    def bind(self, config: RestConfig) -> None:
+        """Serve an config: with the credentials, the TLS context and the namespace of the pod."""
         namespace = self._directory / "namespace"
-        access.namespace = (namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "") or "default"
-        access.credentials = self
-        access.source = f"the service account in {self._directory}"
-        access.ssl_context = self._trust.context
-        self._access = access
+        config.namespace = (namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "") or "default"
+        config.credentials = self
+        config.source = f"the service account in {self._directory}"
+        config.ssl_context = self._tls.context
+        self._config = config
 
     def _headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
 
-    async def _look(self) -> bool:
+    async def _reload(self) -> bool:
         before, self._token = self._token, self._read_token()
         try:
-            replaced = self._trust.look(self._files)
+            replaced = self._tls.reload(self._files)
         except ConfigurationError as error:
             raise _unusable(error) from error
-        if self._access is not None:
-            self._access.ssl_context = self._trust.context
+        if self._config is not None:
+            self._config.ssl_context = self._tls.context
         return replaced or self._token != before
 
     def _read_token(self) -> str:

@@ -1,4 +1,4 @@
-"""The cluster and the user of a kubeconfig; `configuration` states the guarantees.
+"""The cluster and the user of a kubeconfig; `loader` states the guarantees.
 
 kubernetes_asyncio finds and merges the files and knows their fields. What it does without a limit of time, or without
 verifying whom it talks to, is done here instead: token files, exec plugins and identity providers. What it does not
@@ -20,11 +20,11 @@ import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, kube_config
 
-from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, PluginCredentials, run_plugin
+from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, ExecCredential, run_exec_plugin
 from trainmaster.controller.kube.auth.kubeconfig_files import read_kubeconfig
 from trainmaster.controller.kube.auth.oidc import PROVIDER_TIMEOUT, refresh_tokens
 from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingCredentials
-from trainmaster.controller.kube.auth.tls import TlsFiles, Trust
+from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 
@@ -44,24 +44,24 @@ class KubeconfigCredentials(RefreshingCredentials):
         self._paths = paths
         self._context = context
         self._loader: _Loader
-        self._access: RestConfig | None = None
-        self._trust: Trust | None = None
+        self._config: RestConfig | None = None
+        self._tls: TlsReloader | None = None
 
     async def load(self) -> None:
         """Read the files and authenticate, from the start."""
-        with self._translated():
+        with self._naming_the_kubeconfig():
             await self._authenticate(self._read())
 
-    def bind(self, access: RestConfig) -> None:
-        """Serve an access: with the credentials, the namespace of the context and, for https, a TLS context."""
-        access.credentials = self
-        access.source = f'{self._name}, context "{self._loader.name}"'
-        access.namespace = self._loader.context.get("namespace") or "default"
-        self._access = access
-        if access.server.startswith("https:"):
-            with self._translated():
-                self._trust = Trust(self._tls_files())
-            access.ssl_context = self._trust.context
+    def bind(self, config: RestConfig) -> None:
+        """Serve an config: with the credentials, the namespace of the context and, for https, a TLS context."""
+        config.credentials = self
+        config.source = f'{self._name}, context "{self._loader.name}"'
+        config.namespace = self._loader.context.get("namespace") or "default"
+        self._config = config
+        if config.server.startswith("https:"):
+            with self._naming_the_kubeconfig():
+                self._tls = TlsReloader(self._tls_files())
+            config.ssl_context = self._tls.context
 
     def _headers(self) -> Mapping[str, str]:
         headers = dict(self._loader.impersonation)
@@ -69,22 +69,22 @@ class KubeconfigCredentials(RefreshingCredentials):
             headers["Authorization"] = authorization.strip()
         return headers
 
-    async def _look(self) -> bool:
+    async def _reload(self) -> bool:
         before = self._headers()
-        with self._translated():
+        with self._naming_the_kubeconfig():
             await self._authenticate(self._loader)
-        return self._look_at_certificates() or self._headers() != before
+        return self._reload_certificates() or self._headers() != before
 
-    async def _look_again(self) -> bool:
+    async def _reload_refused(self) -> bool:
         before = self._headers()
-        with self._translated():
+        with self._naming_the_kubeconfig():
             loader = self._read()
             if loader.has_user_of(self._loader):
                 # What the provider gave us since is newer than what the file says, but of no use any more.
                 loader = self._loader
                 loader.forget_id_token()
             await self._authenticate(loader)
-        return self._look_at_certificates() or self._headers() != before
+        return self._reload_certificates() or self._headers() != before
 
     def _read(self) -> _Loader:
         merged = read_kubeconfig(self._paths, context=self._context)
@@ -96,12 +96,12 @@ class KubeconfigCredentials(RefreshingCredentials):
             await loader.load_and_set(configuration)
         self._loader, self.configuration = loader, configuration
 
-    def _look_at_certificates(self) -> bool:
-        if self._trust is None or self._access is None:
+    def _reload_certificates(self) -> bool:
+        if self._tls is None or self._config is None:
             return False
-        with self._translated():
-            changed = self._trust.look(self._tls_files())
-        self._access.ssl_context = self._trust.context
+        with self._naming_the_kubeconfig():
+            changed = self._tls.reload(self._tls_files())
+        self._config.ssl_context = self._tls.context
         return changed
 
     def _tls_files(self) -> TlsFiles:
@@ -113,7 +113,7 @@ class KubeconfigCredentials(RefreshingCredentials):
         )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _naming_the_kubeconfig(self) -> Iterator[None]:
         """Name the kubeconfig in whatever goes wrong with it."""
         try:
             yield
@@ -144,7 +144,7 @@ class _Loader(kube_config.KubeConfigLoader):
         if self._user is None:  # the library reads from it all the same
             self._user = kube_config.ConfigNode("no user", {})
         self._clock = clock
-        self._plugin: PluginCredentials | None = None
+        self._plugin: ExecCredential | None = None
         self._user_as_read = copy.deepcopy(self._user_fields)
         self.impersonation = _impersonation(self._user_fields)
 
@@ -179,7 +179,7 @@ class _Loader(kube_config.KubeConfigLoader):
     async def load_from_exec_plugin(self) -> bool:
         """Run the plugin, unless what it gave is still good; without an expiry it is until the server refuses it."""
         if self._plugin is None or _expires_soon(self._plugin.expires, self._clock):
-            self._plugin = await run_plugin(
+            self._plugin = await run_exec_plugin(
                 self._user_fields["exec"],
                 directory=self._directory,
                 cluster=cast("Any", self._cluster).value,

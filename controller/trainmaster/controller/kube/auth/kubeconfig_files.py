@@ -1,4 +1,4 @@
-"""The files of a kubeconfig as one, whose parts fit together; `configuration` states the guarantees.
+"""The files of a kubeconfig as one, whose parts fit together; `loader` states the guarantees.
 
 kubernetes_asyncio merges the files. It stumbles over those that are empty, and tells of parts that are missing in terms
 of its own; whoever made the file wants to know which part that is.

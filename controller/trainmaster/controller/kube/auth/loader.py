@@ -71,9 +71,9 @@ async def _from_kubeconfig(paths: str, *, context: str | None, source: str, cloc
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
     await credentials.load()
     found = credentials.configuration
-    access = _access(str(found.host), server_hostname=found.tls_server_name, proxy=found.proxy)
-    credentials.bind(access)
-    return access
+    config = _rest_config(str(found.host), server_hostname=found.tls_server_name, proxy=found.proxy)
+    credentials.bind(config)
+    return config
 
 
 def _any_exists(paths: str) -> bool:
@@ -82,12 +82,12 @@ def _any_exists(paths: str) -> bool:
 
 def _from_service_account(directory: Path, *, environment: Mapping[str, str], clock: Clock) -> RestConfig:
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT") or "443"
-    access = _access(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
-    ServiceAccountCredentials(directory, clock=clock).bind(access)
-    return access
+    config = _rest_config(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+    ServiceAccountCredentials(directory, clock=clock).bind(config)
+    return config
 
 
-def _access(server: str, *, server_hostname: str | None = None, proxy: str | None = None) -> RestConfig:
+def _rest_config(server: str, *, server_hostname: str | None = None, proxy: str | None = None) -> RestConfig:
     try:
         url = urlsplit(server)
         usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0

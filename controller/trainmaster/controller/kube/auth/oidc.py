@@ -43,9 +43,9 @@ async def refresh_tokens(config: Mapping[str, Any], *, clock: Clock) -> tuple[st
         )
     try:
         async with clock.timeout(PROVIDER_TIMEOUT):
-            described = await _ask(f"{issuer.rstrip('/')}/.well-known/openid-configuration", config, clock=clock)
+            described = await _request(f"{issuer.rstrip('/')}/.well-known/openid-configuration", config, clock=clock)
             form = urlencode({"grant_type": "refresh_token", "refresh_token": token})
-            answer = await _ask(str(described.get("token_endpoint")), config, clock=clock, form=form)
+            answer = await _request(str(described.get("token_endpoint")), config, clock=clock, form=form)
     except TimeoutError as error:
         raise ConfigurationError(
             f"the identity provider {issuer} gave no answer within {PROVIDER_TIMEOUT:g} s"
@@ -57,19 +57,19 @@ async def refresh_tokens(config: Mapping[str, Any], *, clock: Clock) -> tuple[st
     return str(answer["id_token"]), str(answer.get("refresh_token") or token)
 
 
-async def _ask(url: str, config: Mapping[str, Any], *, clock: Clock, form: str | None = None) -> dict[str, Any]:
+async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: str | None = None) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"{url!r}, of the identity provider, is not a URL")
     origin = f"{parts.scheme}://{parts.netloc}"
-    access = RestConfig(server=origin, ssl_context=_context(config), proxy=proxy_for(origin))
+    provider = RestConfig(server=origin, ssl_context=_context(config), proxy=proxy_for(origin))
     headers = {"Accept": "application/json"}
     if form is not None:
         login = f"{config['client-id']}:{config.get('client-secret') or ''}"
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         headers["Content-Type"] = "application/x-www-form-urlencoded"
     body = b""
-    async with HttpTransport(access, clock=clock) as transport:
+    async with HttpTransport(provider, clock=clock) as transport:
         response = await transport.send(
             "GET" if form is None else "POST",
             parts.path or "/",

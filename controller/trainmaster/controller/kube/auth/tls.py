@@ -4,7 +4,7 @@ Guarantees:
 - A context is made anew when the content of one of its files changes, and is complete: authorities and our own
   certificate together. Connections that were opened under the old one are never used for a new request.
 - A file that does not parse, or a certificate that does not fit its key (as in the middle of their replacement),
-  raises `ConfigurationError` and leaves the old context in use; the next look tries again.
+  raises `ConfigurationError` and leaves the old context in use; the next `reload` tries again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class TlsFiles:
     verify: bool = True
 
 
-class Trust:
+class TlsReloader:
     """The TLS context for a set of files, as they are now."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._seen = (files, _contents(files))
         self.context = _context(files)
 
-    def look(self, files: TlsFiles) -> bool:
+    def reload(self, files: TlsFiles) -> bool:
         """Make a new context if the files, or which files they are, have changed; tell whether."""
         now = (files, _contents(files))
         if now == self._seen:

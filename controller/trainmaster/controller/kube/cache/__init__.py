@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/cache: TODO."""
+"""Local copies of collections: reflector, informer, store with indexes, and the deltas that event handlers get."""

@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/events: TODO."""
+"""Events about objects: the recorder, and the correlator that makes series of repeats."""

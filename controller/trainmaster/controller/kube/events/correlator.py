@@ -1,11 +1,11 @@
-"""Correlating: which of the things that somebody wants to record become events, and which count up an earlier one.
+"""Which of the things that somebody records become events, and which count up an earlier one.
 
 Guarantees:
 - F-6: of each object, a burst of `BURST` new events goes through, then one every `REFILL` seconds; the rest is dropped.
-  Of events that differ in nothing but their note, all that come after `SIMILAR` within `SIMILAR_WINDOW` are one event,
-  with the first note of them: the API lets nobody change a note.
-- F-7: the same event again within `QUIET` counts up the series of the first.
-- Memory is bounded: each of the three memories holds `REMEMBERED` entries, and forgets the oldest for a new one.
+  Of events that differ in nothing but their note, all that come after `AGGREGATE_MAX_EVENTS` within
+  `AGGREGATE_INTERVAL` are one event, with the first note of them: the API lets nobody change a note.
+- F-7: the same event again within `FINISH_TIME` counts up the series of the first.
+- Memory is bounded: each of the three memories holds `MAX_ENTRIES` entries, and forgets the oldest for a new one.
 
 Pure: the time comes in by argument.
 """
@@ -23,17 +23,17 @@ from trainmaster.runtime.jsontree import JsonObject
 
 BURST: Final = 25
 REFILL: Final = 300.0
-SIMILAR: Final = 10
-SIMILAR_WINDOW: Final = 600.0
-QUIET: Final = 360.0
-REMEMBERED: Final = 4096
+AGGREGATE_MAX_EVENTS: Final = 10
+AGGREGATE_INTERVAL: Final = 600.0
+FINISH_TIME: Final = 360.0
+MAX_ENTRIES: Final = 4096
 
 COMBINED: Final = "(combined from similar events): "
 
 V = TypeVar("V")
 
 
-class About(NamedTuple):
+class EventKey(NamedTuple):
     """What an event is about, its note apart: events that are equal in this are similar."""
 
     uid: str
@@ -70,7 +70,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class _Crowd:
+class _Aggregate:
     """Similar events of late."""
 
     notes: set[str]
@@ -81,13 +81,13 @@ class _Crowd:
 _Memory: TypeAlias = FIFOCache[tuple[str, ...], V]
 
 
-class Correlator:
+class EventCorrelator:
     """Remembers what was recorded of late."""
 
     def __init__(self) -> None:
-        self._buckets: _Memory[_Bucket] = FIFOCache(REMEMBERED)
-        self._crowds: _Memory[_Crowd] = FIFOCache(REMEMBERED)
-        self._series: _Memory[Series] = FIFOCache(REMEMBERED)
+        self._buckets: _Memory[_Bucket] = FIFOCache(MAX_ENTRIES)
+        self._aggregates: _Memory[_Aggregate] = FIFOCache(MAX_ENTRIES)
+        self._series: _Memory[Series] = FIFOCache(MAX_ENTRIES)
 
     def __len__(self) -> int:
         """Count the series."""
@@ -96,13 +96,13 @@ class Correlator:
     def __iter__(self) -> Iterator[Series]:
         return iter(list(self._series.values()))
 
-    def note(
-        self, about: About, note: str, make: Callable[[str], JsonObject], *, now: datetime, moment: float
+    def correlate(
+        self, event: EventKey, note: str, make: Callable[[str], JsonObject], *, now: datetime, moment: float
     ) -> Series | None:
         """Take in that something happened once more.
 
         Args:
-            about: What it is about.
+            about: What it is event.
             note: What is to be said.
             make: Makes the event, if it is a new one, from the note that it gets.
             now: The wall-clock time.
@@ -111,12 +111,12 @@ class Correlator:
         Returns:
             The series that it counts up, or None if its object has too many events.
         """
-        note = self._combined(about, note, moment)
+        note = self._combined(event, note, moment)
         # What is combined is one series, whatever the notes are.
-        key = (*about, COMBINED if note.startswith(COMBINED) else note)
+        key = (*event, COMBINED if note.startswith(COMBINED) else note)
         series = self._series.get(key)
-        if series is None or moment - series.last_seen > QUIET:
-            if not self._admit(about, moment):
+        if series is None or moment - series.last_seen > FINISH_TIME:
+            if not self._admit(event, moment):
                 return None
             series = Series(make(note), now, moment)
         series.count += 1
@@ -124,14 +124,14 @@ class Correlator:
         self._series[key] = series
         return series
 
-    def drop_quiet(self, moment: float) -> None:
+    def drop_finished(self, moment: float) -> None:
         """Forget what has not happened for a while."""
-        _drop(self._series, lambda series: moment - series.last_seen > QUIET)
-        _drop(self._crowds, lambda crowd: moment - crowd.at > SIMILAR_WINDOW)
+        _drop(self._series, lambda series: moment - series.last_seen > FINISH_TIME)
+        _drop(self._aggregates, lambda aggregate: moment - aggregate.at > AGGREGATE_INTERVAL)
         _drop(self._buckets, lambda bucket: bucket.tokens + (moment - bucket.at) / REFILL >= BURST)
 
-    def _admit(self, about: About, moment: float) -> bool:
-        key = (about.uid, about.name)
+    def _admit(self, event: EventKey, moment: float) -> bool:
+        key = (event.uid, event.name)
         bucket = self._buckets.get(key) or _Bucket(BURST, moment)
         bucket.tokens = min(BURST, bucket.tokens + (moment - bucket.at) / REFILL)
         bucket.at = moment
@@ -141,15 +141,15 @@ class Correlator:
         bucket.tokens -= 1
         return True
 
-    def _combined(self, about: About, note: str, moment: float) -> str:
-        crowd = self._crowds.get(about)
-        if crowd is None or moment - crowd.at > SIMILAR_WINDOW:
-            crowd = _Crowd(set(), moment)
-        crowd.at = moment
-        self._crowds[about] = crowd
-        if note not in crowd.notes and len(crowd.notes) >= SIMILAR:
+    def _combined(self, event: EventKey, note: str, moment: float) -> str:
+        aggregate = self._aggregates.get(event)
+        if aggregate is None or moment - aggregate.at > AGGREGATE_INTERVAL:
+            aggregate = _Aggregate(set(), moment)
+        aggregate.at = moment
+        self._aggregates[event] = aggregate
+        if note not in aggregate.notes and len(aggregate.notes) >= AGGREGATE_MAX_EVENTS:
             return f"{COMBINED}{note}"
-        crowd.notes.add(note)
+        aggregate.notes.add(note)
         return note
 
 

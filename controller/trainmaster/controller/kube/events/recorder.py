@@ -3,9 +3,9 @@
 Guarantees:
 - F-8: best effort. `event` never waits and never fails; when the queue is full, events are dropped and counted in a log
   line. A write that may succeed later is tried again, `TRIES` times at most, without holding up the others.
-- F-6, F-7: `correlating` decides what is a new event, what counts up an earlier one, and what is too much. The first
-  repeat of an event is written at once, further ones every `SERIES_PERIOD` while they come, and the last count when
-  none has come for `QUIET`. An event has ended then: the next one is new.
+- F-6, F-7: `EventCorrelator` decides what is a new event, what counts up an earlier one, and what is too much. The
+  first repeat of an event is written at once, further ones every `REFRESH_TIME` while they come, and the last count
+  when none has come for `FINISH_TIME`. An event has ended then: the next one is new.
 - Notes and names keep within the limits of the API, cut between characters.
 - `flush` writes what waits, for a stop.
 
@@ -23,7 +23,7 @@ from typing import Final, Literal, Protocol
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock, micro_time
-from trainmaster.controller.kube.events.correlator import QUIET, About, Correlator, Series
+from trainmaster.controller.kube.events.correlator import FINISH_TIME, EventCorrelator, EventKey, Series
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     Forbidden,
@@ -39,7 +39,7 @@ from trainmaster.runtime.jsontree import JsonObject
 log = structlog.get_logger(__name__)
 
 QUEUE_LIMIT: Final = 1000
-SERIES_PERIOD: Final = 1800.0
+REFRESH_TIME: Final = 1800.0
 """Seconds between two writes of one series; repeats in between are counted here."""
 
 TRIES: Final = 12
@@ -84,7 +84,7 @@ class EventRecorder:
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE_LIMIT)
-        self._correlator = Correlator()
+        self._correlator = EventCorrelator()
         self._dropped = 0
         self._flushing = False
 
@@ -99,17 +99,17 @@ class EventRecorder:
     ) -> None:
         """Record an event about an object."""
         metadata = regarding.get("metadata", {})
-        about = About(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
+        key = EventKey(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
         now = self._clock.now()
-        series = self._correlator.note(
-            about,
+        series = self._correlator.correlate(
+            key,
             cut(note, _NOTE_BYTES),
-            lambda note: self._body(regarding, about, note, now),
+            lambda note: self._body(regarding, key, note, now),
             now=now,
             moment=self._clock.monotonic(),
         )
         if series is None:
-            log.debug("an event is not recorded, the object has too many", object=about.name, reason=reason)
+            log.debug("an event is not recorded, the object has too many", object=key.name, reason=reason)
         elif series.count <= 2:  # the first, and the repeat that shows users that it is a series
             self._enqueue(series)
 
@@ -193,10 +193,10 @@ class EventRecorder:
             await self._clock.sleep(_SWEEP_INTERVAL)
             moment = self._clock.monotonic()
             for series in self._correlator:
-                due = moment - series.tried_at >= SERIES_PERIOD or moment - series.last_seen > QUIET
+                due = moment - series.tried_at >= REFRESH_TIME or moment - series.last_seen > FINISH_TIME
                 if due and series.count > series.written:
                     self._enqueue(series)
-            self._correlator.drop_quiet(moment)
+            self._correlator.drop_finished(moment)
 
     async def _write(self, series: Series) -> None:
         count, last, body = series.count, series.last, series.body
@@ -219,7 +219,7 @@ class EventRecorder:
                     await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
         series.written = count
 
-    def _body(self, regarding: JsonObject, about: About, note: str, now: datetime) -> JsonObject:
+    def _body(self, regarding: JsonObject, key: EventKey, note: str, now: datetime) -> JsonObject:
         metadata = regarding.get("metadata", {})
         # Events about objects without a namespace live in the default one.
         namespace = metadata.get("namespace") or "default"
@@ -234,11 +234,11 @@ class EventRecorder:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{cut(about.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
+            "metadata": {"name": f"{cut(key.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
             "eventTime": micro_time(now),
-            "type": about.type,
-            "reason": cut(about.reason, _REASON_BYTES),
-            "action": cut(about.action, _REASON_BYTES),
+            "type": key.type,
+            "reason": cut(key.reason, _REASON_BYTES),
+            "action": cut(key.action, _REASON_BYTES),
             "note": cut(note, _NOTE_BYTES),
             "regarding": {name: value for name, value in reference.items() if value},
             "reportingController": self._controller,

@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/leaderelection: TODO."""
+"""Leader election on a Lease: the lock, the elector, the guard of writes, and the thread it runs in."""

@@ -20,7 +20,7 @@ Guarantees:
   arrived, and we write until the renew deadline only, which is shorter. So no two candidates start writes at once, not
   even if one's clock runs faster than the other's, by up to the ratio of lease duration and renew deadline.
 
-What is in the lease, and when that of another has expired, is the business of `leasing`. All state belongs to the event
+What is in the lease, and when that of another has expired, is the business of `lease`. All state belongs to the event
 loop that runs the elector; `guard` and `is_healthy` may be called from any thread.
 """
 
@@ -36,8 +36,9 @@ from typing import Any, Final
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
-from trainmaster.controller.kube.leaderelection.lease import Lease, LeaseClient
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotLeading
+from trainmaster.controller.kube.leaderelection.guard import WriteGuard
+from trainmaster.controller.kube.leaderelection.lease import LeaseClient, LeaseLock
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.metrics.leader import LeaderMetrics
 
 log = structlog.get_logger(__name__)
@@ -106,7 +107,7 @@ class LeaderElector:
             )
         self.identity = identity
         self._clock = clock or SystemClock()
-        self._lease = Lease(
+        self._lease = LeaseLock(
             client,
             namespace=lease_namespace,
             name=lease_name,
@@ -121,27 +122,12 @@ class LeaderElector:
         self._random = random
         self._metrics = metrics or LeaderMetrics(lease_name)
         self._on_overrun = on_overrun
-        self._leading = False
-        self._renewing: asyncio.Task[None] | None = None
+        self.guard = WriteGuard(self._lease, renew_deadline=renew_deadline, clock=self._clock)
         self._log = log.bind(lease=str(self._lease), identity=identity)
 
     def is_healthy(self) -> bool:
         """Unhealthy is only a leader whose last renewal is older than its lease (L-13)."""
-        return not self._leading or self._seconds_left() >= -_HEALTHY_TOLERANCE
-
-    def guard(self) -> None:
-        """Say no to a write that must not start, because the lease is not ours, or soon may not be (L-14).
-
-        Raises:
-            NotLeading: Do not write. If the lease was not renewed in time, the election ends as lost.
-        """
-        if not self._leading:
-            raise NotLeading(f"nothing was written: this process does not hold the lease {self._lease}")
-        if self._seconds_to_renew() <= 0:
-            renewing = self._renewing
-            if renewing is not None:
-                renewing.get_loop().call_soon_threadsafe(renewing.cancel)
-            raise NotLeading(f"nothing was written: the lease {self._lease} was not renewed in time")
+        return not self.guard.is_open or self._seconds_left() >= -_HEALTHY_TOLERANCE
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `on_started` while holding it, release it.
@@ -150,8 +136,9 @@ class LeaderElector:
         """
         await self._acquire()
         working = asyncio.ensure_future(on_started())
-        renewing = self._renewing = asyncio.create_task(self._renew_until_lost())
-        self._leads(now=True)
+        renewing = asyncio.create_task(self._renew_until_lost())
+        self.guard.open(renewing)
+        self._metrics.leading(now=True)
         self._log.info("lease acquired")
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +152,7 @@ class LeaderElector:
                     await self._end_before_expiry(working)
             finally:
                 lost = renewing.done()
-                self._leads(now=False)
+                self._stop_leading()
                 await _stop(renewing)
                 # A second cancellation may have brought us here while the work still runs: then the lease must expire.
                 if working.done() and not lost:
@@ -178,7 +165,7 @@ class LeaderElector:
     async def _acquire(self) -> None:
         self._log.info("waiting for the lease")
         try:
-            while not await self._try():
+            while not await self._try_acquire_or_renew():
                 await self._clock.sleep(self._retry_period * (1.0 + JITTER * self._random()))
         except asyncio.CancelledError:
             if self._lease.may_be_ours:
@@ -186,13 +173,13 @@ class LeaderElector:
             raise
 
     async def _renew_until_lost(self) -> None:
-        while (left := self._seconds_to_renew()) > _TOO_SHORT:
+        while (left := self.guard.seconds_to_renew()) > _TOO_SHORT:
             await self._clock.sleep(min(self._retry_period, left))
-            left = self._seconds_to_renew()
+            left = self.guard.seconds_to_renew()
             if left > _TOO_SHORT:
                 try:
                     async with self._clock.timeout(left):
-                        renewed = await self._try()
+                        renewed = await self._try_acquire_or_renew()
                 except TimeoutError:
                     return
                 if not renewed and self._lease.is_others:
@@ -208,22 +195,24 @@ class LeaderElector:
         except TimeoutError:
             self._on_overrun()
 
-    async def _try(self) -> bool:
+    async def _try_acquire_or_renew(self) -> bool:
         """Acquire or renew the lease once."""
         try:
             return await self._renew_known() or await self._lease.take()
         except KubeError as error:
-            if self._leading:
+            if self.guard.is_open:
                 self._log.warning(
-                    "lease not renewed, trying again", error=str(error), seconds_left=round(self._seconds_to_renew(), 1)
+                    "lease not renewed, trying again",
+                    error=str(error),
+                    seconds_left=round(self.guard.seconds_to_renew(), 1),
                 )
             elif not isinstance(error, Forbidden):
-                self._lease.complain("lease cannot be read or taken, trying again", error=str(error))
+                self._lease.log_rarely("lease cannot be read or taken, trying again", error=str(error))
             return False
 
     async def _renew_known(self) -> bool:
         """Renew by one write; False if that is not possible."""
-        if not self._leading:
+        if not self.guard.is_open:
             return False
         try:
             return await self._lease.renew()
@@ -235,12 +224,12 @@ class LeaderElector:
     async def _release(self) -> None:
         await self._lease.release(within=self._renew_deadline, pause=self._retry_period / 4)
 
-    def _leads(self, *, now: bool) -> None:
-        self._leading = now
-        self._metrics.leading(now=now)
+    def _stop_leading(self) -> None:
+        self.guard.close()
+        self._metrics.leading(now=False)
 
     def _report_loss(self) -> None:
-        self._leads(now=False)
+        self._stop_leading()
         self._log.error(
             "lease lost: the work of the leader is cancelled and this process ends, so that another replica can lead",
             holder=self._lease.holder or "nobody",
@@ -250,9 +239,6 @@ class LeaderElector:
     def _seconds_left(self) -> float:
         """How long the lease is still ours, whatever happens elsewhere."""
         return self._lease.renewed_at + self._lease_duration - self._clock.boottime()
-
-    def _seconds_to_renew(self) -> float:
-        return self._lease.renewed_at + self._renew_deadline - self._clock.boottime()
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:

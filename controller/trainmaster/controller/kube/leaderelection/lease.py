@@ -38,8 +38,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-_COMPLAINT_PERIOD: Final = 300.0
-"""Seconds between two log lines about the same lasting trouble."""
+_LOG_INTERVAL: Final = 300.0
+"""Seconds between two log lines about the same lasting error."""
 
 
 class LeaseClient(Protocol):
@@ -55,7 +55,7 @@ class LeaseClient(Protocol):
         """Replace an object."""
 
 
-class Lease:
+class LeaseLock:
     """One lease as one candidate sees it.
 
     Args:
@@ -88,7 +88,7 @@ class Lease:
         self._clock = clock
         self._known: JsonObject | None = None
         self._seen_at = 0.0
-        self._complained: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._log = log.bind(lease=str(self), identity=identity)
         self.renewed_at = 0.0
         """When our last renewal was sent, by the clock that goes on while the machine is suspended."""
@@ -153,12 +153,12 @@ class Lease:
         except (KubeError, TimeoutError) as error:
             self._log.warning("lease was not released, it expires by itself", error=str(error) or "timeout")
 
-    def complain(self, event: str, **fields: object) -> None:
-        """Tell of trouble that may last, each kind of it rarely."""
+    def log_rarely(self, event: str, **fields: object) -> None:
+        """Log an error that may last, each event of it rarely."""
         now = self._clock.monotonic()
-        last = self._complained.get(event)
-        if last is None or now - last >= _COMPLAINT_PERIOD:
-            self._complained[event] = now
+        last = self._logged_at.get(event)
+        if last is None or now - last >= _LOG_INTERVAL:
+            self._logged_at[event] = now
             self._log.error(event, **fields)
 
     async def _write(self, known: JsonObject | None) -> None:
@@ -205,7 +205,7 @@ class Lease:
         except TimeoutError as error:
             raise RequestTimeout(f"no answer to {verb} {LEASES.name} within {self._request_timeout:g} s") from error
         except Forbidden as error:
-            self.complain(
+            self.log_rarely(
                 f"the service account may not {verb} the lease; grant it the verbs get, create and update "
                 f"on {LEASES.name} in namespace {self._namespace}",
                 error=str(error),

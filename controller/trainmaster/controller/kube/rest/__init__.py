@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/rest: TODO."""
+"""Requests to an API server: client, transport, retries, rate limit, errors, watches; credentials come in by `config`."""

@@ -7,9 +7,9 @@ Guarantees:
 - S-18: `metadata_only` asks for `PartialObjectMetadata`, and takes full objects from a server that cannot.
 - P-1, P-2, P-9: nothing is decoded twice, and nothing into models.
 - Repeatable are reads, applies and deletes by UID; nothing else is sent again after its answer was lost (T-3, R-33:
-  `retrying`).
+  `RetryPolicy`).
 
-How a request is sent is the matter of `requesting`; over what, that of `transporting`.
+How a request is sent is the matter of `RestClient`; over what, that of `Transport`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import orjson
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.requests import JSON, Request, Requester
+from trainmaster.controller.kube.rest.request import JSON, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.rest.retries import TRIES, Retrying
+from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
 from trainmaster.controller.kube.rest.transport import CONNECTIONS, HttpTransport, Transport
 from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT, WatchStream
 from trainmaster.runtime.jsontree import JsonObject
@@ -49,7 +49,7 @@ class KubeClient:
 
     def __init__(
         self,
-        access: RestConfig,
+        config: RestConfig,
         *,
         user_agent: str,
         timeout: float = 30.0,
@@ -63,18 +63,18 @@ class KubeClient:
         limiter: RateLimiter | None = None,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        self.access = access
+        self.config = config
         self._inactivity_limit = inactivity_limit
         self._clock = clock or SystemClock()
-        self._transport = transport or HttpTransport(access, clock=self._clock, connections=connections)
-        self._requester = Requester(
-            access,
+        self._transport = transport or HttpTransport(config, clock=self._clock, connections=connections)
+        self._rest = RestClient(
+            config,
             self._transport,
             user_agent=user_agent,
             clock=self._clock,
             timeout=timeout,
             response_limit=response_limit,
-            retrying=Retrying(tries=tries, random=random, sleep=self._clock.sleep),
+            retry_policy=RetryPolicy(tries=tries, random=random, sleep=self._clock.sleep),
             limiter=limiter,
             guard=guard,
         )
@@ -116,7 +116,7 @@ class KubeClient:
             resource_version=resource_version,
             metadata_only=metadata_only,
         )
-        return self._requester.decode(Request(method="GET", path=resource.path(namespace)), answer)
+        return self._rest.decode(Request(method="GET", path=resource.path(namespace)), answer)
 
     async def list_bytes(
         self,
@@ -139,9 +139,7 @@ class KubeClient:
         ) | _params(**{"continue": continue_token})
         accept = _METADATA_LIST if metadata_only else JSON
         path = resource.path(namespace)
-        return await self._requester.body(
-            Request(method="GET", path=path, params=params, accept=accept, repeatable=True)
-        )
+        return await self._rest.body(Request(method="GET", path=path, params=params, accept=accept, repeatable=True))
 
     async def create(
         self,
@@ -259,7 +257,7 @@ class KubeClient:
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a stream of bytes, for instance the log of a pod; only its opening has a timeout."""
-        return self._requester.stream(Request(method="GET", path=path, params=params or {}, accept=accept))
+        return self._rest.stream(Request(method="GET", path=path, params=params or {}, accept=accept))
 
     async def raw(
         self,
@@ -272,7 +270,7 @@ class KubeClient:
         accept: str = JSON,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request as it is and return the answer as it is, refusals included; no retries."""
-        return await self._requester.answer(
+        return await self._rest.answer(
             Request(method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept)
         )
 
@@ -288,7 +286,7 @@ class KubeClient:
         repeatable: bool = False,
     ) -> JsonObject:
         """Send a request, with retries, and return the object that answers it."""
-        return await self._requester.object(
+        return await self._rest.object(
             Request(
                 method=method,
                 path=path,

@@ -25,7 +25,7 @@ _REFUSALS: Final = ("401", "403", "429", "500", "503", metrics.NO_ANSWER)
 _RETRIED: Final = ("429", "500", "503", metrics.NO_ANSWER)
 
 
-class Measurements:
+class RequestMetrics:
     """Counts and measures the requests of one client to one host."""
 
     def __init__(self, host: str) -> None:

@@ -34,7 +34,7 @@ from yarl import URL
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import StreamBroken
-from trainmaster.controller.kube.rest.transport_errors import explain
+from trainmaster.controller.kube.rest.transport_errors import transport_error
 from trainmaster.metrics import rest_client as metrics
 
 CONNECTIONS: Final = 100
@@ -107,13 +107,13 @@ class HttpTransport:
 
     def __init__(
         self,
-        access: RestConfig,
+        config: RestConfig,
         *,
         clock: Clock,
         connections: int = CONNECTIONS,
         connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
-        self._access = access
+        self._config = config
         self._clock = clock
         self._connections = connections
         self._connect_timeout = connect_timeout
@@ -155,8 +155,8 @@ class HttpTransport:
         session = self._watches if streaming else self._requests
         if session is None:
             raise RuntimeError("the client is not open; use it inside `async with KubeClient(...)`")
-        access = self._access
-        url = access.server + path
+        config = self._config
+        url = config.server + path
         try:
             response = await session.request(
                 method,
@@ -165,13 +165,15 @@ class HttpTransport:
                 params=params,
                 headers=headers,
                 data=body,
-                proxy=access.proxy,
-                ssl=access.ssl_context if access.ssl_context is not None else True,
-                server_hostname=access.server_hostname,
+                proxy=config.proxy,
+                ssl=config.ssl_context if config.ssl_context is not None else True,
+                server_hostname=config.server_hostname,
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError) as error:
-            raise explain(error, method=method, url=url, timeout=self._connect_timeout, proxy=access.proxy) from error
+            raise transport_error(
+                error, method=method, url=url, timeout=self._connect_timeout, proxy=config.proxy
+            ) from error
         return _HttpResponse(response, what=f"{method} {url}")
 
     def _session(self, pool: str, *, limit: int) -> aiohttp.ClientSession:

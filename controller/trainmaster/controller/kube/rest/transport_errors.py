@@ -19,7 +19,7 @@ from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConn
 _CHECK_SERVER = "check the server address in the kubeconfig"
 
 
-def explain(
+def transport_error(
     error: aiohttp.ClientError | OSError, *, method: str, url: str, timeout: float, proxy: str | None
 ) -> TransportError:
     """Make the error that says what went wrong between us and the server."""

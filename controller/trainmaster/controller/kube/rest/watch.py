@@ -104,11 +104,11 @@ class WatchStream:
         while (chunk := await self._next_chunk()) is not None:
             for line in self._splitter.feed(chunk):
                 if line.strip():
-                    yield decode(line)
+                    yield decode_event(line)
         rest = self._splitter.rest().strip()
         if rest:
             try:
-                event = decode(rest)
+                event = decode_event(rest)
             except MalformedResponse as error:
                 raise StreamBroken(f"the watch ended inside a frame, after {len(rest)} bytes of it") from error
             yield event
@@ -121,7 +121,7 @@ class WatchStream:
             raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
 
 
-def decode(line: bytes) -> WatchEvent:
+def decode_event(line: bytes) -> WatchEvent:
     """Decode one frame; an ERROR frame raises what it says."""
     try:
         frame = orjson.loads(line)

@@ -1,1 +1,1 @@
-"""controller/trainmaster/controller/kube/workqueue: TODO."""
+"""The work queue of a controller, with delays, priorities and the backoff of keys."""

@@ -11,7 +11,7 @@ Guarantees:
   is left waiting, whatever happens at the same time.
 - W-7, W-21: a delayed key only ever moves to an earlier time; one that is ready stays ready. A key whose priority rises
   goes to the end of its new priority.
-- W-12, W-13: retries are paced for each key by itself; `forget` starts that key over. Events are not paced.
+- W-12, W-13: retries are rate-limited for each key by itself; `forget` starts that key over. Events are not.
 - W-22: `LOW_PRIORITY` is for what is not new.
 - W-23: a delayed key takes its place in the order when it becomes ready.
 - W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
@@ -33,7 +33,7 @@ from typing import Final, Protocol
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.delays import Delays
+from trainmaster.controller.kube.workqueue.delaying_queue import DelayingQueue
 
 LOW_PRIORITY: Final = -100
 """The priority of keys from the initial list and from resyncs (W-22)."""
@@ -100,7 +100,7 @@ class WorkQueue:
         self._entries: dict[str, _Entry] = {}
         self._running: dict[str, _Running] = {}
         self._ready: list[tuple[int, int, _Entry]] = []
-        self._delays = Delays(self._clock, self._promote)
+        self._delaying = DelayingQueue(self._clock, self._promote)
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -190,7 +190,7 @@ class WorkQueue:
             if entry.due is None and self._metrics is not None:
                 self._metrics.dropped(entry.priority)
         self._entries.clear()
-        self._delays.clear()
+        self._delaying.clear()
         self._ready.clear()
         while self._waiters:
             self._wake()
@@ -214,7 +214,7 @@ class WorkQueue:
                     self._metrics.moved(old_priority, entry.priority)
                 self._line_up(entry)
         elif due is None:
-            self._delays.discard(key)
+            self._delaying.discard(key)
             self._make_ready(entry)
         elif due < entry.due:
             self._delay(entry, due)
@@ -235,11 +235,11 @@ class WorkQueue:
 
     def _delay(self, entry: _Entry, due: float) -> None:
         entry.due = due
-        self._delays.set(entry.key, due)
+        self._delaying.set(entry.key, due)
 
     def _promote(self) -> None:
         """Make ready what is due."""
-        for key in self._delays.take_due():
+        for key in self._delaying.take_due():
             self._make_ready(self._entries[key])
 
     def _wake(self) -> None:

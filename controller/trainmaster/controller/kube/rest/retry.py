@@ -41,15 +41,15 @@ _FIRST_PAUSE: Final = 0.2
 _PAUSE_AT_MOST: Final = 5.0
 
 
-class Retrying:
-    """Decides on the retries of one client."""
+class RetryPolicy:
+    """Decides on the retries of one client's requests."""
 
     def __init__(self, *, tries: int, random: Random, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._tries = tries
         self._random = random
         self._sleep = sleep
 
-    def policy(self, *, repeatable: bool, before_retry: Callable[[KubeError, int], None]) -> tenacity.AsyncRetrying:
+    def retrying(self, *, repeatable: bool, before_retry: Callable[[KubeError, int], None]) -> tenacity.AsyncRetrying:
         """Return what runs one request until it succeeds or fails for good.
 
         Args:

@@ -102,13 +102,13 @@ class ElectionInThread:
         main, aside = asyncio.get_running_loop(), asyncio.new_event_loop()
         ended = asyncio.Event()
         # The loop of the thread does not run yet, so the task may be made from here: from now on it can be cancelled.
-        electing = aside.create_task(self._elect(_Elsewhere(main, work)), name="leader-election")
+        electing = aside.create_task(self._elect(_RemoteTask(main, work)), name="leader-election")
 
         def run_thread() -> None:
             try:
                 _run_to_end(aside, electing)
             finally:
-                _tell(main, ended.set)
+                _call_soon(main, ended.set)
 
         thread = threading.Thread(target=run_thread, name="leader-election", daemon=True)
         thread.start()
@@ -118,13 +118,13 @@ class ElectionInThread:
                 await ended.wait()
             except asyncio.CancelledError as error:
                 cancelled = error
-                _tell(aside, electing.cancel)
+                _call_soon(aside, electing.cancel)
         thread.join()
         if cancelled is not None:
             raise cancelled
         electing.result()
 
-    async def _elect(self, work: _Elsewhere) -> None:
+    async def _elect(self, work: _RemoteTask) -> None:
         async with self._client:
             await self._elector.run(work.run)
 
@@ -132,7 +132,7 @@ class ElectionInThread:
         self._end("the lease was lost, but the work of the leader did not stop in time: the process ends at once")
 
 
-class _Elsewhere:
+class _RemoteTask:
     """Work on another loop, as the election sees it from its own: it can wait for its end and cancel it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Work) -> None:
@@ -148,7 +148,7 @@ class _Elsewhere:
 
         def start() -> None:
             self._task = self._loop.create_task(self._work(), name="leader")
-            self._task.add_done_callback(lambda task: _tell(here, report, task))
+            self._task.add_done_callback(lambda task: _call_soon(here, report, task))
 
         def report(task: asyncio.Task[None]) -> None:
             if ended.done():
@@ -160,13 +160,13 @@ class _Elsewhere:
             else:
                 ended.set_result(None)
 
-        _tell(self._loop, start)
+        _call_soon(self._loop, start)
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
             if not ended.done():
                 # It arrives after the start, since messages to a loop keep their order.
-                _tell(self._loop, self._cancel)
+                _call_soon(self._loop, self._cancel)
                 await ended
             raise
 
@@ -192,7 +192,7 @@ def _run_to_end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> No
         loop.close()
 
 
-def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: object) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: object) -> None:
     """Have another loop call something; one that is closed needs no news."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *arguments)

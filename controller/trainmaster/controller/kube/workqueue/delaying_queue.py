@@ -1,4 +1,4 @@
-"""Delaying: keys that wait for their time.
+"""The part of the work queue in which keys wait for their time; client-go's delaying queue.
 
 Guarantees:
 - A key waits once, for the time that was set last; keys come out in the order of their times, ties in the order in
@@ -20,7 +20,7 @@ _VOID_PLACES: Final = 1000
 """So many void places are not worth a sweep."""
 
 
-class Delays:
+class DelayingQueue:
     """Keys and their times.
 
     Args:

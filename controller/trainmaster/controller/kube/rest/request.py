@@ -1,11 +1,11 @@
-"""From a request to its answer: credentials, limits, timeouts, retries, measurements and decoding.
+"""From a request to its answer: credentials, limits, timeouts, retries, metrics and decoding.
 
 Guarantees:
 - P-4: every request has a timeout that covers connecting, sending and reading the whole answer, and every answer has
   a ceiling. A stream has a timeout for its opening; whoever reads it limits its silences.
 - A 401 renews the credentials and tries once more; a certificate that we do not accept first looks whether we are to
-  trust another one by now. Retries follow `retrying`.
-- The guard is asked immediately before each attempt of a write, after every wait: a process that has lost its lease
+  trust another one by now. Retries follow `RetryPolicy`.
+- The guard is called immediately before each attempt of a write, after every wait: a process that has lost its lease
   sends nothing more, also not the second try of what it began as the leader.
 - T-6: bodies and answers are JSON, the one format that custom resources have.
 - T-7: answers come uncompressed; on the networks of clusters compressing costs more than it saves.
@@ -39,9 +39,9 @@ from trainmaster.controller.kube.rest.errors import (
     describe_body,
     from_response,
 )
-from trainmaster.controller.kube.rest.metrics import Measurements
+from trainmaster.controller.kube.rest.metrics import RequestMetrics
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.retries import Retrying
+from trainmaster.controller.kube.rest.retry import RetryPolicy
 from trainmaster.controller.kube.rest.transport import Response, Transport
 from trainmaster.metrics.rest_client import NO_ANSWER
 from trainmaster.runtime.jsontree import JsonObject
@@ -73,32 +73,32 @@ class Request:
     """Whether performing it twice comes to the same as performing it once."""
 
 
-class Requester:
+class RestClient:
     """Sends the requests of one client."""
 
     def __init__(
         self,
-        access: RestConfig,
+        config: RestConfig,
         transport: Transport,
         *,
         user_agent: str,
         clock: Clock,
         timeout: float,
         response_limit: int,
-        retrying: Retrying,
+        retry_policy: RetryPolicy,
         limiter: RateLimiter | None,
         guard: Callable[[], None] | None,
     ) -> None:
-        self._access = access
+        self._config = config
         self._transport = transport
         self._user_agent = user_agent
         self._clock = clock
         self._timeout = timeout
         self._response_limit = response_limit
-        self._retrying = retrying
+        self._retry_policy = retry_policy
         self._limiter = limiter
         self._guard = guard
-        self._measurements = Measurements(urlsplit(access.server).netloc)
+        self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
     async def object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
@@ -132,11 +132,11 @@ class Requester:
             return await self._renewing(request)
 
         def count(error: KubeError, attempt: int) -> None:
-            self._measurements.retry(request.method, code=_code(error))
+            self._metrics.retry(request.method, code=_code(error))
             log.debug("request is tried again", method=request.method, attempt=attempt, error=str(error))
 
-        policy = self._retrying.policy(repeatable=request.repeatable, before_retry=count)
-        return await policy(attempt)
+        retrying = self._retry_policy.retrying(repeatable=request.repeatable, before_retry=count)
+        return await retrying(attempt)
 
     async def answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request once and return the answer as it is, refusals included."""
@@ -182,11 +182,11 @@ class Requester:
 
     async def _identity(self) -> _Identity:
         """Return what we show the server, and what we accept from it."""
-        return await self._access.headers(), self._access.ssl_context
+        return await self._config.headers(), self._config.ssl_context
 
     async def _renewed(self, used: _Identity) -> bool:
         """Whether there is something else to try: what another request has found meanwhile, or what we find now."""
-        return await self._identity() != used or await self._access.credentials.renew()
+        return await self._identity() != used or await self._config.credentials.renew()
 
     async def _attempt(self, request: Request) -> bytes:
         async with self._answered(request) as response:
@@ -205,7 +205,7 @@ class Requester:
                 yield response
             finally:
                 response.close()
-                self._measurements.duration(request.method, self._clock.monotonic() - started)
+                self._metrics.duration(request.method, self._clock.monotonic() - started)
 
     @asynccontextmanager
     async def _in_time(self, request: Request) -> AsyncIterator[None]:
@@ -223,12 +223,12 @@ class Requester:
         if self._limiter is not None:
             started = self._clock.monotonic()
             await self._limiter.wait()
-            self._measurements.limited(request.method, self._clock.monotonic() - started)
+            self._metrics.limited(request.method, self._clock.monotonic() - started)
         headers = {
             "Accept": request.accept,
             "Accept-Encoding": "identity",
             "User-Agent": self._user_agent,
-            **await self._access.headers(),
+            **await self._config.headers(),
         }
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -251,7 +251,7 @@ class Requester:
             )
             code = str(response.status)
         finally:
-            self._measurements.request(request.method, code=code, size=len(request.body or b""))
+            self._metrics.request(request.method, code=code, size=len(request.body or b""))
         return response
 
     async def _read(self, request: Request, response: Response) -> bytes:
@@ -271,7 +271,7 @@ class Requester:
                 f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
                 "narrow the selector or read it in pages"
             )
-        self._measurements.response(request.method, size=size)
+        self._metrics.response(request.method, size=size)
         return b"".join(parts)
 
     async def _refusal(self, request: Request, response: Response) -> ApiError:
@@ -292,12 +292,12 @@ class Requester:
             response.headers,
             b"".join(parts),
             request=self._where(request),
-            source=self._access.source,
+            source=self._config.source,
         )
 
     def _where(self, request: Request) -> str:
         """Name a request; without its parameters, which may be long and change each time."""
-        return f"{request.method} {self._access.server}{request.path}"
+        return f"{request.method} {self._config.server}{request.path}"
 
 
 def _code(error: KubeError) -> str:
