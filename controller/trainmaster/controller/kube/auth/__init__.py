@@ -1,1 +1,1 @@
-"""Where the configuration and the credentials of a cluster come from: kubeconfig, service account, exec plugins, OIDC."""
+"""Where the address and credentials of a cluster come from: kubeconfig, service account, exec plugins, OIDC."""

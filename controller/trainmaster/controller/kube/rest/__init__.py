@@ -1,1 +1,1 @@
-"""Requests to an API server: client, transport, retries, rate limit, errors, watches; credentials come in by `config`."""
+"""Requests to an API server: client, transport, retries, rate limit, errors and watches."""
