@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, NAMESPACES
-from trainmaster.devcluster.events import EventRecorder, Note
+from trainmaster.devcluster.events import EventBroadcaster, EventRecorder, Note
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -54,3 +56,17 @@ async def test_a_refused_event_is_forgotten(cluster: Stepper, subject: JsonObjec
     gone = {**subject, "metadata": {**subject["metadata"], "namespace": "team"}}
     await EventRecorder(cluster.api, "tester").record(gone, NOTE)
     assert cluster.objects(EVENTS) == []
+
+
+async def test_a_broadcaster_writes_in_the_background_what_was_queued(cluster: Stepper, subject: JsonObject) -> None:
+    broadcaster = EventBroadcaster(cluster.api, "tester")
+    broadcaster.normal(subject, "Started", "it runs", field_path="spec.containers{c}")
+    broadcaster.warning(subject, "Failed", "it does not")
+    assert cluster.objects(EVENTS) == []
+    writing = asyncio.create_task(broadcaster.run())
+    async with asyncio.timeout(10):
+        while len(events := cluster.objects(EVENTS)) < 2:
+            await asyncio.sleep(0)
+    writing.cancel()
+    found = {(event["type"], event["reason"], event["involvedObject"].get("fieldPath")) for event in events}
+    assert found == {("Normal", "Started", "spec.containers{c}"), ("Warning", "Failed", None)}
