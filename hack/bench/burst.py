@@ -31,8 +31,7 @@ from bench.processes import Manager, Process, Server, api_server, manager
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
-from trainmaster.devcluster.crds.files import definition_file
-from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 

@@ -33,8 +33,12 @@ unpacked, checkout = sys.argv[1:]
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
 from trainmaster.controller.cli.offline import built_in_names
-from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainmaster.devcluster.crds.files import definition_file
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    definition_file,
+)
 from trainmaster.runtime.framework import load_plugins
 from trainmaster.runtime.strategicpatch import definition
 

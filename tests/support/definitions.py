@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from trainmaster.devcluster.crds.files import definition_file
-from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    definition_file,
+)
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml
 

@@ -25,8 +25,7 @@ from support.commands import client_of
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.devcluster.crds.files import definition_file
-from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.yamltext import load_yaml

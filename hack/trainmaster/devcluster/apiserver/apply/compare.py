@@ -30,7 +30,7 @@ METADATA_ITSELF = FieldSet({"f:metadata": {}})
 
 
 def to_fieldset(obj: JsonObject, schema: Schema) -> FieldSet:
-    """Give the fields that an applied object states; raises `ApplyInvalid` where list elements cannot be told apart.
+    """Return the fields that an applied object states; raises `ApplyInvalid` where list elements cannot be told apart.
 
     A field that the schema names is a member only as a leaf. An element of a list and a key of a map are statements of
     their own ("there is this container") and members as well as what is in them.
@@ -70,7 +70,7 @@ def _stated_below(element: str, value: Any, schema: Schema) -> Tree:
 
 
 def _everything(value: Any, schema: Schema) -> Tree:
-    """Give every path of a value, itself included."""
+    """Return every path of a value, itself included."""
     tree: Tree = {}
     match shape(value, schema):
         case "map":

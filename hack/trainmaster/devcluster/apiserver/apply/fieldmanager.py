@@ -132,7 +132,7 @@ def _release(managed: ManagedFields, difference: Comparison) -> None:
 
 
 def _tracked(obj: JsonObject) -> JsonObject:
-    """Give what is tracked of an object: everything but its identity and what the server fills in."""
+    """Return what is tracked of an object: everything but its identity and what the server fills in."""
     tracked = {name: value for name, value in obj.items() if name not in UNTRACKED_FIELDS}
     metadata = tracked.pop("metadata", None) or {}
     if metadata := {name: value for name, value in metadata.items() if name not in UNTRACKED_METADATA}:

@@ -51,22 +51,22 @@ class FieldSet:
         return FieldSet(_intersection(self.tree, other.tree))
 
     def paths(self) -> Iterator[str]:
-        """Give the members as readable paths, for instance `.spec.containers[name="a"].image`."""
+        """Return the members as readable paths, for instance `.spec.containers[name="a"].image`."""
         yield from _paths(self.tree, "")
 
 
 def is_member(node: Tree) -> bool:
-    """Tell whether the path that leads to this node belongs to the set."""
+    """Return whether the path that leads to this node belongs to the set."""
     return not node or SELF in node
 
 
 def key_element(keys: JsonObject) -> str:
-    """Give the path element of a list element that is known by keys."""
+    """Return the path element of a list element that is known by keys."""
     return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def value_element(value: Any) -> str:
-    """Give the path element of a set's element."""
+    """Return the path element of a set's element."""
     return "v:" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 

@@ -64,7 +64,7 @@ class ApplyInvalid(ValueError):
 
 
 def shape(value: Any, schema: Schema) -> Shape:
-    """Tell how a value is divided; null and empty values are one field."""
+    """Return how a value is divided; null and empty values are one field."""
     if isinstance(value, dict):
         return "map" if value and schema.map_type != "atomic" else "leaf"
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def shape(value: Any, schema: Schema) -> Shape:
 
 
 def index(items: list[Any], schema: Schema) -> dict[str, Any]:
-    """Give the elements of a set or a keyed list by their path elements; raises `ApplyInvalid` where that fails."""
+    """Return the elements of a set or a keyed list by their path elements; raises `ApplyInvalid` where that fails."""
     indexed: dict[str, Any] = {}
     element_schema = schema.items()
     keys = schema.map_keys
@@ -110,6 +110,6 @@ def _key_value(item: JsonObject, key: str, schema: Schema, position: int) -> Any
 
 @functools.lru_cache(maxsize=256)
 def object_schema(schema: Schema) -> Schema:
-    """Give the schema of a kind with the metadata that every kind has."""
+    """Return the schema of a kind with the metadata that every kind has."""
     properties = {**schema.properties, "metadata": METADATA.raw}
     return Schema.compile({**schema.raw, "properties": properties}, schema.definitions)

@@ -1,4 +1,9 @@
-"""Kinds: what the API serves, with the rules of each kind; built-in ones and those of custom resource definitions."""
+"""The registry: which kinds the API serves, and the strategy and rules of each.
+
+A built-in kind has a module in the room of its group: `<group>/<kind>.py` has the strategy, the columns and how it is
+served, `<group>/<kind>_validation.py` its rules where they are many. `customresource` makes a kind of a
+CustomResourceDefinition, `generic` has the verbs. Light: `trainmaster render` imports it.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class PatchType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Options of create, update and patch; `warnings` collects what the client should be told."""
+    """Options of create, update and patch; `warnings` collects what the client is warned of."""
 
     field_manager: str = "unknown"
     force: bool = False

@@ -28,7 +28,7 @@ _URI = re.compile(r"([a-z][a-z0-9+.-]*:\S+|/\S*)", re.ASCII | re.IGNORECASE)
 
 
 def matches(format_name: str, text: str) -> bool:
-    """Tell whether a text has this format; an unknown format fits every text."""
+    """Return whether a text has this format; an unknown format fits every text."""
     check = _CHECKS.get(format_name)
     return check is None or check(text)
 

@@ -41,7 +41,7 @@ class Schema(Node):
 
 @functools.cache
 def builtin_schema(definition_name: str) -> Schema:
-    """Give the schema of a built-in type (`io.k8s.api.core.v1.Pod`); raises `ValueError` where there is none."""
+    """Return the schema of a built-in type (`io.k8s.api.core.v1.Pod`); raises `ValueError` where there is none."""
     return Schema.compile({"$ref": definition_name}, _definitions())
 
 

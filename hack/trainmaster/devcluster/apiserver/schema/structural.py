@@ -108,7 +108,7 @@ class Node:
         return compiled
 
     def child(self, name: str) -> Self:
-        """Give the node of a field of this object, or of a key of this map."""
+        """Return the node of a field of this object, or of a key of this map."""
         try:
             return self._children[name]
         except KeyError:
@@ -121,28 +121,28 @@ class Node:
         return child
 
     def defaults(self) -> Mapping[str, Any]:
-        """Give the fields that have a default which is not null, with that default."""
+        """Return the fields that have a default which is not null, with that default."""
         if self._defaults is None:
             given = {name: self.child(name).default_value for name in self.properties}
             self._defaults = {name: value for name, value in given.items() if value is not ABSENT and value is not None}
         return self._defaults
 
     def values(self) -> Self:
-        """Give the node of the values of a map: `additionalProperties`, or an untyped node."""
+        """Return the node of the values of a map: `additionalProperties`, or an untyped node."""
         if self._values is None:
             node = self.raw.get("additionalProperties")
             self._values = type(self).compile(node if isinstance(node, dict) else {}, self.definitions)
         return self._values
 
     def items(self) -> Self:
-        """Give the node of the elements of a list."""
+        """Return the node of the elements of a list."""
         if self._items is None:
             node = self.raw.get("items")
             self._items = type(self).compile(node if isinstance(node, dict) else {}, self.definitions)
         return self._items
 
     def branches(self, keyword: Literal["allOf", "anyOf", "oneOf"]) -> list[Self]:
-        """Give the alternatives under `allOf`, `anyOf` or `oneOf`."""
+        """Return the alternatives under `allOf`, `anyOf` or `oneOf`."""
         if keyword not in self.raw:
             return []
         if keyword not in self._branches:
@@ -151,16 +151,16 @@ class Node:
         return self._branches[keyword]
 
     def negation(self) -> Self | None:
-        """Give the schema under `not`, which a value must fail."""
+        """Return the schema under `not`, which a value must fail."""
         node = self.raw.get("not")
         return type(self).compile(node, self.definitions) if isinstance(node, dict) else None
 
     def declares(self, name: str) -> bool:
-        """Tell whether a field of this name is described by name, not merely allowed as a key of a map."""
+        """Return whether a field of this name is described by name, not merely allowed as a key of a map."""
         return name in self.properties
 
     def describes(self, name: str) -> bool:
-        """Tell whether pruning keeps a field of this name."""
+        """Return whether pruning keeps a field of this name."""
         return (
             name in self.properties or self.preserves_unknown or isinstance(self.raw.get("additionalProperties"), dict)
         )

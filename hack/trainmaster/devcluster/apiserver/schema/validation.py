@@ -192,7 +192,7 @@ def _wrong_type(path: str, wanted: str, found: str) -> FieldError:
 
 
 def _converts(found: str, value: Any, types: tuple[str, ...]) -> bool:
-    """Tell whether a number is of a type although JSON spells it as another: 3 is a number, 3.0 an integer."""
+    """Return whether a number is of a type although JSON spells it as another: 3 is a number, 3.0 an integer."""
     if found == "integer":
         return "number" in types
     return found == "number" and "integer" in types and float(value).is_integer()

@@ -1,10 +1,10 @@
 """The store: objects under compare-and-swap on one global revision.
 
 - Every change gets the next revision; the object carries it as `metadata.resourceVersion`.
-- A change is in the journal first, then in memory, then told to subscribers: who is told of a change can read it.
+- A change is in the journal first, then in memory, then sent to watchers and listeners: these can read it.
 - Listeners are called synchronously, in the order of the revisions, also when a listener itself writes.
   A listener that raises is logged and does not fail the write.
-- Each resource remembers its last `history` events; who asks for older ones gets `Expired`.
+- Each resource remembers its last `history` events; a watch from before them gets `Expired`.
 - The store takes ownership of the trees it is given and shares them; it copies only the top level and the metadata.
 
 The store knows nothing of the Kubernetes API: names, defaults, deletion rules and namespaces are decided above it.

@@ -1,4 +1,7 @@
-"""The Kubernetes API without HTTP: verbs, their options, and what follows from them."""
+"""The verbs of the Kubernetes API, without HTTP: kube-apiserver's registry/generic and registry/rest.
+
+`api` has the verbs, `writer` one attempt at a write, `create`, `update` and `delete` what happens to an object before.
+"""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Api:
         self._writer.hooks.setdefault(resource, []).append(hook)
 
     def admit_by(self, admission: Admission | None) -> None:
-        """Ask `admission` about every write; None ends that."""
+        """Let `admission` mutate and validate every write; None ends that."""
         self._writer.admission = admission
 
     # Reading

@@ -43,7 +43,7 @@ class Writer:
         self.hooks: dict[GroupResource, list[AdmissionHook]] = {}
         """What is called on every creation and change of a resource, in this order."""
         self.admission: Admission | None = None
-        """Who is asked about every write."""
+        """What mutates and validates every write."""
         self._store = store
         self._clock = clock
         self._chooser = chooser

@@ -114,8 +114,8 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
     explain = None
     if expression := entry.get("messageExpression", ""):
         try:
-            tell = functools.partial(_explanation, expression, scope)
-            explain = _deferred(tell) if scope.deferred else tell()
+            make_message = functools.partial(_explanation, expression, scope)
+            explain = _deferred(make_message) if scope.deferred else make_message()
         except CompilationFailed as error:
             detail = f"messageExpression {_failure(error)}"
             problems.append(RuleProblem("messageExpression", "Invalid", entry, detail))

@@ -19,5 +19,5 @@ def compile_condition(expression: str) -> Program:
 
 
 def asks_authorizer(expression: str) -> bool:
-    """Return whether a condition depends on what the user may do, which it cannot be told here."""
+    """Return whether a condition depends on what the user may do, which is not known here."""
     return any(token.text == _AUTHORIZER for token in tokens(expression))

@@ -34,12 +34,12 @@ class Undefined(Exception):
 
 
 def is_visible(schema: Any) -> bool:
-    """Tell whether rules can see values of this schema."""
+    """Return whether rules can see values of this schema."""
     return isinstance(schema, dict) and (is_int_or_string(schema) or bool(schema.get("type")))
 
 
 def is_int_or_string(schema: JsonObject) -> bool:
-    """Tell whether a value is a number or a text; rules find out at run time."""
+    """Return whether a value is a number or a text; rules find out at run time."""
     return schema.get("x-kubernetes-int-or-string") is True
 
 

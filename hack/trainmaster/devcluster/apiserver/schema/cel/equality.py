@@ -49,7 +49,7 @@ def is_equal(new: Any, old: Any, schema: Any) -> bool:
 
 
 def has_unordered(schema: Any) -> bool:
-    """Tell whether there are lists in a value whose order does not matter."""
+    """Return whether there are lists in a value whose order does not matter."""
     if not isinstance(schema, dict):
         return False
     if schema.get("x-kubernetes-list-type") in {"map", "set"}:

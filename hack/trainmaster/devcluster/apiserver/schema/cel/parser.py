@@ -95,7 +95,7 @@ def _selection(words: tuple[Token, ...], first: int) -> Selection:
 
 
 def is_shadowed(expression: str, variable: str) -> bool:
-    """Tell whether a macro may use the name of the variable for its own, as in `list.all(self, ...)`."""
+    """Return whether a macro may use the name of the variable for its own, as in `list.all(self, ...)`."""
     words = tokens(expression)
     return any(
         word.text == variable and _text(words, index - 1) == "(" and _text(words, index + 1) == ","

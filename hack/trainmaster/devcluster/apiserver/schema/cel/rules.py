@@ -1,8 +1,8 @@
 """Rules: everything in `x-kubernetes-validations` of one schema, checked against an object and the one it replaces.
 
 - A rule with oldSelf is skipped where there is no old value, so a field may be added later; with `optionalOldSelf` it
-  is told instead. List items correlate by the keys of a list of type map; below other lists, and below atomic maps,
-  nothing correlates.
+  is evaluated without one. List items correlate by the keys of a list of type map; below other lists, and below atomic
+  maps, nothing correlates.
 - Ratcheting: what was broken before and is left as it was becomes a warning, except for rules with oldSelf.
 - All rules of one object together get a second; what is left by then is refused, not skipped.
 - Null has no rules. Of what an update shares with the old object only the rules are evaluated that compare the two.
