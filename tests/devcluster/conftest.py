@@ -10,15 +10,15 @@ import pytest
 import yaml
 from support.commands import trainmaster
 
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
-async def devcluster_server(tmp_path: Path) -> AsyncIterator[ServedApi]:
+async def devcluster_server(tmp_path: Path) -> AsyncIterator[Environment]:
     """An API server over HTTPS with the built-in kinds and the usual namespaces, without controllers and kubelet."""
-    async with serve_api(tmp_path) as served:
+    async with start_environment(tmp_path) as served:
         yield served
 
 

@@ -14,8 +14,9 @@ import orjson
 import pytest
 
 from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
-from trainmaster.devcluster.apiserver.http.server import ServerTiming
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.apiserver.server import ServerTiming
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.devcluster.testing.faults import (
     Action,
     CloseWatch,
@@ -29,7 +30,6 @@ from trainmaster.devcluster.testing.faults import (
     StallWatch,
     TruncateFrame,
 )
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _CONTROL = "/trainmaster.dev/faults"
@@ -49,7 +49,7 @@ def _request(**parts: str) -> FaultRequest:
     return FaultRequest(**{**usual, **parts})
 
 
-async def _post(server: ServedApi, name: str = "a", **headers: str) -> int:
+async def _post(server: Environment, name: str = "a", **headers: str) -> int:
     async with (
         server.session() as session,
         session.post(_LIST, json={"metadata": {"name": name}}, headers=headers) as response,
@@ -57,16 +57,16 @@ async def _post(server: ServedApi, name: str = "a", **headers: str) -> int:
         return response.status
 
 
-async def _create(server: ServedApi, name: str) -> None:
+async def _create(server: Environment, name: str) -> None:
     await server.api.create(CONFIGMAPS, {"metadata": {"name": name}}, namespace="default")
 
 
-def _names(server: ServedApi) -> list[str]:
+def _names(server: Environment) -> list[str]:
     return [record.metadata["name"] for record in server.api.list(CONFIGMAPS, "default")[0]]
 
 
 @asynccontextmanager
-async def _watch(server: ServedApi, **query: str) -> AsyncIterator[Any]:
+async def _watch(server: Environment, **query: str) -> AsyncIterator[Any]:
     async with (
         server.session() as session,
         session.get(_LIST, params={"watch": "true", **query}) as response,
@@ -170,7 +170,7 @@ def test_a_fault_that_makes_no_sense_is_refused(described: dict[str, Any]) -> No
 # What clients see
 
 
-async def test_a_delayed_request_is_carried_out_later(devcluster_server: ServedApi) -> None:
+async def test_a_delayed_request_is_carried_out_later(devcluster_server: Environment) -> None:
     begin = time.monotonic()
     with devcluster_server.faults.add(Delay(0.1), verb="create") as fault:
         assert await _post(devcluster_server) == 201
@@ -188,7 +188,7 @@ async def test_a_delayed_request_is_carried_out_later(devcluster_server: ServedA
         (503, "ServiceUnavailable"),
     ],
 )
-async def test_a_refused_request_is_not_carried_out(devcluster_server: ServedApi, code: int, reason: str) -> None:
+async def test_a_refused_request_is_not_carried_out(devcluster_server: Environment, code: int, reason: str) -> None:
     devcluster_server.faults.add(Refuse(code, retry_after=3), kind="ConfigMap", times=1)
     async with (
         devcluster_server.session() as session,
@@ -201,7 +201,7 @@ async def test_a_refused_request_is_not_carried_out(devcluster_server: ServedApi
     assert await _post(devcluster_server) == 201
 
 
-async def test_a_connection_can_be_reset_before_the_request_is_carried_out(devcluster_server: ServedApi) -> None:
+async def test_a_connection_can_be_reset_before_the_request_is_carried_out(devcluster_server: Environment) -> None:
     devcluster_server.faults.add(Reset("before"), times=1)
     with pytest.raises(aiohttp.ClientConnectionError):
         await _post(devcluster_server)
@@ -209,7 +209,7 @@ async def test_a_connection_can_be_reset_before_the_request_is_carried_out(devcl
     assert await _post(devcluster_server) == 201
 
 
-async def test_an_answer_can_be_lost(devcluster_server: ServedApi) -> None:
+async def test_an_answer_can_be_lost(devcluster_server: Environment) -> None:
     """The hardest case for a client: the write was done, but nobody told it."""
     devcluster_server.faults.add(Reset("after"), verb="create", times=1)
     with pytest.raises(aiohttp.ClientConnectionError):
@@ -218,20 +218,20 @@ async def test_an_answer_can_be_lost(devcluster_server: ServedApi) -> None:
     assert await _post(devcluster_server) == 409
 
 
-async def test_only_one_client_can_be_struck(devcluster_server: ServedApi) -> None:
+async def test_only_one_client_can_be_struck(devcluster_server: Environment) -> None:
     devcluster_server.faults.add(Refuse(500), user_agent="unlucky")
     assert await _post(devcluster_server, "a", **{"User-Agent": "lucky/1"}) == 201
     assert await _post(devcluster_server, "b", **{"User-Agent": "unlucky/1"}) == 500
 
 
-async def test_faults_add_up_until_one_ends_the_request(devcluster_server: ServedApi) -> None:
+async def test_faults_add_up_until_one_ends_the_request(devcluster_server: Environment) -> None:
     delay = devcluster_server.faults.add(Delay(0))
     refusal = devcluster_server.faults.add(Refuse(503))
     assert await _post(devcluster_server) == 503
     assert (delay.count, refusal.count) == (1, 1)
 
 
-async def test_requests_that_are_not_let_in_meet_no_fault(devcluster_server: ServedApi) -> None:
+async def test_requests_that_are_not_let_in_meet_no_fault(devcluster_server: Environment) -> None:
     fault = devcluster_server.faults.add(Refuse(500))
     async with devcluster_server.session(headers={}) as session, session.get(_LIST) as response:
         assert response.status == 401
@@ -239,7 +239,7 @@ async def test_requests_that_are_not_let_in_meet_no_fault(devcluster_server: Ser
 
 
 @pytest.mark.parametrize("after", [0, 1])
-async def test_a_watch_can_end_before_its_time(devcluster_server: ServedApi, after: int) -> None:
+async def test_a_watch_can_end_before_its_time(devcluster_server: Environment, after: int) -> None:
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
     devcluster_server.faults.add(CloseWatch(after=after), resource="configmaps")
@@ -249,7 +249,7 @@ async def test_a_watch_can_end_before_its_time(devcluster_server: ServedApi, aft
         assert await stream.read() == b""
 
 
-async def test_a_watch_can_expire_in_the_stream(devcluster_server: ServedApi) -> None:
+async def test_a_watch_can_expire_in_the_stream(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a")
     devcluster_server.faults.add(ExpireWatch(after=1))
     async with _watch(devcluster_server) as stream:
@@ -259,7 +259,7 @@ async def test_a_watch_can_expire_in_the_stream(devcluster_server: ServedApi) ->
         assert await stream.read() == b""
 
 
-async def test_a_frame_can_be_cut_in_two(devcluster_server: ServedApi) -> None:
+async def test_a_frame_can_be_cut_in_two(devcluster_server: Environment) -> None:
     devcluster_server.faults.add(TruncateFrame(after=1))
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
@@ -273,7 +273,7 @@ async def test_a_frame_can_be_cut_in_two(devcluster_server: ServedApi) -> None:
 async def test_a_stalled_watch_says_nothing_until_the_fault_is_removed(tmp_path: Path) -> None:
     """Neither events nor bookmarks, and not the orderly end at its timeout either."""
     timing = ServerTiming(watch=WatchTiming(bookmark_interval=0.01))
-    async with serve_api(tmp_path, timing=timing) as server:
+    async with start_environment(tmp_path, timing=timing) as server:
         await _create(server, "a")
         fault = server.faults.add(StallWatch(after=1))
         async with _watch(server, allowWatchBookmarks="true", timeoutSeconds="1") as stream:
@@ -288,7 +288,7 @@ async def test_a_stalled_watch_says_nothing_until_the_fault_is_removed(tmp_path:
 
 
 async def test_a_server_stops_although_a_watch_is_stalled(tmp_path: Path) -> None:
-    async with serve_api(tmp_path) as server:
+    async with start_environment(tmp_path) as server:
         server.faults.add(StallWatch())
         async with _watch(server) as stream:
             async with asyncio.timeout(1):
@@ -301,8 +301,8 @@ async def test_a_server_stops_although_a_watch_is_stalled(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-async def controlled(tmp_path: Path) -> AsyncIterator[ServedApi]:
-    async with serve_api(tmp_path, fault_control=True, rbac=True) as served:
+async def controlled(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with start_environment(tmp_path, fault_control=True, rbac=True) as served:
         yield served
 
 
@@ -325,7 +325,7 @@ def test_every_action_can_be_described(action: Action, described: dict[str, Any]
     assert fault.described()["action"].items() >= described.items()
 
 
-async def test_faults_can_be_programmed_over_http(controlled: ServedApi) -> None:
+async def test_faults_can_be_programmed_over_http(controlled: Environment) -> None:
     wanted = {"rule": {"verb": "create", "times": 1}, "action": {"type": "refuse", "code": 429, "retry_after": 2}}
     async with controlled.session() as session:
         async with session.post(_CONTROL, json=wanted) as response:
@@ -346,13 +346,13 @@ async def test_faults_can_be_programmed_over_http(controlled: ServedApi) -> None
             assert (await response.json())["items"] == []
 
 
-async def test_a_senseless_fault_is_a_bad_request(controlled: ServedApi) -> None:
+async def test_a_senseless_fault_is_a_bad_request(controlled: Environment) -> None:
     async with controlled.session() as session, session.post(_CONTROL, json={"action": {}}) as response:
         status = await response.json()
     assert (response.status, "the actions are delay, reset" in status["message"]) == (400, True)
 
 
-async def test_only_administrators_may_inject_faults(controlled: ServedApi) -> None:
+async def test_only_administrators_may_inject_faults(controlled: Environment) -> None:
     async with controlled.session(headers={}) as session, session.get(_CONTROL) as response:
         assert response.status == 401
     impersonating = {"Authorization": f"Bearer {controlled.token}", "Impersonate-User": "somebody"}
@@ -362,6 +362,6 @@ async def test_only_administrators_may_inject_faults(controlled: ServedApi) -> N
                 assert response.status == 403
 
 
-async def test_the_control_api_is_not_there_unless_it_was_asked_for(devcluster_server: ServedApi) -> None:
+async def test_the_control_api_is_not_there_unless_it_was_asked_for(devcluster_server: Environment) -> None:
     async with devcluster_server.session() as session, session.get(_CONTROL) as response:
         assert response.status == 404

@@ -28,7 +28,7 @@ from trainmaster.devcluster.apiserver.resources import (
     SERVICES,
     GroupResource,
 )
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 pytestmark = pytest.mark.kubectl
 
@@ -106,12 +106,12 @@ def binary(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def kubectl(binary: str, devcluster_server: ServedApi, tmp_path: Path) -> Kubectl:
+def kubectl(binary: str, devcluster_server: Environment, tmp_path: Path) -> Kubectl:
     """A function that runs kubectl against the server."""
     return _kubectl(binary, devcluster_server, tmp_path)
 
 
-def _kubectl(binary: str, server: ServedApi, tmp_path: Path) -> Kubectl:
+def _kubectl(binary: str, server: Environment, tmp_path: Path) -> Kubectl:
     """Return a function that runs kubectl with a home and a cache of its own; failures must be asked for."""
 
     async def run(*arguments: str, stdin: str = "", code: int = 0) -> _Result:
@@ -147,7 +147,7 @@ async def test_discovery(kubectl: Kubectl) -> None:
     assert (await kubectl("get", "--raw", "/readyz")).out == "ok"
 
 
-async def test_apply_and_diff(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_apply_and_diff(kubectl: Kubectl, devcluster_server: Environment) -> None:
     assert (await kubectl("apply", "-f", "-", stdin=_CONFIGMAP)).out == "configmap/settings created\n"
     assert (await kubectl("apply", "-f", "-", stdin=_CONFIGMAP)).out == "configmap/settings unchanged\n"
     blue = _CONFIGMAP.replace("red", "blue")
@@ -157,7 +157,7 @@ async def test_apply_and_diff(kubectl: Kubectl, devcluster_server: ServedApi) ->
     await kubectl("diff", "-f", "-", stdin=blue)
 
 
-async def test_server_side_apply(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_server_side_apply(kubectl: Kubectl, devcluster_server: Environment) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     assert "serverside-applied" in (await kubectl(*apply, stdin=_CONFIGMAP)).out
     blue = _CONFIGMAP.replace("red", "blue")
@@ -199,7 +199,7 @@ async def test_describe(kubectl: Kubectl) -> None:
     assert re.search(r"Events: +<none>", described)
 
 
-async def test_label_annotate_and_patch(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_label_annotate_and_patch(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("create", "-f", "-", stdin=_CONFIGMAP)
     await kubectl("label", "cm", "settings", "tier=front", "app-")
     await kubectl("annotate", "cm", "settings", "note=hello")
@@ -213,7 +213,7 @@ async def test_label_annotate_and_patch(kubectl: Kubectl, devcluster_server: Ser
     assert stored["data"] == {"colour": "blue", "a": "1", "b": "2"}
 
 
-async def test_replace_delete(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_replace_delete(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("create", "-f", "-", stdin=_CONFIGMAP)
     assert "replaced" in (await kubectl("replace", "-f", "-", stdin=_CONFIGMAP.replace("red", "green"))).out
     assert devcluster_server.api.get(CONFIGMAPS, "default", "settings")["data"] == {"colour": "green"}
@@ -223,7 +223,7 @@ async def test_replace_delete(kubectl: Kubectl, devcluster_server: ServedApi) ->
     assert devcluster_server.api.list(CONFIGMAPS, "default")[0] == []
 
 
-async def test_wait_sees_a_condition_and_a_deletion(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_wait_sees_a_condition_and_a_deletion(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("create", "-f", "-", stdin=_CRD)
     await kubectl("wait", "--for=condition=Established", "crd/things.example.com", "--timeout=30s")
     await kubectl("create", "-f", "-", stdin=_THING)
@@ -235,7 +235,7 @@ async def test_wait_sees_a_condition_and_a_deletion(kubectl: Kubectl, devcluster
     await asyncio.gather(waiting, devcluster_server.api.delete(_THINGS, "default", "one"))
 
 
-async def test_delete_waits_for_finalizers(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_delete_waits_for_finalizers(kubectl: Kubectl, devcluster_server: Environment) -> None:
     held = _CONFIGMAP.replace("labels:", "finalizers: [example.com/hold], labels:")
     await kubectl("create", "-f", "-", stdin=held)
     deleting = asyncio.create_task(kubectl("delete", "cm", "settings", "--timeout=30s"))
@@ -251,7 +251,7 @@ async def test_delete_waits_for_finalizers(kubectl: Kubectl, devcluster_server: 
 
 
 async def test_get_watch_prints_changes_as_they_come(
-    kubectl: Kubectl, binary: str, devcluster_server: ServedApi, tmp_path: Path
+    kubectl: Kubectl, binary: str, devcluster_server: Environment, tmp_path: Path
 ) -> None:
     await kubectl("create", "-f", "-", stdin=_CONFIGMAP)
     process = await asyncio.create_subprocess_exec(
@@ -284,7 +284,7 @@ async def test_explain(kubectl: Kubectl) -> None:
     assert "size" in (await kubectl("explain", "--recursive", "things")).out
 
 
-async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("run", "p", "--image=busybox", "--restart=Never")
     assert devcluster_server.api.get(PODS, "default", "p")["spec"]["containers"][0]["image"] == "busybox"
     assert (await kubectl("get", "pods", "--no-headers")).out.split()[:3] == ["p", "0/1", "Pending"]
@@ -292,7 +292,7 @@ async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devclus
     assert "does not implement the exec subresource of pods" in refused.err
 
 
-async def test_generators(kubectl: Kubectl, devcluster_server: ServedApi, tmp_path: Path) -> None:
+async def test_generators(kubectl: Kubectl, devcluster_server: Environment, tmp_path: Path) -> None:
     """From 1.32 on these send protobuf."""
     api = devcluster_server.api
     (tmp_path / "binary").write_bytes(b"\xff\0")
@@ -329,16 +329,16 @@ async def test_generators(kubectl: Kubectl, devcluster_server: ServedApi, tmp_pa
     assert 'namespaces "team" already exists' in again.err
 
 
-async def test_tokens(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_tokens(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("create", "serviceaccount", "me")
     token = (await kubectl("create", "token", "me")).out.strip()
-    assert devcluster_server.tokens.verify(token)[0].name == "system:serviceaccount:default:me"
+    assert devcluster_server.tokens.authenticate_token(token)[0].name == "system:serviceaccount:default:me"
     who = await kubectl("--token", token, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     assert who.out == "system:serviceaccount:default:me"
     await kubectl("run", "p", "--image=i", '--overrides={"spec":{"serviceAccountName":"me"}}')
     bound = ("--bound-object-kind=Pod", "--bound-object-name=p", "--audience=a", "--duration=20m")
     token = (await kubectl("create", "token", "me", *bound)).out.strip()
-    user, _ = devcluster_server.tokens.verify(token, audiences=["a"])
+    user, _ = devcluster_server.tokens.authenticate_token(token, audiences=["a"])
     assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
     short = await kubectl("create", "token", "me", "--duration=1m", code=1)
     assert "may not specify a duration less than 10 minutes" in short.err
@@ -352,7 +352,7 @@ async def test_who_may_what(kubectl: Kubectl) -> None:
     assert "ann" in (await kubectl("auth", "whoami", "--as=ann", "--as-group=staff")).out
 
 
-async def test_scale(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
+async def test_scale(kubectl: Kubectl, devcluster_server: Environment) -> None:
     await kubectl("create", "-f", "-", stdin=_CRD)
     await kubectl("create", "-f", "-", stdin=_THING)
     assert (await kubectl("scale", "thing/one", "--replicas=3")).out == "thing.example.com/one scaled\n"
@@ -366,7 +366,7 @@ async def test_scale(kubectl: Kubectl, devcluster_server: ServedApi) -> None:
 
 
 async def test_roles_are_enforced_where_asked_for(binary: str, tmp_path: Path) -> None:
-    async with serve_api(tmp_path, rbac=True) as server:
+    async with start_environment(tmp_path, rbac=True) as server:
         kubectl = _kubectl(binary, server, tmp_path)
         me = "--as=system:serviceaccount:default:me"
         await kubectl("create", "serviceaccount", "me")

@@ -22,17 +22,17 @@ from typing import Any, Self, TypeVar
 import structlog
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
-from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
-from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
+from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
+from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
-from trainmaster.devcluster.apiserver.http.audit import AuditLog
-from trainmaster.devcluster.apiserver.http.server import HttpServer
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.server import ApiServer
 from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Store
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.controllers.control_loop import Controller
@@ -88,11 +88,11 @@ class Cluster:
         self._settings = settings
         self._state = settings.state
         self._stack = ExitStack()
-        self._http: HttpServer | None = None
+        self._http: ApiServer | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._record: ClusterRecord | None = None
         self._api: Api | None = None
-        self._webhooks: Webhooks | None = None
+        self._webhooks: WebhookDispatcher | None = None
         self.services = LocalServices()
         """Where services that answer for admission webhooks are registered."""
 
@@ -142,8 +142,8 @@ class Cluster:
         certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
         api = self._open_api()
         await seed(api)
-        await seed_roles(api)
-        await seed_priority_classes(api)
+        await ensure_bootstrap_policy(api)
+        await add_system_priority_classes(api)
         controllers = self._controllers(api, certificates)
         networking = await self._networking()
         kubelet, port = await self._serve(api, certificates, token, networking, before.port if before else None)
@@ -156,7 +156,7 @@ class Cluster:
             await publish_configmap(api)
         await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
-        self._webhooks = Webhooks(api, self.services)
+        self._webhooks = WebhookDispatcher(api, self.services)
         api.admit_by(self._webhooks)
         for name, controller in controllers.items():
             self._run(name, controller.run())
@@ -231,7 +231,7 @@ class Cluster:
             ) from error
         self._stack.callback(store.close)
         api = Api(store, builtin_registry())
-        install_plugins(api)
+        register_plugins(api)
         return api
 
     def _open_audit_log(self) -> AuditLog | None:
@@ -261,7 +261,7 @@ class Cluster:
     ) -> tuple[Kubelet, int]:
         """Start the server on the first port that can be had; returns the port, and the kubelet that knows it."""
         settings = self._settings
-        tokens = AccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
+        tokens = ServiceAccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
         audit = self._open_audit_log()
 
         async def serve_on(port: int) -> tuple[Kubelet, int]:
@@ -275,7 +275,7 @@ class Cluster:
                 settings=settings.kubelet,
                 tokens=tokens,
             )
-            self._http = HttpServer(
+            self._http = ApiServer(
                 api,
                 token=token,
                 ssl_context=certificates.server_context(),

@@ -41,7 +41,7 @@ class ClusterSettings:
     """Whether clients may make the server fail, see `testing.fault_injection`."""
 
     audit_log: Path | None = None
-    """Where to write a line for each request, see `apiserver.http.audit`; None: nowhere."""
+    """Where to write a line for each request, see `apiserver.filters.audit`; None: nowhere."""
 
     rbac: bool = False
     """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""

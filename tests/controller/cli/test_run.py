@@ -21,7 +21,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.runtime.jsontree import JsonObject
 
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
@@ -38,10 +38,10 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[ServedApi]:
+async def served(tmp_path: Path) -> AsyncIterator[Environment]:
     """An API server that knows TrainJobs, and nobody who works on them but the test."""
     (tmp_path / "api").mkdir()
-    async with serve_api(tmp_path / "api") as served:
+    async with start_environment(tmp_path / "api") as served:
         await install_definitions(served.api, TRAINER_DEFINITIONS)
         yield served
 
@@ -315,7 +315,7 @@ async def set_condition(kubeconfig: Path, name: str, condition: JsonObject) -> N
 
 
 async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
-    served: ServedApi, tmp_path: Path
+    served: Environment, tmp_path: Path
 ) -> None:
     """Where no webhook refuses it, its condition tells."""
     file = write(tmp_path, trainjob("lost", "true", runtime="shel"))
@@ -330,7 +330,7 @@ async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
     assert done.err.endswith("TrainJob default/lost: Blocked: RuntimeNotFound: there is no such runtime\n")
 
 
-async def test_a_runtime_of_the_same_files_is_waited_for(served: ServedApi, tmp_path: Path) -> None:
+async def test_a_runtime_of_the_same_files_is_waited_for(served: Environment, tmp_path: Path) -> None:
     """It exists; whoever says that it does not has not seen it yet."""
     file = write(tmp_path, runtime("shell"), trainjob("patient", "true"))
     async with started("run", "--kubeconfig", str(served.kubeconfig), file, cwd=tmp_path) as running:
@@ -344,7 +344,7 @@ async def test_a_runtime_of_the_same_files_is_waited_for(served: ServedApi, tmp_
 
 
 async def test_a_webhook_that_is_late_to_see_a_runtime_is_asked_again(
-    served: ServedApi, hooks: WebhookServer, tmp_path: Path
+    served: Environment, hooks: WebhookServer, tmp_path: Path
 ) -> None:
     def admit(_: JsonObject) -> JsonObject:
         if len(hooks.asked) > 2:
@@ -361,7 +361,7 @@ async def test_a_webhook_that_is_late_to_see_a_runtime_is_asked_again(
 
 
 async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
-    served: ServedApi, hooks: WebhookServer, tmp_path: Path
+    served: Environment, hooks: WebhookServer, tmp_path: Path
 ) -> None:
     complaints = ["the budget is spent", 'TrainingRuntime.trainer.kubeflow.org "shel" not found']
     details = {"causes": [{"message": text} for text in complaints]}

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.authorizer import AllowEverything, Attributes, require
-from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Attributes, require
+from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.user import ADMINISTRATOR, User, account_groups, account_name, account_of
+from trainmaster.devcluster.apiserver.auth.user import (
+    ADMINISTRATOR,
+    User,
+    make_group_names,
+    make_username,
+    split_username,
+)
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, seed
@@ -19,7 +25,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _VERSION = "rbac.authorization.k8s.io/v1"
 ANN = User("ann", ("staff", "system:authenticated"))
-ACCOUNT = User(account_name("default", "me"), account_groups("default"))
+ACCOUNT = User(make_username("default", "me"), make_group_names("default"))
 
 
 class Access:
@@ -62,7 +68,7 @@ class Access:
     ) -> bool:
         plural, _, subresource = resource.partition("/")
         wanted = Attributes(verb=verb, resource=plural, subresource=subresource, namespace=namespace, **more)
-        return self.authorizer.decide(user, wanted).allowed
+        return self.authorizer.authorize(user, wanted).allowed
 
 
 def rule(verbs: str, resources: str, groups: str = "", **more: Any) -> JsonObject:
@@ -114,7 +120,7 @@ async def test_service_accounts_as_subjects(access: Access, subject: str) -> Non
     assert access.may("get", user=ACCOUNT)
     assert not access.may("get")
     assert subject.endswith("accounts") == access.may(
-        "get", user=User(account_name("kubeflow", "me"), account_groups("kubeflow"))
+        "get", user=User(make_username("kubeflow", "me"), make_group_names("kubeflow"))
     )
 
 
@@ -141,7 +147,7 @@ async def test_paths(access: Access) -> None:
     await access.bind(role="ClusterRole/r", namespace=None)
 
     def may(path: str, verb: str = "get") -> bool:
-        return access.authorizer.decide(ANN, Attributes(verb=verb, path=path)).allowed
+        return access.authorizer.authorize(ANN, Attributes(verb=verb, path=path)).allowed
 
     assert may("/metrics")
     assert may("/apis/batch/v1")
@@ -152,11 +158,11 @@ async def test_paths(access: Access) -> None:
 async def test_the_reason_names_the_binding_or_what_is_missing(access: Access) -> None:
     await access.bind()
     wanted = Attributes(verb="get", resource="pods", namespace="default")
-    denied = access.authorizer.decide(ANN, wanted)
+    denied = access.authorizer.authorize(ANN, wanted)
     assert (denied.allowed, denied.reason) == (False, 'RBAC: role.rbac.authorization.k8s.io "r" not found')
     await access.role(rule("get", "pods"))
     expected = 'RBAC: allowed by RoleBinding "b/default" of Role "r" to User "ann"'
-    assert access.authorizer.decide(ANN, wanted).reason == expected
+    assert access.authorizer.authorize(ANN, wanted).reason == expected
 
 
 async def test_aggregation_takes_in_labelled_roles_also_of_each_other(access: Access) -> None:
@@ -171,8 +177,8 @@ async def test_aggregation_takes_in_labelled_roles_also_of_each_other(access: Ac
 
 
 async def test_the_roles_of_every_cluster(access: Access) -> None:
-    await seed_roles(access.api)
-    await seed_roles(access.api)  # as a restarted cluster does
+    await ensure_bootstrap_policy(access.api)
+    await ensure_bootstrap_policy(access.api)  # as a restarted cluster does
     assert access.may("create", "selfsubjectaccessreviews", group="authorization.k8s.io", namespace="")
     assert not access.may("get", "configmaps")
     for role, verb, resource in (
@@ -191,7 +197,7 @@ async def test_the_roles_of_every_cluster(access: Access) -> None:
 
 
 async def test_larger_roles_hold_the_smaller_ones(access: Access) -> None:
-    await seed_roles(access.api)
+    await ensure_bootstrap_policy(access.api)
     labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     await access.role(rule("get", "things", "example.com"), namespace=None, name="things-view", labels=labels)
     await access.bind(role="ClusterRole/admin")
@@ -202,9 +208,9 @@ async def test_larger_roles_hold_the_smaller_ones(access: Access) -> None:
 async def test_rules_for_a_user(access: Access) -> None:
     await access.role(rule("get", "pods"))
     await access.bind()
-    assert access.authorizer.rules(ANN, "default") == [rule("get", "pods")]
-    assert access.authorizer.rules(ANN, "kubeflow") == []
-    assert access.authorizer.rules(ADMINISTRATOR, "default")[0]["resources"] == ["*"]
+    assert access.authorizer.rules_for(ANN, "default") == [rule("get", "pods")]
+    assert access.authorizer.rules_for(ANN, "kubeflow") == []
+    assert access.authorizer.rules_for(ADMINISTRATOR, "default")[0]["resources"] == ["*"]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +238,7 @@ async def test_refusals_in_the_words_of_the_real_server(access: Access, attribut
 
 
 def test_a_cluster_without_enforcement_allows_everything() -> None:
-    require(AllowEverything(), User("nobody", ()), Attributes(verb="delete", resource="nodes"))
+    require(AlwaysAllowAuthorizer(), User("nobody", ()), Attributes(verb="delete", resource="nodes"))
 
 
 @pytest.mark.parametrize(
@@ -246,4 +252,4 @@ def test_a_cluster_without_enforcement_allows_everything() -> None:
     ],
 )
 def test_names_of_accounts(name: str, account: tuple[str, str] | None) -> None:
-    assert account_of(name) == account
+    assert split_username(name) == account

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, AccountTokens, InvalidToken
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
@@ -26,7 +26,7 @@ class Cluster:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.api = Api(Store(), builtin_registry(), clock=lambda: self.now)
         self.key = SigningKey()
-        self.tokens = AccountTokens(self.api, self.key)
+        self.tokens = ServiceAccountTokens(self.api, self.key)
 
     async def create_account(self) -> JsonObject:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
@@ -38,12 +38,12 @@ class Cluster:
         return await self.api.create(PODS, pod, namespace="default")
 
     def token(self, **spec: Any) -> str:
-        token: str = self.tokens.answer("default", "me", {"spec": spec})["status"]["token"]
+        token: str = self.tokens.create("default", "me", {"spec": spec})["status"]["token"]
         return token
 
     def refusal(self, token: str, **options: Any) -> str:
         with pytest.raises(InvalidToken) as refused:
-            self.tokens.verify(token, **options)
+            self.tokens.authenticate_token(token, **options)
         return str(refused.value)
 
 
@@ -56,10 +56,10 @@ async def cluster() -> Cluster:
 
 
 async def test_a_token_names_its_account(cluster: Cluster) -> None:
-    answer = cluster.tokens.answer("default", "me", {})
+    answer = cluster.tokens.create("default", "me", {})
     assert answer["status"]["expirationTimestamp"] == "2026-01-01T01:00:00Z"
     assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
-    user, audiences = cluster.tokens.verify(answer["status"]["token"])
+    user, audiences = cluster.tokens.authenticate_token(answer["status"]["token"])
     assert user.name == "system:serviceaccount:default:me"
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
     assert user.uid == cluster.api.get(SERVICE_ACCOUNTS, "default", "me")["metadata"]["uid"]
@@ -84,7 +84,7 @@ async def test_the_claims_are_those_of_kubernetes(cluster: Cluster) -> None:
 
 async def test_the_user_of_a_bound_token_tells_its_pod(cluster: Cluster) -> None:
     pod = await cluster.create_pod()
-    user, _ = cluster.tokens.verify(cluster.token(boundObjectRef=_POD))
+    user, _ = cluster.tokens.authenticate_token(cluster.token(boundObjectRef=_POD))
     assert user.info()["extra"]["authentication.kubernetes.io/pod-name"] == ["p"]
     assert user.info()["extra"]["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
 
@@ -92,14 +92,14 @@ async def test_the_user_of_a_bound_token_tells_its_pod(cluster: Cluster) -> None
 async def test_a_token_expires(cluster: Cluster) -> None:
     token = cluster.token(expirationSeconds=600)
     cluster.now += timedelta(seconds=600)
-    cluster.tokens.verify(token)
+    cluster.tokens.authenticate_token(token)
     cluster.now += timedelta(seconds=1)
     assert "expired" in cluster.refusal(token)
 
 
 async def test_a_token_is_for_its_audiences_only(cluster: Cluster) -> None:
     token = cluster.token(audiences=["a", "b"])
-    assert cluster.tokens.verify(token, audiences=["b", "c"])[1] == ["b"]
+    assert cluster.tokens.authenticate_token(token, audiences=["b", "c"])[1] == ["b"]
     expected = f'token audiences ["a" "b"] is invalid for the target audiences ["{ISSUER}"]'
     assert cluster.refusal(token) == expected
 
@@ -125,7 +125,7 @@ async def test_a_pod_that_is_being_deleted_keeps_its_token_for_a_minute(cluster:
     await cluster.create_pod(finalizers=["example.com/hold"])
     token = cluster.token(boundObjectRef=_POD)
     await cluster.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
-    cluster.tokens.verify(token)
+    cluster.tokens.authenticate_token(token)
     cluster.now += timedelta(seconds=61)
     assert "invalidated" in cluster.refusal(token)
 
@@ -136,7 +136,7 @@ async def test_a_node_beside_a_pod_may_go(cluster: Cluster) -> None:
     with_pod = cluster.token(boundObjectRef=_POD)
     to_node = cluster.token(boundObjectRef={"kind": "Node", "apiVersion": "v1", "name": "n"})
     await cluster.api.delete(NODES, None, "n")
-    cluster.tokens.verify(with_pod)
+    cluster.tokens.authenticate_token(with_pod)
     assert "invalidated" in cluster.refusal(to_node)
 
 
@@ -158,7 +158,7 @@ async def test_a_node_beside_a_pod_may_go(cluster: Cluster) -> None:
 async def test_requests_that_make_no_sense(cluster: Cluster, request_: JsonObject, code: int, text: str) -> None:
     await cluster.create_pod()
     with pytest.raises(StatusError) as refused:
-        cluster.tokens.answer("default", "me", request_)
+        cluster.tokens.create("default", "me", request_)
     assert refused.value.code == code
     assert text in refused.value.message
 
@@ -171,6 +171,6 @@ async def test_a_token_is_bound_only_to_pods_of_the_account(cluster: Cluster) ->
 
 async def test_an_account_that_does_not_exist_has_no_tokens(cluster: Cluster) -> None:
     with pytest.raises(StatusError, match='serviceaccounts "you" not found'):
-        cluster.tokens.answer("default", "you", {})
+        cluster.tokens.create("default", "you", {})
     with pytest.raises(StatusError, match='serviceaccounts "you" not found'):
-        cluster.tokens.for_pod(await cluster.create_pod(account="you"))
+        cluster.tokens.issue_for_pod(await cluster.create_pod(account="you"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.webhooks import Configurer, WebhookServer, serve_webhooks
 
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 
 @pytest.fixture
@@ -18,5 +18,5 @@ async def hooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
 
 
 @pytest.fixture
-def configure(devcluster_server: ServedApi, hooks: WebhookServer) -> Configurer:
+def configure(devcluster_server: Environment, hooks: WebhookServer) -> Configurer:
     return Configurer(devcluster_server, hooks)

@@ -19,18 +19,18 @@ from trainmaster.devcluster.apiserver.resources import (
     PODS,
     VALIDATING_WEBHOOKS,
 )
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 _DENIED = {"allowed": False, "status": {"message": "no", "code": 403, "reason": "Forbidden"}}
 _PATH = "/api/v1/namespaces/default/configmaps"
 
 
-async def _create(served: ServedApi, name: str = "a", *, namespace: str = "default", **labels: str) -> Any:
+async def _create(served: Environment, name: str = "a", *, namespace: str = "default", **labels: str) -> Any:
     obj = {"metadata": {"name": name, "labels": labels or {"kept": "yes"}}}
     return await served.api.create(CONFIGMAPS, obj, namespace=namespace)
 
 
-async def _update(served: ServedApi, name: str = "a", **data: str) -> Any:
+async def _update(served: Environment, name: str = "a", **data: str) -> Any:
     patched, _ = await served.api.patch(CONFIGMAPS, "default", name, {"data": data}, patch_type=PatchType.MERGE)
     return patched
 
@@ -39,7 +39,7 @@ async def _update(served: ServedApi, name: str = "a", **data: str) -> Any:
 
 
 async def test_mutating_webhooks_are_asked_in_the_order_of_names_and_see_what_came_before(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for name in ("one", "two", "three"):
         hooks.on(f"/{name}", label(name))
@@ -52,7 +52,7 @@ async def test_mutating_webhooks_are_asked_in_the_order_of_names_and_see_what_ca
 
 
 async def test_what_a_webhook_makes_is_pruned_defaulted_and_validated(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     await configure.mutating(configure.webhook(rules=[rule("pods")]))
     container = {"name": "more", "image": "more", "bogus": 1}
@@ -69,7 +69,7 @@ async def test_what_a_webhook_makes_is_pruned_defaulted_and_validated(
 
 
 async def test_a_webhook_is_asked_again_only_if_it_wants_and_something_changed_after_it(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for name in ("wanted", "unwanted", "last"):
         hooks.on(f"/{name}", label(name))
@@ -83,7 +83,7 @@ async def test_a_webhook_is_asked_again_only_if_it_wants_and_something_changed_a
 
 
 async def test_an_update_shows_both_objects_and_changes_the_new_one(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     await _create(devcluster_server)
     hooks.on("/hook", patch({"op": "add", "path": "/data/hooked", "value": "yes"}))
@@ -96,7 +96,7 @@ async def test_an_update_shows_both_objects_and_changes_the_new_one(
 
 
 async def test_a_webhook_cannot_rename_an_object(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     await _create(devcluster_server)
     hooks.on("/hook", patch({"op": "replace", "path": "/metadata/name", "value": "b"}))
@@ -106,7 +106,7 @@ async def test_a_webhook_cannot_rename_an_object(
 
 
 async def test_a_generated_name_is_known_to_the_validating_webhooks_only(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for path in ("/early", "/late"):
         hooks.on(path, {})
@@ -121,7 +121,7 @@ async def test_a_generated_name_is_known_to_the_validating_webhooks_only(
 
 
 async def test_a_change_by_another_writer_while_a_webhook_thinks_is_not_lost(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     await _create(devcluster_server)
     calls = 0
@@ -142,7 +142,7 @@ async def test_a_change_by_another_writer_while_a_webhook_thinks_is_not_lost(
 
 
 async def test_validating_webhooks_are_asked_at_the_same_time_about_the_final_object(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     both = asyncio.Barrier(2)
 
@@ -187,7 +187,7 @@ async def test_a_denial_is_told_in_the_words_of_the_api_server(
 
 
 async def test_a_denied_object_is_not_stored(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", _DENIED)
     await configure.mutating(configure.webhook())
@@ -197,7 +197,7 @@ async def test_a_denied_object_is_not_stored(
 
 
 async def test_warnings_reach_the_client(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/one", {"warnings": ["first", "second"]})
     hooks.on("/two", {"warnings": ["first"]})
@@ -232,7 +232,7 @@ async def test_warnings_reach_the_client(
     ],
 )
 async def test_rules_say_which_requests_are_meant(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, meant: Any, asked: bool
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, meant: Any, asked: bool
 ) -> None:
     hooks.on("/hook", {})
     await configure.validating(configure.webhook(rules=[meant]))
@@ -241,7 +241,7 @@ async def test_rules_say_which_requests_are_meant(
 
 
 async def test_subresources_are_meant_only_if_they_are_named(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for path in ("/main", "/status"):
         hooks.on(path, {})
@@ -259,7 +259,7 @@ async def test_subresources_are_meant_only_if_they_are_named(
 
 
 async def test_the_object_selector_looks_at_the_new_and_the_old_object(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", {})
     await configure.validating(configure.webhook(objectSelector={"matchLabels": {"team": "red"}}))
@@ -272,7 +272,7 @@ async def test_the_object_selector_looks_at_the_new_and_the_old_object(
 
 
 async def test_the_namespace_selector_looks_at_the_labels_of_the_namespace(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", {})
     selector = {
@@ -290,7 +290,7 @@ async def test_the_namespace_selector_looks_at_the_labels_of_the_namespace(
 
 
 async def test_match_conditions_have_the_last_word(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", {})
     conditions = [
@@ -310,7 +310,7 @@ async def test_match_conditions_have_the_last_word(
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 async def test_a_condition_without_a_result_counts_as_the_failure_policy_says(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, policy: str
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, policy: str
 ) -> None:
     hooks.on("/hook", _DENIED)
     conditions = [{"name": "broken", "expression": 'object.data.missing == "x"'}]
@@ -326,7 +326,7 @@ async def test_a_condition_without_a_result_counts_as_the_failure_policy_says(
 
 
 async def test_events_are_shown_in_the_version_that_the_rule_names(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     """The same objects are served as core/v1 and as events.k8s.io/v1."""
     for path in ("/equivalent", "/exact"):
@@ -350,7 +350,7 @@ async def test_events_are_shown_in_the_version_that_the_rule_names(
 
 
 async def test_deletions_show_the_old_object_and_can_be_denied(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", _DENIED)
     await _create(devcluster_server)
@@ -375,7 +375,7 @@ async def test_deletions_show_the_old_object_and_can_be_denied(
 
 
 async def test_a_mutating_webhook_may_deny_a_deletion_but_not_change_it(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     await _create(devcluster_server)
     await configure.mutating(configure.webhook(rules=[rule("configmaps", operations=("DELETE",))]))
@@ -388,7 +388,7 @@ async def test_a_mutating_webhook_may_deny_a_deletion_but_not_change_it(
 
 
 async def test_a_dry_run_calls_only_webhooks_that_promise_to_do_nothing(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", {})
     await configure.validating(configure.webhook(sideEffects="NoneOnDryRun"))
@@ -398,7 +398,7 @@ async def test_a_dry_run_calls_only_webhooks_that_promise_to_do_nothing(
 
 
 async def test_configurations_are_exempt_and_their_changes_count_at_once(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     """A webhook that denies everything could otherwise never be removed."""
     hooks.on("/hook", _DENIED)

@@ -14,23 +14,23 @@ from support.webhooks import SERVICE_HOST, Configurer, WebhookServer, patch, ser
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 _PATH = "/api/v1/namespaces/default/configmaps"
 
 
-async def _create(served: ServedApi, name: str = "a") -> Any:
+async def _create(served: Environment, name: str = "a") -> Any:
     return await served.api.create(CONFIGMAPS, {"metadata": {"name": name}}, namespace="default")
 
 
-async def _failure(served: ServedApi) -> StatusError:
+async def _failure(served: Environment) -> StatusError:
     with pytest.raises(StatusError) as caught:
         await _create(served)
     return caught.value
 
 
 async def test_the_question_has_all_that_the_real_server_puts_into_it(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", {})
     await configure.validating(configure.webhook(timeoutSeconds=7))
@@ -69,7 +69,7 @@ async def test_the_question_has_all_that_the_real_server_puts_into_it(
 
 
 async def test_a_service_is_called_where_it_is_registered_under_its_own_name(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     service = {"namespace": "kube-system", "name": "hooks", "path": "/hook"}
     client = {"service": service, "caBundle": hooks.authority}
@@ -88,7 +88,7 @@ async def test_a_service_is_called_where_it_is_registered_under_its_own_name(
 
 
 async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_server(
-    devcluster_server: ServedApi, configure: Configurer
+    devcluster_server: Environment, configure: Configurer
 ) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
@@ -104,7 +104,7 @@ async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_se
 
 
 async def test_failures_can_be_ignored(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", lambda _: web.Response(status=500))
     await configure.mutating(configure.webhook(failurePolicy="Ignore"))
@@ -114,7 +114,7 @@ async def test_failures_can_be_ignored(
 
 
 async def test_the_certificate_is_verified(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, tmp_path: Path
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, tmp_path: Path
 ) -> None:
     unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     url = f"https://127.0.0.1:{hooks.port}/hook"
@@ -128,7 +128,7 @@ async def test_the_certificate_is_verified(
 
 
 async def test_the_certificate_must_be_for_the_service(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     client = {"service": {"namespace": "kube-system", "name": "others"}, "caBundle": hooks.authority}
     devcluster_server.services.register(
@@ -141,7 +141,7 @@ async def test_the_certificate_must_be_for_the_service(
 
 
 async def test_a_webhook_that_takes_too_long_fails(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     cancelled = asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_a_webhook_that_takes_too_long_fails(
 
 
 async def test_a_kept_connection_that_was_closed_does_not_fail_a_call(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     """A webhook server may restart, or close what is idle, between two calls."""
     hooks.on("/hook", {})
@@ -197,7 +197,7 @@ _INVALID = "received invalid webhook response: "
     ],
 )
 async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
 ) -> None:
     hooks.on("/hook", answer)
     await configure.validating(configure.webhook())
@@ -222,7 +222,7 @@ async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
     ],
 )
 async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
 ) -> None:
     hooks.on("/hook", answer)
     await configure.mutating(configure.webhook())
@@ -231,7 +231,7 @@ async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
 
 
 async def test_a_patch_that_does_not_fit_fails_the_request_whatever_the_policy(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", patch({"op": "remove", "path": "/data/missing"}))
     await configure.mutating(configure.webhook(failurePolicy="Ignore"))
@@ -240,7 +240,7 @@ async def test_a_patch_that_does_not_fit_fails_the_request_whatever_the_policy(
 
 
 async def test_a_patch_that_breaks_the_object_is_not_the_fault_of_the_client(
-    devcluster_server: ServedApi, hooks: WebhookServer, configure: Configurer
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     hooks.on("/hook", patch({"op": "add", "path": "/data", "value": "no map"}))
     await configure.mutating(configure.webhook())

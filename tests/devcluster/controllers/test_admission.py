@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
+from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import (
     LIMIT_RANGES,
@@ -23,8 +23,8 @@ from trainmaster.runtime.resource_requirements import pod_requests
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    install_plugins(cluster.api)
-    await seed_priority_classes(cluster.api)
+    register_plugins(cluster.api)
+    await add_system_priority_classes(cluster.api)
     return cluster
 
 
@@ -91,7 +91,7 @@ async def test_rules_of_priority_classes(cluster: Stepper) -> None:
         await priority_class(cluster, "huge", 1_000_000_001)
     with pytest.raises(StatusError, match="system-mine is not a known system priority class"):
         await priority_class(cluster, "system-mine", 1)
-    await seed_priority_classes(cluster.api)  # a restart changes nothing
+    await add_system_priority_classes(cluster.api)  # a restart changes nothing
 
 
 async def test_a_runtime_class_adds_what_its_pods_need(cluster: Stepper) -> None:

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import PODS
-from trainmaster.devcluster.testing.server import serve_api
+from trainmaster.devcluster.testing.envtest import start_environment
 
 _PATH = "/api/v1/namespaces/default/pods/p/log"
 
@@ -35,7 +35,10 @@ async def test_a_defect_is_logged_and_its_details_stay_here(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, halfway: bool
 ) -> None:
     """Halfway through an answer the client must not take what it has for the whole: the connection breaks."""
-    async with serve_api(tmp_path, log_source=_Defective(halfway=halfway)) as server, server.session() as session:
+    async with (
+        start_environment(tmp_path, log_source=_Defective(halfway=halfway)) as server,
+        server.session() as session,
+    ):
         spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
         await server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
         with caplog.at_level(logging.ERROR):
@@ -52,7 +55,7 @@ async def test_a_defect_is_logged_and_its_details_stay_here(
 
 
 async def test_other_requests_go_on_after_a_defect(tmp_path: Path) -> None:
-    async with serve_api(tmp_path, log_source=_Defective(halfway=False)) as server, server.session() as session:
+    async with start_environment(tmp_path, log_source=_Defective(halfway=False)) as server, server.session() as session:
         async with session.get(_PATH) as response:
             assert response.status == 404
         async with session.get("/healthz") as response:

@@ -16,9 +16,9 @@ import orjson
 import pytest
 from support.commands import eventually, trainmaster
 
-from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.apiserver.filters.audit import AuditLog
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.devcluster.testing.faults import Reset
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
 
 _CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 _CONFIGMAP: dict[str, Any] = {"metadata": {"name": "a"}}
@@ -31,9 +31,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def server(tmp_path: Path, path: Path) -> AsyncIterator[ServedApi]:
+async def server(tmp_path: Path, path: Path) -> AsyncIterator[Environment]:
     audit = AuditLog(path)
-    async with serve_api(tmp_path, audit=audit) as served:
+    async with start_environment(tmp_path, audit=audit) as served:
         yield served
     audit.close()
 
@@ -42,14 +42,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-async def _call(server: ServedApi, method: str, target: str, **options: Any) -> int:
+async def _call(server: Environment, method: str, target: str, **options: Any) -> int:
     headers = {"Authorization": f"Bearer {server.token}", "User-Agent": "tester/1.0"} | options.pop("headers", {})
     async with server.session(headers=headers) as session, session.request(method, target, **options) as response:
         await response.read()
         return response.status
 
 
-async def test_a_request_has_its_line_as_soon_as_it_is_answered(server: ServedApi, path: Path) -> None:
+async def test_a_request_has_its_line_as_soon_as_it_is_answered(server: Environment, path: Path) -> None:
     assert await _call(server, "PUT", f"{_LEASES}/mine?fieldManager=x", json={"metadata": {"name": "mine"}}) == 201
     (event,) = _lines(path)
     uuid.UUID(event.pop("auditID"))
@@ -79,7 +79,7 @@ async def test_a_request_has_its_line_as_soon_as_it_is_answered(server: ServedAp
     }
 
 
-async def test_verbs_are_those_of_rules_and_a_creation_names_its_object(server: ServedApi, path: Path) -> None:
+async def test_verbs_are_those_of_rules_and_a_creation_names_its_object(server: Environment, path: Path) -> None:
     patch = {"Content-Type": "application/merge-patch+json"}
     await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
     await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
@@ -112,7 +112,7 @@ async def test_verbs_are_those_of_rules_and_a_creation_names_its_object(server: 
     ]
 
 
-async def test_a_watch_has_its_line_when_it_ends_whoever_ends_it(server: ServedApi, path: Path) -> None:
+async def test_a_watch_has_its_line_when_it_ends_whoever_ends_it(server: Environment, path: Path) -> None:
     assert await _call(server, "GET", f"{_CONFIGMAPS}?watch=true&timeoutSeconds=1") == 200
     assert [(event["verb"], event["responseStatus"]["code"]) for event in _lines(path)] == [("watch", 200)]
     async with server.session() as session:
@@ -123,7 +123,7 @@ async def test_a_watch_has_its_line_when_it_ends_whoever_ends_it(server: ServedA
     assert _lines(path)[1]["responseStatus"]["code"] == 200
 
 
-async def test_a_request_without_an_answer_has_a_line_without_a_status(server: ServedApi, path: Path) -> None:
+async def test_a_request_without_an_answer_has_a_line_without_a_status(server: Environment, path: Path) -> None:
     server.faults.add(Reset(when="after"), verb="create")
     with pytest.raises(aiohttp.ClientConnectionError):
         await _call(server, "POST", _CONFIGMAPS, json=_CONFIGMAP)
@@ -134,7 +134,7 @@ async def test_a_request_without_an_answer_has_a_line_without_a_status(server: S
 
 
 async def test_it_tells_strangers_from_users_and_users_from_those_who_act_for_them(
-    server: ServedApi, path: Path
+    server: Environment, path: Path
 ) -> None:
     assert await _call(server, "GET", _CONFIGMAPS, headers={"Authorization": "Bearer wrong"}) == 401
     assert await _call(server, "GET", _CONFIGMAPS, headers={"Impersonate-User": "jane"}) == 200
@@ -149,7 +149,7 @@ async def test_it_tells_strangers_from_users_and_users_from_those_who_act_for_th
 async def test_lines_of_requests_at_once_do_not_mix_and_earlier_ones_stay(tmp_path: Path, path: Path) -> None:
     for _ in range(2):
         audit = AuditLog(path)
-        async with serve_api(tmp_path, audit=audit) as served, served.session() as session:
+        async with start_environment(tmp_path, audit=audit) as served, served.session() as session:
 
             async def get(session: aiohttp.ClientSession = session) -> None:
                 async with session.get(_CONFIGMAPS) as response:
@@ -161,12 +161,12 @@ async def test_lines_of_requests_at_once_do_not_mix_and_earlier_ones_stay(tmp_pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_a_full_disk_loses_lines_but_no_requests(server: ServedApi, path: Path, monkeypatch: Any) -> None:
+async def test_a_full_disk_loses_lines_but_no_requests(server: Environment, path: Path, monkeypatch: Any) -> None:
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainmaster.devcluster.apiserver.http.audit.os.write", full)
+        patched.setattr("trainmaster.devcluster.apiserver.filters.audit.os.write", full)
         assert await _call(server, "GET", _CONFIGMAPS) == 200
     assert await _call(server, "GET", f"{_CONFIGMAPS}/a") == 404
     assert [event["verb"] for event in _lines(path)] == ["get"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic dXNlcjpwdw==", "Bearer", "Bearer t\u00f6ken"])
-async def test_requests_without_the_token_are_refused(devcluster_server: ServedApi, authorization: str | None) -> None:
+async def test_requests_without_the_token_are_refused(
+    devcluster_server: Environment, authorization: str | None
+) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     async with devcluster_server.session(headers=headers) as session:
         for method, path in (("GET", "/api/v1/pods"), ("GET", "/apis"), ("DELETE", "/api/v1/namespaces/default")):
@@ -19,7 +21,7 @@ async def test_requests_without_the_token_are_refused(devcluster_server: ServedA
                 assert response.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_wrong_token_is_refused_even_where_none_is_needed(devcluster_server: ServedApi) -> None:
+async def test_a_wrong_token_is_refused_even_where_none_is_needed(devcluster_server: Environment) -> None:
     async with (
         devcluster_server.session(headers={"Authorization": "Bearer wrong"}) as session,
         session.get("/healthz") as response,

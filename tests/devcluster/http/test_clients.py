@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client, config, watch
 
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 _GROUP: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "things"}
 _CRD: Any = {
@@ -30,7 +30,7 @@ _CRD: Any = {
 
 
 @pytest.fixture
-async def api_client(devcluster_server: ServedApi) -> AsyncIterator[Any]:
+async def api_client(devcluster_server: Environment) -> AsyncIterator[Any]:
     settings = client.Configuration()
     await config.load_kube_config(str(devcluster_server.kubeconfig), client_configuration=settings)
     async with client.ApiClient(settings) as opened:

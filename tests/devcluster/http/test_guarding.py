@@ -10,10 +10,10 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes
-from trainmaster.devcluster.apiserver.auth.filter import attributes_of
+from trainmaster.devcluster.apiserver.filters.authorization import authorizer_attributes
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.runtime.jsontree import JsonObject
 
 _AS_ME = {"Impersonate-User": "system:serviceaccount:default:me"}
@@ -22,8 +22,8 @@ _CONFIGMAP = "/api/v1/namespaces/default/configmaps/a"
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ServedApi]:
-    async with serve_api(tmp_path, rbac=True) as served:
+async def server(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with start_environment(tmp_path, rbac=True) as served:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
         await served.api.create(SERVICE_ACCOUNTS, account, namespace="default")
         yield served
@@ -47,15 +47,15 @@ async def _grant(api: Api, *rules: JsonObject, name: str = "r", user: str = "") 
 
 
 async def _call(
-    server: ServedApi, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    server: Environment, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
 ) -> tuple[int, Any]:
     given = {"Authorization": f"Bearer {server.token}", **(headers or {})}
     async with server.session(headers=given) as session, session.request(method, path, **options) as response:
         return response.status, await response.json(content_type=None)
 
 
-async def test_an_account_may_do_what_its_roles_allow_and_no_more(server: ServedApi) -> None:
-    token = server.tokens.answer("default", "me", {})["status"]["token"]
+async def test_an_account_may_do_what_its_roles_allow_and_no_more(server: Environment) -> None:
+    token = server.tokens.create("default", "me", {})["status"]["token"]
     headers = {"Authorization": f"Bearer {token}"}
     status, answer = await _call(server, "GET", _PODS, headers=headers)
     assert (status, answer["reason"]) == (403, "Forbidden")
@@ -71,17 +71,17 @@ async def test_an_account_may_do_what_its_roles_allow_and_no_more(server: Served
     assert (await _call(server, "GET", "/apis", headers=headers))[0] == 200, "everyone may discover"
 
 
-async def test_the_administrator_may_do_everything(server: ServedApi) -> None:
+async def test_the_administrator_may_do_everything(server: Environment) -> None:
     assert (await _call(server, "GET", "/api/v1/nodes"))[0] == 200
 
 
-async def test_impersonation_takes_the_rights_of_the_other(server: ServedApi) -> None:
+async def test_impersonation_takes_the_rights_of_the_other(server: Environment) -> None:
     assert (await _call(server, "GET", _PODS, headers=_AS_ME))[0] == 403
     await _grant(server.api, {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]})
     assert (await _call(server, "GET", _PODS, headers=_AS_ME))[0] == 200
 
 
-async def test_who_is_impersonated(server: ServedApi) -> None:
+async def test_who_is_impersonated(server: Environment) -> None:
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     _, answer = await _call(server, "POST", path, headers=_AS_ME, json={})
     assert answer["status"]["userInfo"]["groups"] == [
@@ -104,8 +104,8 @@ async def test_who_is_impersonated(server: ServedApi) -> None:
     }
 
 
-async def test_impersonation_needs_a_right_of_its_own(server: ServedApi) -> None:
-    token = server.tokens.answer("default", "me", {})["status"]["token"]
+async def test_impersonation_needs_a_right_of_its_own(server: Environment) -> None:
+    token = server.tokens.create("default", "me", {})["status"]["token"]
     headers = {"Authorization": f"Bearer {token}", "Impersonate-User": "ann"}
     status, answer = await _call(server, "GET", _PODS, headers=headers)
     assert status == 403
@@ -114,7 +114,7 @@ async def test_impersonation_needs_a_right_of_its_own(server: ServedApi) -> None
     assert status == 500, "a group without a user is not a user"
 
 
-async def test_an_apply_that_creates_needs_the_right_to_create(server: ServedApi) -> None:
+async def test_an_apply_that_creates_needs_the_right_to_create(server: Environment) -> None:
     patching = {"verbs": ["patch"], "apiGroups": [""], "resources": ["configmaps"]}
     await _grant(server.api, patching, user="ann")
     headers = {"Impersonate-User": "ann", "Content-Type": "application/apply-patch+yaml"}
@@ -127,7 +127,7 @@ async def test_an_apply_that_creates_needs_the_right_to_create(server: ServedApi
     assert (await _call(server, "PATCH", path, headers=headers, json=body))[0] == 200
 
 
-async def test_access_reviews_agree_with_enforcement(server: ServedApi) -> None:
+async def test_access_reviews_agree_with_enforcement(server: Environment) -> None:
     asked = {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}
     review = "/apis/authorization.k8s.io/v1/{}accessreviews"
     own, others = review.format("selfsubject"), review.format("subject")
@@ -148,7 +148,7 @@ async def test_access_reviews_agree_with_enforcement(server: ServedApi) -> None:
     assert await allowed(own, {"nonResourceAttributes": {"verb": "get", "path": "/version"}}, _AS_ME)
 
 
-async def test_a_local_review_asks_about_its_own_namespace(server: ServedApi) -> None:
+async def test_a_local_review_asks_about_its_own_namespace(server: Environment) -> None:
     spec = {"user": "ann", "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "kubeflow"}}
     path = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
     assert (await _call(server, "POST", path, json={"spec": spec}))[0] == 400
@@ -157,7 +157,7 @@ async def test_a_local_review_asks_about_its_own_namespace(server: ServedApi) ->
     assert (status, answer["status"]) == (201, {"allowed": False})
 
 
-async def test_the_rules_of_a_user(server: ServedApi) -> None:
+async def test_the_rules_of_a_user(server: Environment) -> None:
     await _grant(server.api, {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]})
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     _, answer = await _call(server, "POST", path, headers=_AS_ME, json={"spec": {"namespace": "default"}})
@@ -193,4 +193,4 @@ async def test_the_rules_of_a_user(server: ServedApi) -> None:
     ],
 )
 def test_what_a_request_wants(method: str, path: str, expected: Attributes) -> None:
-    assert attributes_of(make_mocked_request(method, path)) == expected
+    assert authorizer_attributes(make_mocked_request(method, path)) == expected

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.http.negotiation import OBJECT, Shape, accepts_aggregated_discovery, negotiate
+from trainmaster.devcluster.apiserver.http.negotiation import (
+    OBJECT,
+    MediaTypeOptions,
+    accepts_aggregated_discovery,
+    negotiate_media_type,
+)
 
 _KUBECTL_TABLES = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -20,20 +25,23 @@ _KUBECTL_TABLES = (
         ("application/json", OBJECT),
         ("application/vnd.kubernetes.protobuf,application/json", OBJECT),
         ("text/html, application/json;q=0.9", OBJECT),
-        (_KUBECTL_TABLES, Shape("Table", "v1")),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Shape("Table", "v1beta1")),
+        (_KUBECTL_TABLES, MediaTypeOptions("Table", "v1")),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", MediaTypeOptions("Table", "v1beta1")),
         ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", OBJECT),
-        ('application/json; as="PartialObjectMetadata"; v=v1; g=meta.k8s.io', Shape("PartialObjectMetadata", "v1")),
+        (
+            'application/json; as="PartialObjectMetadata"; v=v1; g=meta.k8s.io',
+            MediaTypeOptions("PartialObjectMetadata", "v1"),
+        ),
     ],
 )
-def test_the_first_shape_that_can_be_made_wins(accept: str, shape: Shape) -> None:
-    assert negotiate(accept) == shape
+def test_the_first_shape_that_can_be_made_wins(accept: str, shape: MediaTypeOptions) -> None:
+    assert negotiate_media_type(accept) == shape
 
 
 @pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "text/html", "application/json;as=Chart"])
 def test_a_client_that_accepts_nothing_of_ours_is_refused(accept: str) -> None:
     with pytest.raises(StatusError) as refusal:
-        negotiate(accept)
+        negotiate_media_type(accept)
     assert refusal.value.code == 406
 
 

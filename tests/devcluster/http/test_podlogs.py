@@ -10,7 +10,7 @@ import pytest
 
 from trainmaster.devcluster.apiserver.errors import bad_request
 from trainmaster.devcluster.apiserver.resources import PODS
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 
 class _Source:
@@ -36,26 +36,26 @@ def source() -> _Source:
 
 
 @pytest.fixture
-async def server(tmp_path: Path, source: _Source) -> AsyncIterator[ServedApi]:
-    async with serve_api(tmp_path, log_source=source) as served:
+async def server(tmp_path: Path, source: _Source) -> AsyncIterator[Environment]:
+    async with start_environment(tmp_path, log_source=source) as served:
         for name, containers in (("one", ["c"]), ("two", ["a", "b"])):
             spec = {"nodeName": "n", "containers": [{"name": each, "image": "i"} for each in containers]}
             await served.api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace="default")
         yield served
 
 
-async def _log(server: ServedApi, pod: str, **query: str) -> tuple[int, str]:
+async def _log(server: Environment, pod: str, **query: str) -> tuple[int, str]:
     path = f"/api/v1/namespaces/default/pods/{pod}/log"
     async with server.session() as session, session.get(path, params=query) as response:
         return response.status, await response.text()
 
 
-async def test_the_log_is_plain_text(server: ServedApi, source: _Source) -> None:
+async def test_the_log_is_plain_text(server: Environment, source: _Source) -> None:
     assert await _log(server, "one") == (200, "one\ntwo\n")
     assert (source.asked["container"], source.asked["follow"]) == ("c", False)
 
 
-async def test_options_reach_the_source(server: ServedApi, source: _Source) -> None:
+async def test_options_reach_the_source(server: Environment, source: _Source) -> None:
     """The Python SDK writes its booleans with a capital letter."""
     query = {
         "container": "b",
@@ -83,13 +83,13 @@ async def test_options_reach_the_source(server: ServedApi, source: _Source) -> N
         ("one", {"previous": "true"}, 400, "previous terminated container not found"),
     ],
 )
-async def test_refusals(server: ServedApi, pod: str, query: dict[str, str], code: int, text: str) -> None:
+async def test_refusals(server: Environment, pod: str, query: dict[str, str], code: int, text: str) -> None:
     status, body = await _log(server, pod, **query)
     assert status == code
     assert text in body
 
 
-async def test_without_a_kubelet_there_are_no_logs(devcluster_server: ServedApi) -> None:
+async def test_without_a_kubelet_there_are_no_logs(devcluster_server: Environment) -> None:
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     await devcluster_server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
     assert (await _log(devcluster_server, "p"))[0] == 501

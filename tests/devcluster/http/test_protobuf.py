@@ -13,7 +13,7 @@ import pytest
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.http.protobuf import decode_protobuf
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 ROOT = Path(__file__).parents[3]
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_refused(content: bytes, code: int) -> None:
     assert code == 400 or "kubectl create -f" in refused.value.message
 
 
-async def test_a_server_stores_it(devcluster_server: ServedApi) -> None:
+async def test_a_server_stores_it(devcluster_server: Environment) -> None:
     content = body("v1", "ConfigMap", message((1, metadata("a")), (2, message((1, "k"), (2, "v")))))
     async with (
         devcluster_server.session() as session,

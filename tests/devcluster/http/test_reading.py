@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.http.server import ServerTiming
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.server import ServerTiming
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 
 
-async def _fill(server: ServedApi, count: int) -> None:
+async def _fill(server: Environment, count: int) -> None:
     for number in range(count):
         labels = {"parity": "even" if number % 2 == 0 else "odd"}
         obj = {"metadata": {"name": f"c{number:04}", "labels": labels}, "data": {"n": str(number)}}
         await server.api.create(CONFIGMAPS, obj, namespace="default")
 
 
-async def _get(server: ServedApi, path: str, *, accept: str = "application/json", **query: str) -> tuple[int, Any]:
+async def _get(server: Environment, path: str, *, accept: str = "application/json", **query: str) -> tuple[int, Any]:
     async with (
         server.session() as session,
         session.get(path, params=query, headers={"Accept": accept}) as response,
@@ -34,7 +34,7 @@ def _names(document: Any) -> list[str]:
     return [item["metadata"]["name"] for item in document["items"]]
 
 
-async def test_a_list_has_its_own_kind_and_the_current_version(devcluster_server: ServedApi) -> None:
+async def test_a_list_has_its_own_kind_and_the_current_version(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 2)
     status, document = await _get(devcluster_server, _LIST)
     assert (status, document["kind"], document["apiVersion"]) == (200, "ConfigMapList", "v1")
@@ -42,11 +42,11 @@ async def test_a_list_has_its_own_kind_and_the_current_version(devcluster_server
     assert _names(document) == ["c0000", "c0001"]
 
 
-async def test_an_empty_list_is_not_null(devcluster_server: ServedApi) -> None:
+async def test_an_empty_list_is_not_null(devcluster_server: Environment) -> None:
     assert (await _get(devcluster_server, _LIST))[1]["items"] == []
 
 
-async def test_selectors_narrow_a_list(devcluster_server: ServedApi) -> None:
+async def test_selectors_narrow_a_list(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 4)
     _, even = await _get(devcluster_server, _LIST, labelSelector="parity in (even, none)")
     assert _names(even) == ["c0000", "c0002"]
@@ -71,14 +71,14 @@ async def test_selectors_narrow_a_list(devcluster_server: ServedApi) -> None:
     ],
 )
 async def test_wrong_parameters_are_named(
-    devcluster_server: ServedApi, query: dict[str, str], code: int, text: str
+    devcluster_server: Environment, query: dict[str, str], code: int, text: str
 ) -> None:
     status, document = await _get(devcluster_server, _LIST, **query)
     assert (status, document["kind"]) == (code, "Status")
     assert text in document["message"]
 
 
-async def test_pages_show_one_state_although_objects_come_and_go(devcluster_server: ServedApi) -> None:
+async def test_pages_show_one_state_although_objects_come_and_go(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 5)
     _, first = await _get(devcluster_server, _LIST, limit="2")
     assert first["metadata"]["remainingItemCount"] == 3
@@ -93,14 +93,14 @@ async def test_pages_show_one_state_although_objects_come_and_go(devcluster_serv
     assert "continue" not in third["metadata"]
 
 
-async def test_a_list_with_selectors_does_not_count_what_remains(devcluster_server: ServedApi) -> None:
+async def test_a_list_with_selectors_does_not_count_what_remains(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 4)
     _, page = await _get(devcluster_server, _LIST, limit="1", labelSelector="parity=even")
     assert "continue" in page["metadata"]
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_an_old_token_expires_with_one_that_goes_on(devcluster_server: ServedApi) -> None:
+async def test_an_old_token_expires_with_one_that_goes_on(devcluster_server: Environment) -> None:
     """Only so many unfinished lists are remembered; the client of a forgotten one may accept a seam."""
     await _fill(devcluster_server, 3)
     _, page = await _get(devcluster_server, _LIST, limit="1")
@@ -114,7 +114,7 @@ async def test_an_old_token_expires_with_one_that_goes_on(devcluster_server: Ser
     assert _names(rest) == ["c0001", "c0002"]
 
 
-async def test_a_state_that_is_not_reached_yet_is_waited_for(devcluster_server: ServedApi) -> None:
+async def test_a_state_that_is_not_reached_yet_is_waited_for(devcluster_server: Environment) -> None:
     wanted = str(devcluster_server.api.revision + 1)
     reading = asyncio.create_task(_get(devcluster_server, _LIST, resourceVersion=wanted))
     await asyncio.sleep(0)
@@ -124,14 +124,14 @@ async def test_a_state_that_is_not_reached_yet_is_waited_for(devcluster_server: 
 
 
 async def test_a_state_that_is_never_reached_times_out(tmp_path: Path) -> None:
-    async with serve_api(tmp_path, timing=ServerTiming(freshness_wait=0.01)) as server:
+    async with start_environment(tmp_path, timing=ServerTiming(freshness_wait=0.01)) as server:
         status, document = await _get(server, _LIST, resourceVersion="999999")
     assert (status, document["reason"]) == (504, "Timeout")
     assert "Too large resource version: 999999" in document["message"]
     assert document["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
-async def test_an_exact_version_is_served_or_expired(devcluster_server: ServedApi) -> None:
+async def test_an_exact_version_is_served_or_expired(devcluster_server: Environment) -> None:
     now = str(devcluster_server.api.revision)
     exactly = {"resourceVersionMatch": "Exact"}
     assert (await _get(devcluster_server, _LIST, resourceVersion=now, **exactly))[0] == 200
@@ -141,7 +141,7 @@ async def test_an_exact_version_is_served_or_expired(devcluster_server: ServedAp
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
-async def test_a_long_list_is_complete(devcluster_server: ServedApi, accept: str) -> None:
+async def test_a_long_list_is_complete(devcluster_server: Environment, accept: str) -> None:
     """Long lists are written in pieces: the joints must not lose or double a comma."""
     await _fill(devcluster_server, 1203)
     _, document = await _get(devcluster_server, _LIST, accept=accept)
@@ -149,7 +149,7 @@ async def test_a_long_list_is_complete(devcluster_server: ServedApi, accept: str
     assert len(members) == 1203
 
 
-async def test_tables(devcluster_server: ServedApi) -> None:
+async def test_tables(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 1)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     _, document = await _get(devcluster_server, _LIST, accept=table)
@@ -167,7 +167,7 @@ async def test_tables(devcluster_server: ServedApi) -> None:
     assert (await _get(devcluster_server, _LIST, accept=table, includeObject="Everything"))[0] == 400
 
 
-async def test_metadata_only(devcluster_server: ServedApi) -> None:
+async def test_metadata_only(devcluster_server: Environment) -> None:
     await _fill(devcluster_server, 1)
     accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     _, document = await _get(devcluster_server, _LIST, accept=accept)
@@ -194,7 +194,7 @@ async def test_metadata_only(devcluster_server: ServedApi) -> None:
         ("PUT", "/apis/batch/v1/namespaces/default/jobs/j/scale", 501),
     ],
 )
-async def test_what_is_not_served(devcluster_server: ServedApi, method: str, path: str, code: int) -> None:
+async def test_what_is_not_served(devcluster_server: Environment, method: str, path: str, code: int) -> None:
     async with devcluster_server.session() as session, session.request(method, path) as response:
         assert response.status == code
         if response.content_type == "application/json":

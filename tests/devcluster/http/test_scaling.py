@@ -9,7 +9,7 @@ import pytest
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import PatchType
 from trainmaster.devcluster.apiserver.resources import CRDS, GroupResource
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
 THINGS = GroupResource("example.com", "things")
@@ -42,7 +42,7 @@ def definition(**scale: str) -> JsonObject:
 
 
 @pytest.fixture
-async def server(devcluster_server: ServedApi) -> ServedApi:
+async def server(devcluster_server: Environment) -> Environment:
     api = devcluster_server.api
     await api.create(CRDS, definition())
     thing = {
@@ -57,18 +57,18 @@ async def server(devcluster_server: ServedApi) -> ServedApi:
     return devcluster_server
 
 
-async def _call(server: ServedApi, method: str, *, patch_type: str = "", **options: Any) -> tuple[int, Any]:
+async def _call(server: Environment, method: str, *, patch_type: str = "", **options: Any) -> tuple[int, Any]:
     if patch_type:
         options["headers"] = {"Content-Type": f"application/{patch_type}"}
     async with server.session() as session, session.request(method, _PATH, **options) as response:
         return response.status, await response.json()
 
 
-def _stored(server: ServedApi) -> JsonObject:
+def _stored(server: Environment) -> JsonObject:
     return server.api.get(THINGS, "default", "one")
 
 
-async def test_get_shows_the_numbers(server: ServedApi) -> None:
+async def test_get_shows_the_numbers(server: Environment) -> None:
     status, scale = await _call(server, "GET")
     assert status == 200
     assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
@@ -77,7 +77,7 @@ async def test_get_shows_the_numbers(server: ServedApi) -> None:
     assert scale["metadata"]["resourceVersion"] == _stored(server)["metadata"]["resourceVersion"]
 
 
-async def test_put_changes_the_number_and_nothing_else(server: ServedApi) -> None:
+async def test_put_changes_the_number_and_nothing_else(server: Environment) -> None:
     _, scale = await _call(server, "GET")
     scale["metadata"]["labels"] = {"not": "taken"}
     status, answer = await _call(server, "PUT", json={**scale, "spec": {"replicas": 5}, "status": {"replicas": 9}})
@@ -90,7 +90,7 @@ async def test_put_changes_the_number_and_nothing_else(server: ServedApi) -> Non
     assert managers[0]["fieldsV1"] == {"f:spec": {"f:workers": {"f:count": {}}}}
 
 
-async def test_an_old_scale_is_refused_and_one_without_a_version_taken(server: ServedApi) -> None:
+async def test_an_old_scale_is_refused_and_one_without_a_version_taken(server: Environment) -> None:
     _, scale = await _call(server, "GET")
     await _call(server, "PUT", json={**scale, "spec": {"replicas": 5}})
     assert (await _call(server, "PUT", json={**scale, "spec": {"replicas": 6}}))[0] == 409
@@ -100,7 +100,7 @@ async def test_an_old_scale_is_refused_and_one_without_a_version_taken(server: S
     assert _stored(server)["spec"]["workers"] == {"count": 0}
 
 
-async def test_patches(server: ServedApi) -> None:
+async def test_patches(server: Environment) -> None:
     merge = {"spec": {"replicas": 3}}
     assert (await _call(server, "PATCH", patch_type="merge-patch+json", json=merge))[0] == 200
     assert _stored(server)["spec"]["workers"]["count"] == 3
@@ -122,14 +122,14 @@ async def test_patches(server: ServedApi) -> None:
         ({"kind": "Thing"}, 400, "is Scale, not Thing"),
     ],
 )
-async def test_what_is_refused(server: ServedApi, scale: JsonObject, code: int, text: str) -> None:
+async def test_what_is_refused(server: Environment, scale: JsonObject, code: int, text: str) -> None:
     status, answer = await _call(server, "PUT", json=scale)
     assert status == code
     assert text in answer["message"]
     assert _stored(server)["spec"]["workers"] == {"count": 2}
 
 
-async def test_an_object_without_the_number(server: ServedApi) -> None:
+async def test_an_object_without_the_number(server: Environment) -> None:
     patch = {"spec": {"workers": None}}
     await server.api.patch(THINGS, "default", "one", patch, patch_type=PatchType.MERGE)
     status, answer = await _call(server, "GET")
@@ -137,7 +137,7 @@ async def test_an_object_without_the_number(server: ServedApi) -> None:
     assert 'the spec replicas field ".spec.workers.count" does not exist' in answer["message"]
 
 
-async def test_dry_run(server: ServedApi) -> None:
+async def test_dry_run(server: Environment) -> None:
     async with server.session() as session:
         body = {"spec": {"replicas": 7}}
         async with session.put(f"{_PATH}?dryRun=All", json=body) as response:
@@ -145,13 +145,13 @@ async def test_dry_run(server: ServedApi) -> None:
     assert _stored(server)["spec"]["workers"] == {"count": 2}
 
 
-async def test_discovery(server: ServedApi) -> None:
+async def test_discovery(server: Environment) -> None:
     async with server.session() as session, session.get("/apis/example.com/v1") as response:
         entries = {each["name"]: each for each in (await response.json())["resources"]}
     scale = entries["things/scale"]
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
 
 
-async def test_paths_lead_into_spec_and_status(devcluster_server: ServedApi) -> None:
+async def test_paths_lead_into_spec_and_status(devcluster_server: Environment) -> None:
     with pytest.raises(StatusError, match=r"specReplicasPath: should be a json path under \.spec"):
         await devcluster_server.api.create(CRDS, definition(specReplicasPath=".status.count"))

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
-from trainmaster.devcluster.apiserver.http.server import ServerTiming
 from trainmaster.devcluster.apiserver.registry.generic import PatchType
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.server import ServedApi, serve_api
+from trainmaster.devcluster.apiserver.server import ServerTiming
+from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -39,7 +39,7 @@ class _Stream:
 
 @asynccontextmanager
 async def _watch(
-    server: ServedApi, path: str = _LIST, *, accept: str = "application/json", **query: str
+    server: Environment, path: str = _LIST, *, accept: str = "application/json", **query: str
 ) -> AsyncIterator[_Stream]:
     async with (
         server.session(read_bufsize=2**20) as session,
@@ -49,17 +49,17 @@ async def _watch(
         yield _Stream(response.content)
 
 
-async def _create(server: ServedApi, name: str, **labels: str) -> Any:
+async def _create(server: Environment, name: str, **labels: str) -> Any:
     obj = {"metadata": {"name": name, "labels": labels}}
     return await server.api.create(CONFIGMAPS, obj, namespace="default")
 
 
-async def _label(server: ServedApi, name: str, **labels: str) -> None:
+async def _label(server: Environment, name: str, **labels: str) -> None:
     patch = {"metadata": {"labels": labels}}
     await server.api.patch(CONFIGMAPS, "default", name, patch, patch_type=PatchType.MERGE)
 
 
-async def test_a_watch_starts_with_what_there_is_and_goes_on(devcluster_server: ServedApi) -> None:
+async def test_a_watch_starts_with_what_there_is_and_goes_on(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a")
     async with _watch(devcluster_server) as stream:
         assert (await stream.next())[1]["metadata"]["name"] == "a"
@@ -73,20 +73,20 @@ async def test_a_watch_starts_with_what_there_is_and_goes_on(devcluster_server: 
         assert (kind, obj["metadata"]["resourceVersion"]) == ("DELETED", str(devcluster_server.api.revision))
 
 
-async def test_headers_come_before_the_first_event(devcluster_server: ServedApi) -> None:
+async def test_headers_come_before_the_first_event(devcluster_server: Environment) -> None:
     """A client that waits for the headers of a quiet watch would otherwise take the server for dead."""
     async with asyncio.timeout(5), _watch(devcluster_server, resourceVersion=str(devcluster_server.api.revision)):
         pass
 
 
-async def test_a_watch_from_a_version_shows_only_what_follows(devcluster_server: ServedApi) -> None:
+async def test_a_watch_from_a_version_shows_only_what_follows(devcluster_server: Environment) -> None:
     created = await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
     async with _watch(devcluster_server, resourceVersion=created["metadata"]["resourceVersion"]) as stream:
         assert (await stream.next())[1]["metadata"]["name"] == "b"
 
 
-async def test_selectors_turn_changes_into_arrivals_and_departures(devcluster_server: ServedApi) -> None:
+async def test_selectors_turn_changes_into_arrivals_and_departures(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a", team="red")
     async with _watch(devcluster_server, labelSelector="team=red") as stream:
         assert (await stream.next())[0] == "ADDED"
@@ -96,19 +96,19 @@ async def test_selectors_turn_changes_into_arrivals_and_departures(devcluster_se
         assert (await stream.next())[0] == "ADDED"
 
 
-async def test_a_watch_of_one_object(devcluster_server: ServedApi) -> None:
+async def test_a_watch_of_one_object(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
     async with _watch(devcluster_server, f"{_LIST}/b", timeoutSeconds="1") as stream:
         assert (await stream.next())[1]["metadata"]["name"] == "b"
 
 
-async def test_the_timeout_ends_the_stream_cleanly(devcluster_server: ServedApi) -> None:
+async def test_the_timeout_ends_the_stream_cleanly(devcluster_server: Environment) -> None:
     async with _watch(devcluster_server, timeoutSeconds="1") as stream:
         assert await stream.ended()
 
 
-async def test_the_end_of_the_initial_events_is_marked(devcluster_server: ServedApi) -> None:
+async def test_the_end_of_the_initial_events_is_marked(devcluster_server: Environment) -> None:
     """KEP-3157: the bookmark with the annotation lets a client replace its store without a list."""
     await _create(devcluster_server, "a")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -130,7 +130,7 @@ async def test_the_end_of_the_initial_events_is_marked(devcluster_server: Served
         {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"},
     ],
 )
-async def test_contradictory_options_are_refused(devcluster_server: ServedApi, query: dict[str, str]) -> None:
+async def test_contradictory_options_are_refused(devcluster_server: Environment, query: dict[str, str]) -> None:
     async with (
         devcluster_server.session() as session,
         session.get(_LIST, params={"watch": "1", **query}) as response,
@@ -139,7 +139,7 @@ async def test_contradictory_options_are_refused(devcluster_server: ServedApi, q
 
 
 async def test_bookmarks_move_a_quiet_watch_forward(tmp_path: Path) -> None:
-    async with serve_api(tmp_path, timing=ServerTiming(watch=WatchTiming(bookmark_interval=0.01))) as server:
+    async with start_environment(tmp_path, timing=ServerTiming(watch=WatchTiming(bookmark_interval=0.01))) as server:
         await _create(server, "other")
         query = {"allowWatchBookmarks": "true", "labelSelector": "none=such"}
         async with _watch(server, resourceVersion="1", **query) as stream:
@@ -148,7 +148,7 @@ async def test_bookmarks_move_a_quiet_watch_forward(tmp_path: Path) -> None:
 
 
 async def test_a_forgotten_version_is_an_error_event(tmp_path: Path) -> None:
-    async with serve_api(tmp_path, history=2) as server:
+    async with start_environment(tmp_path, history=2) as server:
         for name in "abcd":
             await _create(server, name)
         async with _watch(server, resourceVersion="1") as stream:
@@ -157,7 +157,7 @@ async def test_a_forgotten_version_is_an_error_event(tmp_path: Path) -> None:
             assert await stream.ended()
 
 
-async def test_tables_describe_their_columns_once(devcluster_server: ServedApi) -> None:
+async def test_tables_describe_their_columns_once(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
     async with _watch(devcluster_server, accept=_TABLE) as stream:
@@ -169,7 +169,7 @@ async def test_tables_describe_their_columns_once(devcluster_server: ServedApi) 
 
 
 async def test_a_stopping_server_ends_its_watches(tmp_path: Path) -> None:
-    async with serve_api(tmp_path) as server, _watch(server) as stream:
+    async with start_environment(tmp_path) as server, _watch(server) as stream:
         await _create(server, "a")
         await stream.next()
         async with asyncio.timeout(5):
@@ -178,7 +178,7 @@ async def test_a_stopping_server_ends_its_watches(tmp_path: Path) -> None:
             await stopping
 
 
-async def test_a_watch_whose_client_left_is_forgotten(devcluster_server: ServedApi) -> None:
+async def test_a_watch_whose_client_left_is_forgotten(devcluster_server: Environment) -> None:
     async with _watch(devcluster_server) as stream:
         await _create(devcluster_server, "a")
         await stream.next()
@@ -188,7 +188,7 @@ async def test_a_watch_whose_client_left_is_forgotten(devcluster_server: ServedA
             await asyncio.sleep(0.01)
 
 
-async def test_events_that_come_together_arrive_each_on_its_line(devcluster_server: ServedApi) -> None:
+async def test_events_that_come_together_arrive_each_on_its_line(devcluster_server: Environment) -> None:
     """They leave in one write, with other streams open, and none is lost or out of order."""
     names = [f"burst-{number:03}" for number in range(250)]
     async with devcluster_server.session() as session, AsyncExitStack() as others:

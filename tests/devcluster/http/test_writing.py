@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PODS
-from trainmaster.devcluster.testing.server import ServedApi
+from trainmaster.devcluster.testing.envtest import Environment
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 async def _send(
-    server: ServedApi, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **query: str
+    server: Environment,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    content_type: str = "application/json",
+    **query: str,
 ) -> tuple[int, Any, list[str]]:
     options: dict[str, Any] = {"params": query}
     if isinstance(body, bytes):
@@ -30,7 +36,7 @@ def _configmap(name: str = "a", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_create_from_json_and_yaml(devcluster_server: ServedApi) -> None:
+async def test_create_from_json_and_yaml(devcluster_server: Environment) -> None:
     status, created, _ = await _send(devcluster_server, "POST", _LIST, _configmap(k="v"))
     assert (status, created["data"]) == (201, {"k": "v"})
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata:\n  day: '2026-01-01'\n"
@@ -56,14 +62,14 @@ async def test_create_from_json_and_yaml(devcluster_server: ServedApi) -> None:
     ],
 )
 async def test_bodies_that_cannot_be_read(
-    devcluster_server: ServedApi, body: bytes, content_type: str, code: int, text: str
+    devcluster_server: Environment, body: bytes, content_type: str, code: int, text: str
 ) -> None:
     status, document, _ = await _send(devcluster_server, "POST", _LIST, body, content_type=content_type)
     assert (status, document["kind"], document["code"]) == (code, "Status", code)
     assert text in document["message"]
 
 
-async def test_unknown_and_repeated_fields_are_judged_as_asked(devcluster_server: ServedApi) -> None:
+async def test_unknown_and_repeated_fields_are_judged_as_asked(devcluster_server: Environment) -> None:
     body = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"1","k":"2"},"bogus":1}'
     status, refused, _ = await _send(devcluster_server, "POST", _LIST, body, fieldValidation="Strict")
     assert (status, refused["reason"]) == (400, "BadRequest")
@@ -86,7 +92,7 @@ async def test_unknown_and_repeated_fields_are_judged_as_asked(devcluster_server
     ],
 )
 async def test_wrong_options_are_refused_before_anything_happens(
-    devcluster_server: ServedApi, method: str, path: str, query: dict[str, str], text: str
+    devcluster_server: Environment, method: str, path: str, query: dict[str, str], text: str
 ) -> None:
     body = _configmap() if method == "POST" else None
     status, document, _ = await _send(devcluster_server, method, path, body, **query)
@@ -95,13 +101,13 @@ async def test_wrong_options_are_refused_before_anything_happens(
     assert devcluster_server.api.list(CONFIGMAPS, "default")[0] == []
 
 
-async def test_dry_run_stores_nothing(devcluster_server: ServedApi) -> None:
+async def test_dry_run_stores_nothing(devcluster_server: Environment) -> None:
     status, created, _ = await _send(devcluster_server, "POST", _LIST, _configmap(), dryRun="All")
     assert (status, created["metadata"]["name"]) == (201, "a")
     assert devcluster_server.api.list(CONFIGMAPS, "default")[0] == []
 
 
-async def test_update_and_conflict(devcluster_server: ServedApi) -> None:
+async def test_update_and_conflict(devcluster_server: Environment) -> None:
     _, created, _ = await _send(devcluster_server, "POST", _LIST, _configmap(k="1"))
     status, updated, _ = await _send(devcluster_server, "PUT", f"{_LIST}/a", {**created, "data": {"k": "2"}})
     assert (status, updated["data"]) == (200, {"k": "2"})
@@ -117,14 +123,14 @@ async def test_update_and_conflict(devcluster_server: ServedApi) -> None:
         ("application/json-patch+json", b'[{"op":"replace","path":"/data/k","value":"2"}]'),
     ],
 )
-async def test_patches(devcluster_server: ServedApi, content_type: str, patch: bytes) -> None:
+async def test_patches(devcluster_server: Environment, content_type: str, patch: bytes) -> None:
     await _send(devcluster_server, "POST", _LIST, _configmap(k="1", other="x"))
     status, patched, _ = await _send(devcluster_server, "PATCH", f"{_LIST}/a", patch, content_type=content_type)
     assert (status, patched["data"]) == (200, {"k": "2", "other": "x"})
 
 
 @pytest.mark.parametrize("body", [b"apiVersion: v1\nkind: ConfigMap\ndata: {k: '1'}\n", b'{"data":{"k":"1"}}'])
-async def test_server_side_apply_takes_yaml_and_json(devcluster_server: ServedApi, body: bytes) -> None:
+async def test_server_side_apply_takes_yaml_and_json(devcluster_server: Environment, body: bytes) -> None:
     apply = {"content_type": "application/apply-patch+yaml"}
     path = f"{_LIST}/a"
     if body.startswith(b"{"):
@@ -145,7 +151,7 @@ async def test_server_side_apply_takes_yaml_and_json(devcluster_server: ServedAp
     assert (status, conflict["details"]["causes"][0]["reason"]) == (409, "FieldManagerConflict")
 
 
-async def test_the_rules_of_patch_options(devcluster_server: ServedApi) -> None:
+async def test_the_rules_of_patch_options(devcluster_server: Environment) -> None:
     path = f"{_LIST}/a"
     for content_type, query, code in (
         ("application/apply-patch+yaml", {}, 422),
@@ -157,7 +163,7 @@ async def test_the_rules_of_patch_options(devcluster_server: ServedApi) -> None:
         assert (status, document["kind"]) == (code, "Status")
 
 
-async def test_the_manager_is_the_program_if_it_does_not_say(devcluster_server: ServedApi) -> None:
+async def test_the_manager_is_the_program_if_it_does_not_say(devcluster_server: Environment) -> None:
     async with devcluster_server.session() as session:
         headers = {"User-Agent": "my-tool/1.0 (linux)"}
         async with session.post(_LIST, json=_configmap(k="v"), headers=headers) as response:
@@ -165,7 +171,7 @@ async def test_the_manager_is_the_program_if_it_does_not_say(devcluster_server: 
     assert [entry["manager"] for entry in created["metadata"]["managedFields"]] == ["my-tool"]
 
 
-async def test_delete_tells_whether_the_object_is_gone(devcluster_server: ServedApi) -> None:
+async def test_delete_tells_whether_the_object_is_gone(devcluster_server: Environment) -> None:
     _, created, _ = await _send(devcluster_server, "POST", _LIST, _configmap())
     wrong = {"preconditions": {"uid": "other"}}
     assert (await _send(devcluster_server, "DELETE", f"{_LIST}/a", wrong))[0] == 409
@@ -190,13 +196,13 @@ async def test_delete_tells_whether_the_object_is_gone(devcluster_server: Served
         ({"dryRun": ["All"]}, 200),
     ],
 )
-async def test_delete_options_are_checked(devcluster_server: ServedApi, options: dict[str, Any], code: int) -> None:
+async def test_delete_options_are_checked(devcluster_server: Environment, options: dict[str, Any], code: int) -> None:
     await _send(devcluster_server, "POST", _LIST, _configmap())
     assert (await _send(devcluster_server, "DELETE", f"{_LIST}/a", options))[0] == code
     assert devcluster_server.api.get(CONFIGMAPS, "default", "a")
 
 
-async def test_delete_of_a_selection(devcluster_server: ServedApi) -> None:
+async def test_delete_of_a_selection(devcluster_server: Environment) -> None:
     for name in ("a", "b"):
         obj = _configmap(name)
         obj["metadata"]["labels"] = {"name": name}
@@ -206,7 +212,7 @@ async def test_delete_of_a_selection(devcluster_server: ServedApi) -> None:
     assert [record.metadata["name"] for record in devcluster_server.api.list(CONFIGMAPS, "default")[0]] == ["b"]
 
 
-async def test_status_is_written_by_its_subresource_only(devcluster_server: ServedApi) -> None:
+async def test_status_is_written_by_its_subresource_only(devcluster_server: Environment) -> None:
     path = "/api/v1/namespaces/default/pods"
     await _send(devcluster_server, "POST", path, _POD)
     merge = {"content_type": "application/merge-patch+json"}

@@ -17,7 +17,7 @@ from trainmaster.devcluster.manager.health import (
     describe_exit,
 )
 from trainmaster.devcluster.manager.routes import manager_routes
-from trainmaster.devcluster.testing.server import serve_api
+from trainmaster.devcluster.testing.envtest import start_environment
 
 
 def test_one_end_may_be_an_accident_and_two_are_a_crash() -> None:
@@ -73,12 +73,16 @@ async def test_it_is_told_to_administrators_only_and_where_there_is_a_manager(tm
     health = ManagerHealth("manager.log")
     health.ended(3, "oh", worked=False)
     (tmp_path / "with").mkdir()
-    async with serve_api(tmp_path / "with", routes=manager_routes(health)) as served:
+    async with start_environment(tmp_path / "with", routes=manager_routes(health)) as served:
         async with served.session() as session, session.get(PATH) as answer:
             assert ManagerStatus.from_json(await answer.json()) == health.status
         somebody = {"Authorization": f"Bearer {served.token}", "Impersonate-User": "somebody"}
         async with served.session(headers=somebody) as session, session.get(PATH) as answer:
             assert answer.status == 403
     (tmp_path / "without").mkdir()
-    async with serve_api(tmp_path / "without") as served, served.session() as session, session.get(PATH) as answer:
+    async with (
+        start_environment(tmp_path / "without") as served,
+        served.session() as session,
+        session.get(PATH) as answer,
+    ):
         assert answer.status == 404

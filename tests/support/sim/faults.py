@@ -93,7 +93,7 @@ class WriteFault(Fault):
         """Carry a request to the server and its answer back."""
         if process is self.victim and self.world.loop.time() < self.cut_until:
             await _never()
-        if request.target.plural == self.plan.on if self.plan.on else request.is_step:
+        if request.target.resource == self.plan.on if self.plan.on else request.is_step:
             self.writes += request.verb not in {"get", "list", "watch"}
             if self.writes == self.plan.k and self.victim is None:
                 self.victim = process
@@ -257,7 +257,7 @@ class WatchFault(Fault):
         self.struck = False
 
     def _is_meant(self, request: Request) -> bool:
-        return request.verb == "watch" and request.target.plural == self.plan.on and not self.struck
+        return request.verb == "watch" and request.target.resource == self.plan.on and not self.struck
 
     async def request(self, process: Process, request: Request, perform: Perform) -> Answer:
         """Carry a request to the server and its answer back."""
@@ -414,7 +414,7 @@ class LastingFault(Fault):
             return await perform()
         self.lasts(0.0)
         # A lease that nobody can renew says nothing about the writes that follow from holding it.
-        if chooser.random() > (0.2 if request.target.plural != "leases" else 0.02):
+        if chooser.random() > (0.2 if request.target.resource != "leases" else 0.02):
             return await perform()
         before = chooser.random() < 0.5
         if not before:
@@ -437,7 +437,7 @@ class LastingFault(Fault):
                 return _duplicated(frames)
             case "coalesced":
                 return self._coalesced(frames)
-            case "late" if request.target.plural == self.plan.on:
+            case "late" if request.target.resource == self.plan.on:
                 return _late(frames)
             case "short-watches":
                 return self._short(frames, pipe)

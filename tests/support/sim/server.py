@@ -24,8 +24,8 @@ from trainmaster.controller.kube.rest.errors import NotConnected
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.handlers.pagination import Pager
-from trainmaster.devcluster.apiserver.handlers.presentation import Presenter
-from trainmaster.devcluster.apiserver.http.negotiation import negotiate
+from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
+from trainmaster.devcluster.apiserver.http.negotiation import negotiate_media_type
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_list_options, read_resource_version
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, Watch, WriteOptions
@@ -175,33 +175,36 @@ class SimServer:
 
     async def _perform(self, process: Process, request: Request) -> Answer:
         try:
-            kind = self.api.registry.find(request.target.group, request.target.version, request.target.plural)
+            kind = self.api.registry.find(request.target.group, request.target.version, request.target.resource)
             if kind is None:
                 raise errors.route_not_found()
-            presenter = Presenter(
-                kind=kind, shape=negotiate(request.headers.get("Accept", "")), include="Metadata", clock=self.api.clock
+            encoder = ResponseEncoder(
+                kind=kind,
+                media_type=negotiate_media_type(request.headers.get("Accept", "")),
+                include="Metadata",
+                clock=self.api.clock,
             )
             if request.verb == "watch":
-                return await self._watch(process, request, presenter)
+                return await self._watch(process, request, encoder)
             if request.verb == "list":
-                return await self._list(process, request, presenter)
-            return await self._object(request, presenter)
+                return await self._list(process, request, encoder)
+            return await self._object(request, encoder)
         except StatusError as error:
             headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else {}
             return whole(error.code, orjson.dumps(error.status()), headers)
 
     # Objects
 
-    async def _object(self, request: Request, presenter: Presenter) -> Answer:
-        api, target, resource = self.api, request.target, presenter.kind.resource
+    async def _object(self, request: Request, encoder: ResponseEncoder) -> Answer:
+        api, target, resource = self.api, request.target, encoder.kind.resource
         namespace, name, body = target.namespace, target.name or "", request.body or b"{}"
         options = _write_options(request)
         match request.verb:
             case "get":
-                return whole(200, presenter.one(api.get(resource, namespace, name)))
+                return whole(200, encoder.object(api.get(resource, namespace, name)))
             case "create":
                 created = await api.create(resource, orjson.loads(body), namespace=namespace, options=options)
-                return whole(201, presenter.one(created))
+                return whole(201, encoder.object(created))
             case "update":
                 written, new = await api.put(
                     resource,
@@ -211,7 +214,7 @@ class SimServer:
                     subresource=target.subresource,
                     options=options,
                 )
-                return whole(201 if new else 200, presenter.one(written))
+                return whole(201 if new else 200, encoder.object(written))
             case "patch":
                 written, new = await api.patch(
                     resource,
@@ -222,17 +225,17 @@ class SimServer:
                     subresource=target.subresource,
                     options=options,
                 )
-                return whole(201 if new else 200, presenter.one(written))
+                return whole(201 if new else 200, encoder.object(written))
             case "delete":
                 deleted, _ = await api.delete(resource, namespace, name, options=_delete_options(body))
-                return whole(200, presenter.one(deleted))
+                return whole(200, encoder.object(deleted))
         raise errors.not_implemented(request.verb)
 
     # Collections
 
-    async def _list(self, process: Process, request: Request, presenter: Presenter) -> Answer:
+    async def _list(self, process: Process, request: Request, encoder: ResponseEncoder) -> Answer:
         options = read_list_options(request.params, watching=False)
-        kind, namespace = presenter.kind, request.target.namespace
+        kind, namespace = encoder.kind, request.target.namespace
         limit = min(options.limit, self.network.page_size or options.limit)
 
         def newest() -> tuple[list[Record], int]:
@@ -253,8 +256,8 @@ class SimServer:
         metadata = {"resourceVersion": str(page.revision)}
         if page.continue_token:
             metadata["continue"] = page.continue_token
-        head, tail = presenter.list_frame(metadata)
-        return whole(200, head + b",".join(presenter.item(record) for record in page.records) + tail)
+        head, tail = encoder.list_frame(metadata)
+        return whole(200, head + b",".join(encoder.list_item(record) for record in page.records) + tail)
 
     def _horizon(self, process: Process) -> int:
         horizon = self.interference.horizon(process)
@@ -291,7 +294,7 @@ class SimServer:
 
     # Watches
 
-    async def _watch(self, process: Process, request: Request, presenter: Presenter) -> Answer:
+    async def _watch(self, process: Process, request: Request, encoder: ResponseEncoder) -> Answer:
         options = read_list_options(request.params, watching=True)
         if options.send_initial_events and not self.network.streaming_lists:
             # What an API server says that does not know the feature.
@@ -301,12 +304,12 @@ class SimServer:
         known = read_resource_version(version)
         if options.send_initial_events or not known:
             start = await self._reach(process, version)
-            initial = self._state(presenter.kind, request.target.namespace, options, start)
+            initial = self._state(encoder.kind, request.target.namespace, options, start)
         else:
             start, initial = known, []
         try:
             watch = self.api.watch(
-                presenter.kind.resource,
+                encoder.kind.resource,
                 namespace=request.target.namespace,
                 since=start,
                 labels=options.labels,
@@ -317,7 +320,7 @@ class SimServer:
                 raise
             return whole(200, _line("ERROR", orjson.dumps(error.status())))
         pipe = Pipe()
-        frames = self._frames(process, presenter, options, watch, initial, start=start)
+        frames = self._frames(process, encoder, options, watch, initial, start=start)
         arriving = self.interference.stream(process, request, frames, pipe)
         self.spawn(_pump(arriving, pipe, watch))
         return Answer(200, {"Content-Type": "application/json"}, pipe)
@@ -325,7 +328,7 @@ class SimServer:
     async def _frames(
         self,
         process: Process,
-        presenter: Presenter,
+        encoder: ResponseEncoder,
         options: ListOptions,
         watch: Watch,
         initial: list[Record],
@@ -336,9 +339,9 @@ class SimServer:
         end = self._loop.time() + (options.timeout_seconds or 1800)
         for record in initial:
             await asyncio.sleep(self.network.latency(self._chooser) / 10)
-            yield _line("ADDED", presenter.event(record, first=False))
+            yield _line("ADDED", encoder.watch_event(record, first=False))
         if options.send_initial_events and options.allow_bookmarks:
-            yield _bookmark(presenter, start, initial_events_end=True)
+            yield _bookmark(encoder, start, initial_events_end=True)
         sent = start
         while True:
             wait = min(BOOKMARK_INTERVAL, end - self._loop.time())
@@ -350,7 +353,7 @@ class SimServer:
             except TimeoutError:
                 if options.allow_bookmarks and self.network.bookmarks:
                     sent = max(sent, min(self._horizon(process), watch.revision))
-                    yield _bookmark(presenter, sent)
+                    yield _bookmark(encoder, sent)
                 continue
             if event is None or event.record is None:
                 return
@@ -358,7 +361,7 @@ class SimServer:
                 await asyncio.sleep(0.1)
             await asyncio.sleep(self.network.latency(self._chooser))
             sent = event.revision
-            yield _line(event.type, presenter.event(event.record, first=False))
+            yield _line(event.type, encoder.watch_event(event.record, first=False))
 
 
 class SimTransport:
@@ -427,11 +430,11 @@ def _delete_options(body: bytes) -> DeleteOptions:
     )
 
 
-def _bookmark(presenter: Presenter, revision: int, *, initial_events_end: bool = False) -> bytes:
+def _bookmark(encoder: ResponseEncoder, revision: int, *, initial_events_end: bool = False) -> bytes:
     metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_events_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-    return _line("BOOKMARK", presenter.bookmark(metadata))
+    return _line("BOOKMARK", encoder.bookmark(metadata))
 
 
 def _line(event_type: str, obj: bytes) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from trainmaster.controller.kube.rest.errors import StreamBroken
-from trainmaster.devcluster.apiserver.http.request_info import RequestTarget, Verb, parse_target, verb_of
+from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, Verb, parse_request_info, verb_of
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 BACKGROUND = frozenset({"leases", "events"})
@@ -26,7 +26,7 @@ class Request:
     params: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes | None
-    target: RequestTarget
+    target: RequestInfo
     verb: Verb
 
     @classmethod
@@ -34,7 +34,7 @@ class Request:
         cls, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
     ) -> Request:
         """Understand a request; the controller sends none that names nothing."""
-        target = parse_target(path)
+        target = parse_request_info(path)
         watching = params.get("watch") == "true"
         verb = None if target is None else verb_of(method, named=target.name is not None, watching=watching)
         if target is None or verb is None:
@@ -45,12 +45,12 @@ class Request:
     def resource(self) -> str:
         """The resource, and its subresource if there is one, as `trainjobs/status`."""
         target = self.target
-        return f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+        return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
 
     @property
     def is_step(self) -> bool:
         """Whether this is a write that brings something about, and not merely background noise."""
-        return self.verb in WRITES and self.target.plural not in BACKGROUND
+        return self.verb in WRITES and self.target.resource not in BACKGROUND
 
     def __str__(self) -> str:
         names = [name for name in (self.target.namespace, self.target.name) if name]

@@ -196,7 +196,7 @@ class World:
         if not self._elects:
             return
         now = self.loop.time()
-        if request.target.plural == LEASES.resource:
+        if request.target.resource == LEASES.resource:
             if orjson.loads(request.body or b"{}").get("spec", {}).get("holderIdentity"):
                 self._renewed[process.name] = now
             return

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, WriteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
@@ -56,7 +56,7 @@ class Kubelet:
         networking: Networking = REWRITING,
         clock: Callable[[], datetime],
         settings: KubeletSettings | None = None,
-        tokens: AccountTokens | None = None,
+        tokens: ServiceAccountTokens | None = None,
     ) -> None:
         self._api = api
         self._clock = clock

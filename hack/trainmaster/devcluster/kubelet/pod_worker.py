@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, GroupResource
@@ -73,7 +73,7 @@ class Dependencies:
     capacity: dict[str, str]
     server_url: str
     clock: Callable[[], datetime]
-    tokens: AccountTokens | None
+    tokens: ServiceAccountTokens | None
 
     def lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         """Find an object, or None."""

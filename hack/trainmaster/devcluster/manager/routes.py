@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.auth.authenticator import require_administrator
-from trainmaster.devcluster.apiserver.http.responses import json_response
+from trainmaster.devcluster.apiserver.filters.authorization import require_administrator
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 from trainmaster.devcluster.manager.health import PATH, ManagerHealth
 
 

@@ -24,12 +24,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.auth.authenticator import require_administrator
+from trainmaster.devcluster.apiserver.filters.authorization import require_administrator
 from trainmaster.devcluster.apiserver.handlers.watch import FRAME_WRAPPER, FrameWrapper, FrameWriter
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.query import read_boolean
-from trainmaster.devcluster.apiserver.http.request_info import parse_target, verb_of
-from trainmaster.devcluster.apiserver.http.responses import json_response
+from trainmaster.devcluster.apiserver.http.request_info import request_info_of, verb_of
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.testing.faults import (
     Delay,
@@ -65,7 +65,7 @@ class FaultInjector:
         """Handle a request, unless a fault keeps it from being handled."""
         if not self._faults.active or (looked_at := self._describe(request)) is None:
             return await handler(request)
-        answer_is_lost = False
+        response_is_lost = False
         for fault in self._faults.striking(looked_at):
             match fault.action:
                 case Delay(seconds=seconds):
@@ -75,12 +75,12 @@ class FaultInjector:
                 case Reset(when="before"):
                     raise _reset(request)
                 case Reset():
-                    answer_is_lost = True
+                    response_is_lost = True
                 case _:
                     wrapper: FrameWrapper = partial(_faulty, request, fault)
                     request[FRAME_WRAPPER] = wrapper
         response = await handler(request)
-        if answer_is_lost:
+        if response_is_lost:
             raise _reset(request)
         if (stall := request.get(_STALLED_BY)) is not None:
             await stall.removed.wait()
@@ -88,19 +88,19 @@ class FaultInjector:
         return response
 
     def _describe(self, request: web.Request) -> FaultRequest | None:
-        target = parse_target(request.rel_url.raw_path)
-        if target is None:
+        info = request_info_of(request)
+        if info is None:
             return None
         watching = request.method == "GET" and read_boolean(request.query, "watch")
-        kind = self._registry.find(target.group, target.version, target.plural)
+        kind = self._registry.find(info.group, info.version, info.resource)
         return FaultRequest(
-            verb=verb_of(request.method, named=target.name is not None, watching=watching) or request.method.lower(),
-            group=target.group,
-            resource=target.plural,
+            verb=verb_of(request.method, named=info.name is not None, watching=watching) or request.method.lower(),
+            group=info.group,
+            resource=info.resource,
             kind=kind.kind if kind is not None else "",
-            subresource=target.subresource or "",
-            namespace=target.namespace or "",
-            name=target.name or "",
+            subresource=info.subresource or "",
+            namespace=info.namespace or "",
+            name=info.name or "",
             user_agent=request.headers.get("User-Agent", ""),
         )
 

@@ -56,7 +56,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is reset: before the request is carried out, or after that, so that the answer is lost."""
+    """The connection is reset: before the request is carried out, or after that, so that the response is lost."""
 
     name: ClassVar[str] = "reset"
     when: Literal["before", "after"] = "before"
@@ -84,7 +84,7 @@ class Refuse:
             raise FaultInvalid(f"{self.code} is no code of a refusal; use one from 400 to 599")
 
     def error(self) -> StatusError:
-        """Return what the client is told."""
+        """Return the refusal."""
         reason = self.reason or _REASONS.get(self.code, "InternalError")
         return StatusError(self.code, reason, self.message, retry_after=self.retry_after)
 

@@ -1,6 +1,6 @@
-"""Drive controllers step by step in virtual time: no tasks, no waiting, the same result every time.
+"""The stepper drives controllers step by step in virtual time: no tasks, no waiting, the same result every time.
 
-For tests. `Stepper` owns a clock that only moves when told to, an API, and the controllers under test. It also stands
+`Stepper` owns a clock that only moves by `advance`, an API, and the controllers under test. It also stands
 in for the kubelet: tests say what becomes of a pod.
 """
 

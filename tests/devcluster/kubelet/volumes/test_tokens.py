@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
@@ -33,7 +33,7 @@ class Pods:
     def __init__(self, directory: Path) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.api = Api(Store(), builtin_registry(), clock=lambda: self.now)
-        self.tokens = AccountTokens(self.api, SigningKey())
+        self.tokens = ServiceAccountTokens(self.api, SigningKey())
         self._directory = directory
 
     async def volume_manager(self, *sources: JsonObject, tokens: bool = True) -> VolumeManager:
@@ -76,7 +76,7 @@ def source(**more: Any) -> JsonObject:
 async def test_a_projected_token_is_for_its_audience_and_bound_to_the_pod(pods: Pods) -> None:
     volume_manager = await pods.volume_manager(source(audience="reports", expirationSeconds=600))
     token = (volume_manager.mount_all()["v"] / "token").read_text()
-    user, _ = pods.tokens.verify(token, audiences=["reports"])
+    user, _ = pods.tokens.authenticate_token(token, audiences=["reports"])
     assert user.name == "system:serviceaccount:default:me"
     assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
 
@@ -93,7 +93,7 @@ async def test_it_is_renewed_when_most_of_its_life_is_over(pods: Pods) -> None:
     assert (place / "token").read_text() != first
     assert volume_manager.refresh_at == pods.now + timedelta(seconds=800)
     pods.now += timedelta(seconds=900)
-    pods.tokens.verify((place / "token").read_text())
+    pods.tokens.authenticate_token((place / "token").read_text())
 
 
 async def test_a_renewal_that_fails_is_tried_again_and_leaves_the_token(pods: Pods) -> None:
@@ -124,10 +124,10 @@ async def test_a_kubelet_without_tokens_says_so(pods: Pods) -> None:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, AccountTokens, Kubelet]]:
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, ServiceAccountTokens, Kubelet]]:
     """A kubelet with tokens, and the controller that gives pods their accounts."""
     api = Api(Store(), builtin_registry())
-    tokens = AccountTokens(api, SigningKey())
+    tokens = ServiceAccountTokens(api, SigningKey())
     await seed(api)
     controller = ServiceAccountController(api, root_ca="PEM")
     kubelet = Kubelet(
@@ -156,7 +156,9 @@ async def _finished(api: Api) -> JsonObject:
     raise AssertionError("the watch ended")
 
 
-async def test_every_container_finds_the_token_of_its_account(running: tuple[Api, AccountTokens, Kubelet]) -> None:
+async def test_every_container_finds_the_token_of_its_account(
+    running: tuple[Api, ServiceAccountTokens, Kubelet],
+) -> None:
     """At the usual place, which the kubelet rewrites where it stands in a command."""
     api, tokens, _ = running
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -177,14 +179,14 @@ async def test_every_container_finds_the_token_of_its_account(running: tuple[Api
     message = ended["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     token, files, port = message.splitlines()
     assert (files, port) == ("PEMdefault", "16443")
-    user, _ = tokens.verify(token)
+    user, _ = tokens.authenticate_token(token)
     assert user.name == "system:serviceaccount:default:default"
     assert user.extra["authentication.kubernetes.io/pod-uid"] == (ended["metadata"]["uid"],)
     await api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
 
 
 async def test_the_token_of_a_running_pod_is_renewed(
-    running: tuple[Api, AccountTokens, Kubelet], tmp_path: Path
+    running: tuple[Api, ServiceAccountTokens, Kubelet], tmp_path: Path
 ) -> None:
     api, _, _ = running
     projected = {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 1}}]}

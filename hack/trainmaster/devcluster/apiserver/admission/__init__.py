@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/apiserver/admission: TODO."""
+"""Admission: AdmissionRequest and its interface, the built-in plugins, and webhooks."""

@@ -1,8 +1,8 @@
-"""Admission: whoever may change or refuse the writes of all kinds, as admission webhooks do.
+"""AdmissionRequest, and the interface of admission: what may change or refuse the writes of all kinds, as webhooks do.
 
-`Api` asks one `Admission` about every write: whether it is concerned (cheap, for every request), then to mutate the new
-object before it is validated, and to validate the object that would be stored. In-process rules of one resource are
-`AdmissionHook`s, see `preparing`; they run after the mutation.
+`Api` gives every write to one `Admission`: whether it handles such writes (cheap, for every request), then to mutate
+the new object before it is validated, and to validate the object that would be stored.
+In-process rules of one resource are `AdmissionHook`s of the registry; they run after the mutation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AdmissionOperation: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 Reshape: TypeAlias = Callable[[JsonObject], JsonObject]
 """Brings an object that was changed from outside into the shape of its kind again: a copy, pruned and with defaults."""
 
-OWN_USER: JsonObject = {"username": "system:apiserver", "groups": ["system:masters", "system:authenticated"]}
+API_SERVER_USER: JsonObject = {"username": "system:apiserver", "groups": ["system:masters", "system:authenticated"]}
 """The user on whose behalf the parts of the cluster in this process write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRequest:
-    """What is asked: everything about a write but the new object."""
+    """Everything about a write but the new object."""
 
     kind: Kind
     operation: AdmissionOperation
@@ -40,13 +40,13 @@ class AdmissionRequest:
     dry_run: bool
     user: JsonObject
     warnings: list[str]
-    """What the client should be told is added here."""
+    """Warnings for the client are added here."""
 
 
 class Admission(Protocol):
     """Changes and refuses writes; a refusal is a `StatusError`."""
 
-    def concerns(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
+    def handles(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
         """Return whether writes like this may have to be looked at; called for each of them."""
 
     async def mutate(self, request: AdmissionRequest, obj: JsonObject, *, reshape: Reshape) -> JsonObject:
@@ -80,7 +80,7 @@ def write_request(
         old=old,
         options=described,
         dry_run=options.dry_run,
-        user=options.user or OWN_USER,
+        user=options.user or API_SERVER_USER,
         warnings=options.warnings,
     )
 
@@ -107,7 +107,7 @@ def deletion_request(kind: Kind, old: JsonObject, options: DeleteOptions) -> Adm
         old=old,
         options=described,
         dry_run=options.dry_run,
-        user=options.user or OWN_USER,
+        user=options.user or API_SERVER_USER,
         warnings=options.warnings,
     )
 

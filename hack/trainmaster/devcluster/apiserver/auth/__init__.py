@@ -1,4 +1,4 @@
-"""Who asks and what they may do: users, service-account tokens, and authorization by roles.
+"""Authenticator, authorizers (RBAC, always allow) and service-account tokens.
 
-It works on the API and knows no HTTP, because the kubelet needs tokens as much as the server does.
+The room works on the API and knows no HTTP, because the kubelet needs tokens as much as the server does.
 """

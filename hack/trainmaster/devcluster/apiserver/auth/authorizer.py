@@ -44,23 +44,23 @@ class Decision:
 class Authorizer(Protocol):
     """Decides what users may do."""
 
-    def decide(self, user: User, attributes: Attributes) -> Decision:
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
         """Decide about one request."""
         ...
 
-    def rules(self, user: User, namespace: str) -> Sequence[JsonObject]:
+    def rules_for(self, user: User, namespace: str) -> Sequence[JsonObject]:
         """Return the policy rules that hold for a user in a namespace."""
         ...
 
 
-class AllowEverything:
-    """The authorizer of a cluster that does not enforce roles."""
+class AlwaysAllowAuthorizer:
+    """The authorizer of a cluster that does not enforce RBAC."""
 
-    def decide(self, user: User, attributes: Attributes) -> Decision:  # noqa: ARG002 - the answer is always the same
+    def authorize(self, user: User, attributes: Attributes) -> Decision:  # noqa: ARG002 - the decision is always the same
         """Allow it."""
         return Decision(True, "the embedded cluster does not enforce RBAC")
 
-    def rules(self, user: User, namespace: str) -> Sequence[JsonObject]:  # noqa: ARG002 - see above
+    def rules_for(self, user: User, namespace: str) -> Sequence[JsonObject]:  # noqa: ARG002 - see above
         """Return the rules that allow everything."""
         return EVERYTHING
 
@@ -73,7 +73,7 @@ EVERYTHING: Sequence[JsonObject] = (
 
 def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
     """Raise the 403 of the API server if a user may not do something."""
-    decision = authorizer.decide(user, attributes)
+    decision = authorizer.authorize(user, attributes)
     if not decision.allowed:
         raise _forbidden(user, attributes, decision.reason)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.devcluster.apiserver.auth.authorizer import EVERYTHING, Attributes, Decision
-from trainmaster.devcluster.apiserver.auth.user import MASTERS, User, account_name
+from trainmaster.devcluster.apiserver.auth.user import MASTERS, User, make_username
 from trainmaster.devcluster.apiserver.errors import quote
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
@@ -44,7 +44,7 @@ class RbacAuthorizer:
     def __init__(self, api: Api) -> None:
         self._store = api.store
 
-    def decide(self, user: User, attributes: Attributes) -> Decision:
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
         """Decide about one request."""
         if MASTERS in user.groups:
             return Decision(True)
@@ -57,7 +57,7 @@ class RbacAuthorizer:
         listed = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         return Decision(False, f"RBAC: {listed}")
 
-    def rules(self, user: User, namespace: str) -> Sequence[JsonObject]:
+    def rules_for(self, user: User, namespace: str) -> Sequence[JsonObject]:
         """Return the rules that hold for a user in a namespace."""
         if MASTERS in user.groups:
             return EVERYTHING
@@ -108,7 +108,7 @@ def _is(user: User, subject: JsonObject, namespace: str) -> bool:
         case "Group":
             return subject["name"] in user.groups
         case "ServiceAccount":
-            return user.name == account_name(subject.get("namespace") or namespace, subject["name"])
+            return user.name == make_username(subject.get("namespace") or namespace, subject["name"])
     return False
 
 

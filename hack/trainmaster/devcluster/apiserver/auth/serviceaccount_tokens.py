@@ -17,7 +17,7 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.jwt import BadSignature, SigningKey
-from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, account_groups, account_name
+from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, make_group_names, make_username
 from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.times import timestamp
@@ -49,7 +49,7 @@ class IssuedToken:
     expires: datetime
 
 
-class AccountTokens:
+class ServiceAccountTokens:
     """Issues and verifies the tokens of the service accounts of one cluster."""
 
     def __init__(self, api: Api, key: SigningKey) -> None:
@@ -58,8 +58,8 @@ class AccountTokens:
 
     # Issuing
 
-    def answer(self, namespace: str, name: str, request: JsonObject) -> JsonObject:
-        """Answer a TokenRequest for an account."""
+    def create(self, namespace: str, name: str, request: JsonObject) -> JsonObject:
+        """Issue the token that a TokenRequest for an account asks for; returns the request with its status."""
         metadata, spec = request.get("metadata") or {}, request.get("spec") or {}
         _check_request(metadata, spec, namespace, name)
         account = self._account(namespace, name)
@@ -69,16 +69,18 @@ class AccountTokens:
         reference = spec.get("boundObjectRef") or None
         bound = {} if reference is None else self._bound(account, reference)
         issued = self._issue(account, audiences=audiences, seconds=seconds, bound=bound)
-        answered = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference}
+        accepted = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference}
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": name, "namespace": namespace, "creationTimestamp": timestamp(issued.issued)},
-            "spec": answered,
+            "spec": accepted,
             "status": {"token": issued.token, "expirationTimestamp": timestamp(issued.expires)},
         }
 
-    def for_pod(self, pod: JsonObject, *, audience: str | None = None, seconds: int = DEFAULT_SECONDS) -> IssuedToken:
+    def issue_for_pod(
+        self, pod: JsonObject, *, audience: str | None = None, seconds: int = DEFAULT_SECONDS
+    ) -> IssuedToken:
         """Issue a token that is bound to a pod, for its account; raises a StatusError if there is no such account."""
         namespace = pod["metadata"]["namespace"]
         account = self._account(namespace, pod["spec"].get("serviceAccountName") or "default")
@@ -135,13 +137,13 @@ class AccountTokens:
             "jti": str(uuid.uuid4()),
             _PRIVATE_CLAIMS: private,
             "nbf": int(issued.timestamp()),
-            "sub": account_name(metadata["namespace"], metadata["name"]),
+            "sub": make_username(metadata["namespace"], metadata["name"]),
         }
         return IssuedToken(self._key.sign(claims), issued, expires)
 
     # Verifying
 
-    def verify(self, token: str, *, audiences: Sequence[str] = (ISSUER,)) -> tuple[User, list[str]]:
+    def authenticate_token(self, token: str, *, audiences: Sequence[str] = (ISSUER,)) -> tuple[User, list[str]]:
         """Return the user of a token, and those of the audiences that the token is for.
 
         Raises:
@@ -165,7 +167,7 @@ class AccountTokens:
         namespace = private["namespace"]
         self._check_lives(SERVICE_ACCOUNTS, namespace, private["serviceaccount"])
         for kind, resource in _BINDABLE.items():
-            # A node that is only told about, beside a pod, may go without ending the token.
+            # A node that is only named, beside a pod, may go without ending the token.
             if (bound := private.get(kind.lower())) and not (resource is NODES and "pod" in private):
                 self._check_lives(resource, "" if resource is NODES else namespace, bound)
         return _user_of(claims, private), common
@@ -224,7 +226,7 @@ def _user_of(claims: JsonObject, private: JsonObject) -> User:
         if identity := private.get(kind):
             extra[f"{_EXTRA}/{kind}-name"] = (identity["name"],)
             extra[f"{_EXTRA}/{kind}-uid"] = (identity["uid"],)
-    groups = (*account_groups(private["namespace"]), AUTHENTICATED)
+    groups = (*make_group_names(private["namespace"]), AUTHENTICATED)
     return User(claims["sub"], groups, private["serviceaccount"]["uid"], extra)
 
 

@@ -38,12 +38,12 @@ class User:
 ADMINISTRATOR = User("trainmaster-admin", (MASTERS, AUTHENTICATED))
 
 
-def account_name(namespace: str, name: str) -> str:
+def make_username(namespace: str, name: str) -> str:
     """Return the user name of a service account."""
     return f"{_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
-def account_of(user_name: str) -> tuple[str, str] | None:
+def split_username(user_name: str) -> tuple[str, str] | None:
     """Return namespace and name of the service account that a user name stands for, if it is one."""
     namespace, separator, name = user_name.removeprefix(_ACCOUNT_PREFIX).partition(":")
     if not user_name.startswith(_ACCOUNT_PREFIX) or not separator or not namespace or not name or ":" in name:
@@ -51,6 +51,6 @@ def account_of(user_name: str) -> tuple[str, str] | None:
     return namespace, name
 
 
-def account_groups(namespace: str) -> tuple[str, str]:
+def make_group_names(namespace: str) -> tuple[str, str]:
     """Return the groups that all service accounts of a namespace are in."""
     return (_ACCOUNTS_GROUP, f"{_ACCOUNTS_GROUP}:{namespace}")

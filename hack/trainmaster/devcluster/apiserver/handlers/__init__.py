@@ -1,1 +1,1 @@
-"""hack/trainmaster/devcluster/apiserver/handlers: TODO."""
+"""The handlers of requests: the verbs on resources, and the paths that are no resources."""

@@ -32,7 +32,7 @@ _SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ServedResource:
+class ApiResource:
     """One resource as discovery describes it."""
 
     group: str
@@ -55,13 +55,13 @@ class ServedResource:
 class Discovery:
     """Builds discovery documents from the registry and the virtual kinds; keeps them until the registry changes."""
 
-    def __init__(self, registry: Registry, *, virtual: Iterable[ServedResource] = ()) -> None:
+    def __init__(self, registry: Registry, *, virtual: Iterable[ApiResource] = ()) -> None:
         self._registry = registry
         self._virtual = tuple(virtual)
         self._revision = -1
-        self._groups: dict[str, dict[str, list[ServedResource]]] = {}
+        self._groups: dict[str, dict[str, list[ApiResource]]] = {}
 
-    def groups(self) -> Mapping[str, Mapping[str, Sequence[ServedResource]]]:
+    def groups(self) -> Mapping[str, Mapping[str, Sequence[ApiResource]]]:
         """Return the served resources by group and version; the core group is the empty string."""
         if self._revision != self._registry.revision:
             self._groups = _grouped([*map(_served, self._registry.kinds()), *self._virtual])
@@ -122,8 +122,8 @@ def version_order(version: str) -> tuple[int, int, int, str]:
     return (_STABILITY[stability], -int(major), -int(minor or 0), version)
 
 
-def _served(kind: Kind) -> ServedResource:
-    return ServedResource(
+def _served(kind: Kind) -> ApiResource:
+    return ApiResource(
         group=kind.group,
         version=kind.version,
         kind=kind.kind,
@@ -137,8 +137,8 @@ def _served(kind: Kind) -> ServedResource:
     )
 
 
-def _grouped(resources: Iterable[ServedResource]) -> dict[str, dict[str, list[ServedResource]]]:
-    groups: dict[str, dict[str, list[ServedResource]]] = {}
+def _grouped(resources: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
+    groups: dict[str, dict[str, list[ApiResource]]] = {}
     for resource in resources:
         groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
     return {
@@ -150,12 +150,12 @@ def _grouped(resources: Iterable[ServedResource]) -> dict[str, dict[str, list[Se
     }
 
 
-def _aggregated_version(version: tuple[str, Sequence[ServedResource]]) -> JsonObject:
+def _aggregated_version(version: tuple[str, Sequence[ApiResource]]) -> JsonObject:
     name, resources = version
     return {"version": name, "freshness": "Current", "resources": list(map(_aggregated_entry, resources))}
 
 
-def _aggregated_entry(resource: ServedResource) -> JsonObject:
+def _aggregated_entry(resource: ApiResource) -> JsonObject:
     response_kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     entry: JsonObject = {
         "resource": resource.plural,
@@ -180,7 +180,7 @@ def _aggregated_entry(resource: ServedResource) -> JsonObject:
     return entry
 
 
-def _legacy_entries(resource: ServedResource) -> list[JsonObject]:
+def _legacy_entries(resource: ApiResource) -> list[JsonObject]:
     entry: JsonObject = {
         "name": resource.plural,
         "singularName": resource.singular,

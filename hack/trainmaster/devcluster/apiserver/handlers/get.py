@@ -2,8 +2,8 @@
 
 Guarantees:
 - a list is one consistent state with the resource version from which a watch goes on;
-- a client that has seen a newer state than the server (restarted without its files) is told so, not served older data;
-- a list of many objects is written in pieces, so that other requests are answered in between.
+- a client that has seen a newer state than the server (restarted without its files) gets 504, no older data;
+- a list of many objects is written in pieces, so that other requests are handled in between.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.handlers.pagination import Page, Pager
-from trainmaster.devcluster.apiserver.handlers.presentation import Presenter
+from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
-from trainmaster.devcluster.apiserver.http.responses import json_response, start_stream
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response, start_stream
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.storage import Record
@@ -28,8 +28,8 @@ _BATCH = 500
 _POLL_INTERVAL = 0.05
 
 
-class Reader:
-    """Answers the requests that read."""
+class GetHandler:
+    """Handles the requests that read once."""
 
     def __init__(self, api: Api, *, freshness_wait: float) -> None:
         self._api = api
@@ -37,28 +37,28 @@ class Reader:
         self._freshness_wait = freshness_wait
 
     async def get(
-        self, presenter: Presenter, *, namespace: str | None, name: str, resource_version: str
+        self, encoder: ResponseEncoder, *, namespace: str | None, name: str, resource_version: str
     ) -> web.Response:
-        """Answer a GET of one object."""
+        """Handle a GET of one object."""
         await self._reach(resource_version)
-        return json_response(presenter.one(self._api.get(presenter.kind.resource, namespace, name)))
+        return json_response(encoder.object(self._api.get(encoder.kind.resource, namespace, name)))
 
     async def list(
-        self, request: web.Request, presenter: Presenter, *, namespace: str | None, options: ListOptions
+        self, request: web.Request, encoder: ResponseEncoder, *, namespace: str | None, options: ListOptions
     ) -> web.StreamResponse:
-        """Answer a LIST."""
-        page = await self._page(presenter.kind, namespace, options)
+        """Handle a LIST."""
+        page = await self._page(encoder.kind, namespace, options)
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
         if page.continue_token:
             metadata["continue"] = page.continue_token
             if not options.selects:  # with a selector the real server does not know the number
                 metadata["remainingItemCount"] = page.remaining
-        head, tail = presenter.list_frame(metadata)
+        head, tail = encoder.list_frame(metadata)
         if len(page.records) <= _BATCH:
-            return json_response(head + _joined(presenter, page.records) + tail)
+            return json_response(head + _joined(encoder, page.records) + tail)
         response = await start_stream(request, content_type="application/json")
         for start in range(0, len(page.records), _BATCH):
-            await response.write((b"," if start else head) + _joined(presenter, page.records[start : start + _BATCH]))
+            await response.write((b"," if start else head) + _joined(encoder, page.records[start : start + _BATCH]))
             await asyncio.sleep(0)
         await response.write(tail)
         return response
@@ -91,5 +91,5 @@ class Reader:
             raise errors.resource_version_too_large(wanted, self._api.revision) from error
 
 
-def _joined(presenter: Presenter, records: Sequence[Record]) -> bytes:
-    return b",".join([presenter.item(record) for record in records])
+def _joined(encoder: ResponseEncoder, records: Sequence[Record]) -> bytes:
+    return b",".join([encoder.list_item(record) for record in records])

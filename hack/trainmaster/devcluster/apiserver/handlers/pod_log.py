@@ -12,7 +12,7 @@ from aiohttp import web
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.http.query import Query, read_boolean
-from trainmaster.devcluster.apiserver.http.responses import start_stream
+from trainmaster.devcluster.apiserver.http.responsewriters import start_stream
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
 from trainmaster.devcluster.apiserver.resources import PODS
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 async def serve_log(
     request: web.Request, api: Api, source: LogSource | None, *, namespace: str | None, name: str
 ) -> web.StreamResponse:
-    """Answer a request for the log of a container."""
+    """Handle a GET of the log of a container."""
     options = _options(request.query)
     if problems := list(_contradictions(options)):
         raise errors.invalid("", "PodLogOptions", name, problems)
@@ -46,15 +46,15 @@ async def serve_log(
     return response
 
 
-def choose_container(pod: JsonObject, asked: str) -> str:
+def choose_container(pod: JsonObject, wanted: str) -> str:
     """Return the container that a request means; 400 if that is none of the pod's or not clear."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     containers = [each["name"] for each in spec.get("containers") or ()]
     prepared = [each["name"] for each in spec.get("initContainers") or ()]
-    if asked:
-        if asked not in [*containers, *prepared]:
-            raise errors.bad_request(f"container {asked} is not valid for pod {name}")
-        return asked
+    if wanted:
+        if wanted not in [*containers, *prepared]:
+            raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
+        return wanted
     if len(containers) == 1:
         return str(containers[0])
     choices = f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
@@ -64,7 +64,7 @@ def choose_container(pod: JsonObject, asked: str) -> str:
 
 
 def _options(query: Query) -> dict[str, Any]:
-    """Read what a log source is to be asked, by the names of its arguments."""
+    """Read the arguments for a log source."""
     return {
         "follow": read_boolean(query, "follow"),
         "previous": read_boolean(query, "previous"),

@@ -1,9 +1,9 @@
-"""Reviews: questions to the API server that are asked by creating an object which is answered and never stored.
+"""Reviews, such as SubjectAccessReview and TokenReview: objects that are created to be evaluated, and never stored.
 
 Guarantees:
-- authorization reviews say what the authorizer of the server would say to a request, whoever they ask about;
+- authorization reviews have the decision that the authorizer of the server takes about a request, whoever it is about;
 - a token review accepts the tokens that the server knows, for the audiences that they name, and nothing else;
-- a question that lacks its essential part is refused, not answered.
+- a review that lacks its essential part is refused.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aiohttp import web
+
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken
 from trainmaster.devcluster.apiserver.auth.user import User
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.handlers.discovery import ServedResource
-from trainmaster.devcluster.apiserver.http.request_info import RequestTarget
+from trainmaster.devcluster.apiserver.filters.authentication import USER
+from trainmaster.devcluster.apiserver.handlers.discovery import ApiResource
+from trainmaster.devcluster.apiserver.http.bodies import read_object
+from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 from trainmaster.runtime.jsontree import JsonObject
 
 
-def _resource(group: str, kind: str, *, namespaced: bool = False) -> ServedResource:
-    return ServedResource(
+def _resource(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
+    return ApiResource(
         group=group,
         version="v1",
         kind=kind,
@@ -47,13 +52,13 @@ REVIEWS = (
 _BY_PATH = {(each.group, each.version, each.plural): each for each in REVIEWS}
 
 
-class Reviewer:
-    """Answers reviews."""
+class ReviewHandler:
+    """Handles the creation of reviews."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._answers: Mapping[str, Callable[[JsonObject, User], JsonObject]] = {
+        self._evaluators: Mapping[str, Callable[[JsonObject, User], JsonObject]] = {
             "TokenReview": self._token,
             "SelfSubjectReview": lambda _, user: {"userInfo": user.info()},
             "SubjectAccessReview": self._subject_access,
@@ -62,11 +67,18 @@ class Reviewer:
             "SelfSubjectRulesReview": self._rules,
         }
 
-    def find(self, target: RequestTarget) -> ServedResource | None:
+    def find(self, info: RequestInfo) -> ApiResource | None:
         """Return the review kind that a path names."""
-        return _BY_PATH.get((target.group, target.version, target.plural))
+        return _BY_PATH.get((info.group, info.version, info.resource))
 
-    def answer(self, review: ServedResource, body: JsonObject, *, namespace: str | None, user: User) -> JsonObject:
+    async def create(self, request: web.Request, review: ApiResource, info: RequestInfo) -> web.Response:
+        """Handle a POST; nothing else is possible with a review."""
+        if request.method != "POST":
+            raise errors.method_not_allowed()
+        body = await read_object(request, duplicates=None)
+        return json_response(self._evaluated(review, body, namespace=info.namespace, user=request[USER]), status=201)
+
+    def _evaluated(self, review: ApiResource, body: JsonObject, *, namespace: str | None, user: User) -> JsonObject:
         """Return the object with its status filled in."""
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -78,7 +90,7 @@ class Reviewer:
             "apiVersion": review.group_version,
             "metadata": body.get("metadata") or {},
             "spec": spec,
-            "status": self._answers[review.kind](spec, user),
+            "status": self._evaluators[review.kind](spec, user),
         }
 
     def _token(self, spec: JsonObject, _user: User) -> JsonObject:
@@ -88,7 +100,7 @@ class Reviewer:
         if not isinstance(audiences, list):
             raise errors.bad_request("spec.audiences must be a list of strings")
         try:
-            user, common = self._authenticator.verify(token, audiences=audiences)
+            user, common = self._authenticator.authenticate_token(token, audiences=audiences)
         except InvalidToken as error:
             general, text = "invalid bearer token", str(error)
             return {
@@ -105,7 +117,7 @@ class Reviewer:
         return self._access(spec, User(name, tuple(groups), spec.get("uid") or "", extra))
 
     def _access(self, spec: JsonObject, user: User) -> JsonObject:
-        decision = self._authorizer.decide(user, _attributes(spec))
+        decision = self._authorizer.authorize(user, _attributes(spec))
         status: JsonObject = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
@@ -114,7 +126,7 @@ class Reviewer:
     def _rules(self, spec: JsonObject, user: User) -> JsonObject:
         namespace = spec.get("namespace")
         _require(bool(namespace), "spec.namespace", "a namespace must be specified")
-        rules = self._authorizer.rules(user, str(namespace))
+        rules = self._authorizer.rules_for(user, str(namespace))
         return {
             "resourceRules": [
                 {field: rule[field] for field in _RESOURCE_RULE if field in rule}
@@ -150,11 +162,11 @@ _ATTRIBUTES = frozenset({"verb", "group", "version", "resource", "subresource", 
 
 
 def _check_namespace(spec: JsonObject, namespace: str | None) -> None:
-    """Refuse a review in one namespace that asks about another."""
+    """Refuse a review in one namespace that is about another."""
     if not namespace:
         raise errors.bad_request("namespace is required on this type: localsubjectaccessreviews")
-    asked = (spec.get("resourceAttributes") or {}).get("namespace")
-    if asked != namespace:
+    reviewed = (spec.get("resourceAttributes") or {}).get("namespace")
+    if reviewed != namespace:
         raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
 
 

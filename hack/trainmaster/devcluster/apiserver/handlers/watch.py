@@ -3,7 +3,7 @@
 Guarantees:
 - headers leave before the first event, and an event leaves at once; only on a server with many streams do events that
   follow close upon each other wait a few milliseconds, so that they leave together;
-- a bookmark is never ahead of what the client has been told: it may resume from any of them;
+- a bookmark is never ahead of the events that the client was sent: it may resume from any of them;
 - a stream ends cleanly: at its timeout, when the server stops, or after an ERROR event that says why;
 - a watch from a forgotten revision is an ERROR event with 410 Expired; the client lists again.
 """
@@ -21,9 +21,9 @@ import orjson
 from aiohttp import web
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.handlers.presentation import Presenter
+from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
-from trainmaster.devcluster.apiserver.http.responses import start_stream
+from trainmaster.devcluster.apiserver.http.responsewriters import start_stream
 from trainmaster.devcluster.apiserver.registry.generic import Api, Watch, WatchEvent
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -61,7 +61,7 @@ class WatchTiming:
     """Without timeoutSeconds a watch lasts a random time between the two, so that clients do not return all at once."""
 
 
-class Watcher:
+class WatchServer:
     """Serves watch streams and ends them all when the server stops."""
 
     def __init__(self, api: Api, timing: WatchTiming) -> None:
@@ -72,11 +72,11 @@ class Watcher:
         """Whether the server is on its way down."""
 
     async def serve(
-        self, request: web.Request, presenter: Presenter, *, namespace: str | None, options: ListOptions
+        self, request: web.Request, encoder: ResponseEncoder, *, namespace: str | None, options: ListOptions
     ) -> web.StreamResponse:
         """Write the stream until it ends."""
         try:
-            watch = self._start(presenter, namespace, options)
+            watch = self._start(encoder, namespace, options)
         except StatusError as error:
             if error.code != 410:
                 raise
@@ -86,7 +86,7 @@ class Watcher:
         self._open.add(watch)
         try:
             async with watch:
-                return await self._stream(request, watch, presenter, options)
+                return await self._stream(request, watch, encoder, options)
         finally:
             self._open.discard(watch)
 
@@ -96,14 +96,14 @@ class Watcher:
         for watch in list(self._open):
             watch.close()
 
-    def _start(self, presenter: Presenter, namespace: str | None, options: ListOptions) -> Watch:
+    def _start(self, encoder: ResponseEncoder, namespace: str | None, options: ListOptions) -> Watch:
         since = read_resource_version(options.resource_version)
         if options.send_initial_events:
             since = None
         elif options.initial_events_refused and not since:
             since = self._api.revision
         return self._api.watch(
-            presenter.kind.resource,
+            encoder.kind.resource,
             namespace=namespace,
             since=since,
             labels=options.labels,
@@ -112,7 +112,7 @@ class Watcher:
         )
 
     async def _stream(
-        self, request: web.Request, watch: Watch, presenter: Presenter, options: ListOptions
+        self, request: web.Request, watch: Watch, encoder: ResponseEncoder, options: ListOptions
     ) -> web.StreamResponse:
         response = await start_stream(request, content_type="application/json")
         wrap = request.get(FRAME_WRAPPER)
@@ -122,10 +122,10 @@ class Watcher:
         timer = asyncio.get_running_loop().call_later(seconds, watch.close)
         bookmarks = None
         if options.allow_bookmarks:
-            bookmarks = asyncio.create_task(self._bookmark(frames, watch, presenter, seconds=seconds))
+            bookmarks = asyncio.create_task(self._bookmark(frames, watch, encoder, seconds=seconds))
         try:
             if not self.stopped:
-                await self._write_events(frames, watch, presenter)
+                await self._write_events(frames, watch, encoder)
         except StatusError as error:
             await frames.write(_line("ERROR", orjson.dumps(error.status())))
         finally:
@@ -134,7 +134,7 @@ class Watcher:
                 bookmarks.cancel()
         return response
 
-    async def _write_events(self, frames: FrameWriter, watch: Watch, presenter: Presenter) -> None:
+    async def _write_events(self, frames: FrameWriter, watch: Watch, encoder: ResponseEncoder) -> None:
         first = True
         async for event in watch:
             # No await from taking an event to handing it to the transport: bookmarks count what was taken.
@@ -142,15 +142,15 @@ class Watcher:
             following: WatchEvent | None = event
             while following is not None:
                 if following.record is None:
-                    lines.append(_bookmark_line(presenter, following.revision, initial_events_end=True))
+                    lines.append(_bookmark_line(encoder, following.revision, initial_events_end=True))
                 else:
-                    lines.append(_line(following.type, presenter.event(following.record, first=first)))
+                    lines.append(_line(following.type, encoder.watch_event(following.record, first=first)))
                     first = False
                 following = watch.take() if len(lines) < _BATCH else None
             await frames.write(b"".join(lines))
             await asyncio.sleep(_REST * len(self._open))
 
-    async def _bookmark(self, frames: FrameWriter, watch: Watch, presenter: Presenter, *, seconds: float) -> None:
+    async def _bookmark(self, frames: FrameWriter, watch: Watch, encoder: ResponseEncoder, *, seconds: float) -> None:
         """Write a bookmark now and then, and one shortly before the end: the next watch starts from it.
 
         No event can be in flight while this writes: an event is taken from the watch and handed to the transport in one
@@ -163,14 +163,14 @@ class Watcher:
                 left -= pause
                 await asyncio.sleep(pause)
                 if watch.revision:
-                    await frames.write(_bookmark_line(presenter, watch.revision))
+                    await frames.write(_bookmark_line(encoder, watch.revision))
 
 
-def _bookmark_line(presenter: Presenter, revision: int, *, initial_events_end: bool = False) -> bytes:
+def _bookmark_line(encoder: ResponseEncoder, revision: int, *, initial_events_end: bool = False) -> bytes:
     metadata: JsonObject = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_events_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-    return _line("BOOKMARK", presenter.bookmark(metadata))
+    return _line("BOOKMARK", encoder.bookmark(metadata))
 
 
 def _line(event_type: str, obj: bytes) -> bytes:

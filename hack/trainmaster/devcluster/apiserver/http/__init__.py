@@ -1,1 +1,1 @@
-"""The HTTP face of the embedded cluster: paths, negotiation, discovery, streams and authentication."""
+"""The wire: from requests to RequestInfo, options and objects (JSON, YAML, protobuf), and the writers of responses."""

@@ -1,9 +1,9 @@
-"""Which shape of answer a client accepts.
+"""Content negotiation: in which form a client accepts the objects of a response.
 
 Guarantees:
 - the first media type of `Accept` that the server can produce wins; like the API server it ignores weights;
 - protobuf is passed over in favour of the JSON that clients list behind it;
-- an `Accept` that admits nothing of ours is 406, never an answer in a format the client did not ask for.
+- an `Accept` that admits nothing of ours is 406, never a response in a format that the client does not accept.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import Literal, TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
 
-ShapeName: TypeAlias = Literal["Object", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
+ConvertTo: TypeAlias = Literal["Object", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 
 JSON = "application/json"
 _ANY = frozenset({JSON, "application/*", "*/*"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How an object or a list is presented: as it is, as a table, or only its metadata."""
+class MediaTypeOptions:
+    """How an object or a list is sent: as it is, as a table, or only its metadata."""
 
-    name: ShapeName = "Object"
+    convert: ConvertTo = "Object"
     version: str = "v1"
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of a transformed answer."""
+        """The apiVersion of a converted response."""
         return f"meta.k8s.io/{self.version}"
 
     @property
     def is_table(self) -> bool:
-        """Whether the answer is a Table."""
-        return self.name == "Table"
+        """Whether the response is a Table."""
+        return self.convert == "Table"
 
     @property
     def is_metadata(self) -> bool:
-        """Whether the answer holds nothing but metadata."""
-        return self.name.startswith("PartialObjectMetadata")
+        """Whether the response holds nothing but metadata."""
+        return self.convert.startswith("PartialObjectMetadata")
 
 
-OBJECT = Shape()
+OBJECT = MediaTypeOptions()
 
 
-def negotiate(accept: str) -> Shape:
-    """Choose the shape of an answer that holds objects."""
+def negotiate_media_type(accept: str) -> MediaTypeOptions:
+    """Choose the form of a response that holds objects."""
     for media_type, parameters in _media_types(accept):
         if media_type not in _ANY:
             continue
@@ -57,7 +57,7 @@ def negotiate(accept: str) -> Shape:
         if parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in {"v1", "v1beta1"}:
             continue
         if wanted in {"Table", "PartialObjectMetadata", "PartialObjectMetadataList"}:
-            return Shape(wanted, parameters["v"])  # type: ignore[arg-type]  # checked by the line above
+            return MediaTypeOptions(wanted, parameters["v"])  # type: ignore[arg-type]  # checked by the line above
     raise errors.not_acceptable(f"only the following media types are accepted: {JSON}")
 
 

@@ -1,9 +1,9 @@
-"""From a method, a path and a query to what the request asks for.
+"""RequestInfo: the resource that the path of a request names, and the verb of Kubernetes for its method.
 
 Guarantees:
-- pure: no registry and no state, so the whole table of paths can be tested without a server;
+- it knows no registry and no state, so the whole table of paths can be tested without a server;
 - every segment is decoded by itself: an encoded slash never changes the meaning of a path;
-- a path outside of /api/v1 and /apis/<group>/<version> gives None and is not ours to answer.
+- a path outside of /api/v1 and /apis/<group>/<version> gives None.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
+from aiohttp import web
+
 Verb: TypeAlias = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 # In /namespaces/<name>/<word> these words are subresources of the namespace; every other word is a resource inside it.
@@ -19,19 +21,31 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
 @dataclass(frozen=True, slots=True)
-class RequestTarget:
+class RequestInfo:
     """The resource that a path names."""
 
     group: str
     version: str
-    plural: str
+    resource: str
+    """The plural."""
+
     namespace: str | None = None
     name: str | None = None
     subresource: str | None = None
 
 
-def parse_target(raw_path: str) -> RequestTarget | None:
-    """Read the target of an API path as it came over the wire (still percent-encoded)."""
+_INFO: web.RequestKey[RequestInfo | None] = web.RequestKey("request_info")
+
+
+def request_info_of(request: web.Request) -> RequestInfo | None:
+    """Return the resource that a request is for; None for the other paths. Its path is read once."""
+    if _INFO not in request:
+        request[_INFO] = parse_request_info(request.rel_url.raw_path)
+    return request[_INFO]
+
+
+def parse_request_info(raw_path: str) -> RequestInfo | None:
+    """Read the path of a request as it came over the wire (still percent-encoded)."""
     segments = [unquote(segment) for segment in raw_path.strip("/").split("/")]
     match segments:
         case ["api", version, *rest]:
@@ -46,11 +60,11 @@ def parse_target(raw_path: str) -> RequestTarget | None:
     inside = len(rest) > 2 and rest[0] == "namespaces" and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES)
     if inside:
         namespace, rest = rest[1], rest[2:]
-    plural, *tail = rest
-    return RequestTarget(
+    resource, *tail = rest
+    return RequestInfo(
         group=group,
         version=version,
-        plural=plural,
+        resource=resource,
         namespace=namespace,
         name=tail[0] if tail else None,
         # Whatever follows a proxy subresource is the path of the proxied request.

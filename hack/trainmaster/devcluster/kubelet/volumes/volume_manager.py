@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import DEFAULT_SECONDS, AccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import DEFAULT_SECONDS, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
@@ -59,7 +59,7 @@ class VolumeManager:
         claims: Path,
         lookup: Lookup,
         rewrite: Callable[[str], str],
-        tokens: AccountTokens | None = None,
+        tokens: ServiceAccountTokens | None = None,
     ) -> None:
         self._pod_info = pod_info
         self._pod = pod_info.pod
@@ -146,10 +146,10 @@ class VolumeManager:
                 "it projects configMap, secret, downwardAPI and serviceAccountToken",
             )
 
-    def _token(self, tokens: AccountTokens, source: JsonObject, mode: int) -> VolumeFile:
+    def _token(self, tokens: ServiceAccountTokens, source: JsonObject, mode: int) -> VolumeFile:
         seconds = source.get("expirationSeconds") or DEFAULT_SECONDS
         try:
-            issued = tokens.for_pod(self._pod, audience=source.get("audience"), seconds=seconds)
+            issued = tokens.issue_for_pod(self._pod, audience=source.get("audience"), seconds=seconds)
         except StatusError as error:
             raise CreateContainerError(_WAITING, f"failed to fetch token: {error.message}") from error
         due = issued.issued + (issued.expires - issued.issued) * _RENEWED_AFTER

@@ -1,1 +1,1 @@
-"""Admission plugins: what a real API server does to pods between their validation and webhooks."""
+"""The built-in admission plugins: LimitRanger, Priority, RuntimeClass and ServiceAccount."""

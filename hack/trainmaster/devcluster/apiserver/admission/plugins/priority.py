@@ -61,7 +61,7 @@ def class_admission(api: Api) -> AdmissionHook:
     return admit
 
 
-async def seed_priority_classes(api: Api) -> None:
+async def add_system_priority_classes(api: Api) -> None:
     """Create the two classes that every cluster has, where they are missing."""
     texts = {
         "system-cluster-critical": "Used for system critical pods that must run in the cluster, "

@@ -1,4 +1,4 @@
-"""Calling a webhook: one POST over HTTPS, with whatever goes wrong told in the words of the API server.
+"""The client of webhooks: one POST over HTTPS for each call; errors have the texts of the API server.
 
 Guarantees:
 - a call ends within the webhook's timeout;
@@ -17,11 +17,11 @@ import aiohttp
 from aiohttp.client_exceptions import ClientConnectorDNSError
 from yarl import URL
 
-from trainmaster.devcluster.apiserver.admission.webhook.configuration import Webhook
-from trainmaster.devcluster.apiserver.admission.webhook.services import ServiceResolver, Unresolvable
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import WebhookAccessor
+from trainmaster.devcluster.apiserver.admission.webhook.service_resolver import ServiceResolver, ServiceUnresolvable
 from trainmaster.devcluster.apiserver.errors import quote
 
-_MAX_ANSWER = 3 * 1024 * 1024
+_MAX_RESPONSE = 3 * 1024 * 1024
 """The API server's own limit for what it takes."""
 
 _SHOWN_BODY = 2048
@@ -45,14 +45,14 @@ _STATUS_TEXTS = {
     429: "the server has received too many requests and has asked us to try again later",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
-_STATUSES_TOLD_BY_BODY = frozenset({403, 405, 406, 415, 503})
+_STATUSES_WITH_TEXT_IN_BODY = frozenset({403, 405, 406, 415, 503})
 
 
 class CallFailed(Exception):
-    """There is no answer; the message says why."""
+    """There is no response; the message says why."""
 
 
-class Caller:
+class WebhookClient:
     """The connections to all webhooks; closed by its owner."""
 
     def __init__(self, services: ServiceResolver) -> None:
@@ -65,8 +65,8 @@ class Caller:
         if self._session is not None:
             await self._session.close()
 
-    async def call(self, webhook: Webhook, body: bytes) -> bytes:
-        """Return the body of the answer; raises `CallFailed`."""
+    async def call(self, webhook: WebhookAccessor, body: bytes) -> bytes:
+        """Return the body of the response; raises `CallFailed`."""
         url = f"{webhook.url if urlsplit(webhook.url).path else webhook.url + '/'}?timeout={webhook.timeout}s"
         try:
             async with asyncio.timeout(webhook.timeout):
@@ -75,12 +75,12 @@ class Caller:
                 except aiohttp.ClientConnectorError:
                     raise
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                    # A kept connection was closed from the other side; a webhook may be asked twice.
+                    # A kept connection was closed from the other side; a webhook may be called twice.
                     return await self._post(webhook, url, body)
-        except (aiohttp.ClientError, OSError, TimeoutError, Unresolvable) as error:
-            raise CallFailed(f"failed to call webhook: Post {quote(url)}: {_told(error)}") from error
+        except (aiohttp.ClientError, OSError, TimeoutError, ServiceUnresolvable) as error:
+            raise CallFailed(f"failed to call webhook: Post {quote(url)}: {_error_text(error)}") from error
 
-    async def _post(self, webhook: Webhook, url: str, body: bytes) -> bytes:
+    async def _post(self, webhook: WebhookAccessor, url: str, body: bytes) -> bytes:
         target, headers, server_name = URL(url, encoded=True), {"Content-Type": "application/json"}, None
         headers["Accept"] = "application/json, */*"
         if webhook.service is not None:
@@ -99,12 +99,12 @@ class Caller:
             content = bytearray()
             async for chunk in response.content.iter_chunked(64 * 1024):
                 content += chunk
-                if len(content) > _MAX_ANSWER:
+                if len(content) > _MAX_RESPONSE:
                     raise CallFailed(
-                        f"failed to call webhook: the answer is larger than {_MAX_ANSWER} bytes; make it smaller"
+                        f"failed to call webhook: the answer is larger than {_MAX_RESPONSE} bytes; make it smaller"
                     )
             if not 200 <= response.status <= 206:
-                raise CallFailed(f"failed to call webhook: {_refused(response, bytes(content))}")
+                raise CallFailed(f"failed to call webhook: {_status_error_text(response, bytes(content))}")
             if not content:
                 kind = response.headers.get("Content-Type", "")
                 text = f"0-length response with status code: {response.status} and content type: {kind}"
@@ -130,12 +130,12 @@ class Caller:
         return context
 
 
-def _refused(response: aiohttp.ClientResponse, content: bytes) -> str:
-    """Tell of an HTTP status that is no success."""
+def _status_error_text(response: aiohttp.ClientResponse, content: bytes) -> str:
+    """Describe an HTTP status that is no success."""
     body = "unknown"
     if response.content_type.startswith("text/"):
         body = content[:_SHOWN_BODY].decode("utf-8", "replace").strip()
-    if response.status in _STATUSES_TOLD_BY_BODY:
+    if response.status in _STATUSES_WITH_TEXT_IN_BODY:
         return body
     known = _STATUS_TEXTS.get(response.status)
     if known is not None:
@@ -145,15 +145,15 @@ def _refused(response: aiohttp.ClientResponse, content: bytes) -> str:
     return f"the server responded with the status code {response.status} but did not return more information"
 
 
-def _told(error: Exception) -> str:
-    """Tell of an error of the connection."""
+def _error_text(error: Exception) -> str:
+    """Describe an error of the connection."""
     match error:
         case TimeoutError():
             return "context deadline exceeded"
-        case Unresolvable():
+        case ServiceUnresolvable():
             return str(error)
         case aiohttp.ClientConnectorCertificateError():
-            return _told_certificate(error.certificate_error)
+            return _certificate_error_text(error.certificate_error)
         case aiohttp.ClientConnectorSSLError():
             return f"tls: {error.os_error}"
         case ClientConnectorDNSError():
@@ -170,7 +170,7 @@ def _told(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _told_certificate(error: Exception) -> str:
+def _certificate_error_text(error: Exception) -> str:
     text = str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _VERIFICATION_TEXTS.get(error.verify_code, error.verify_message)

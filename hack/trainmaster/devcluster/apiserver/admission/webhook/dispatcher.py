@@ -1,10 +1,10 @@
-"""Webhooks at work: the admission of writes by those that the webhook configurations name.
+"""The dispatcher of webhooks: the admission of writes by those that the webhook configurations name.
 
-- Mutating webhooks are asked one after the other, each sees what the ones before it did; those that ask for it are
-  asked once more when something was changed after them.
-- Validating webhooks are asked at the same time, about the object as it would be stored.
-- A webhook that cannot be asked fails the request with 500, or is passed over, as its failure policy says. One that
-  denies a request decides, whatever the policy.
+- Mutating webhooks are called one after the other, each sees what the ones before it did; with the reinvocation policy
+  IfNeeded they are called once more when something was changed after them.
+- Validating webhooks are called at the same time, with the object as it would be stored.
+- A call that fails fails the request with 500, or is passed over, as the failure policy says. A webhook that denies a
+  request decides, whatever the policy.
 - The configurations themselves are exempt, so that a broken webhook can always be removed.
 """
 
@@ -18,192 +18,160 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.webhook.client import Caller, CallFailed
-from trainmaster.devcluster.apiserver.admission.webhook.configuration import Phase, Webhook
-from trainmaster.devcluster.apiserver.admission.webhook.match_conditions import holds
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
+from trainmaster.devcluster.apiserver.admission.webhook.client import CallFailed, WebhookClient
+from trainmaster.devcluster.apiserver.admission.webhook.matcher import WebhookMatcher
 from trainmaster.devcluster.apiserver.admission.webhook.review import (
-    InvalidAnswer,
-    Verdict,
-    denial,
-    review_of,
-    verdict_of,
+    AdmissionResponse,
+    InvalidResponse,
+    create_review,
+    rejection,
+    verify_admission_response,
 )
-from trainmaster.devcluster.apiserver.admission.webhook.services import ServiceResolver
-from trainmaster.devcluster.apiserver.admission.webhook.table import Candidate, Table
+from trainmaster.devcluster.apiserver.admission.webhook.service_resolver import ServiceResolver
+from trainmaster.devcluster.apiserver.admission.webhook.source import WebhookInvocation, WebhookSource, convert
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.patch import PatchError, json_patch
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionOperation, AdmissionRequest, Api, Reshape
-from trainmaster.devcluster.apiserver.resources import NAMESPACES
-from trainmaster.devcluster.apiserver.storage import ObjectKey
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 
 _PHASES: tuple[Phase, ...] = ("mutating", "validating")
 
 
-class Webhooks:
+class WebhookDispatcher:
     """The admission webhooks of one cluster; an `Admission`. Closed by whoever made it."""
 
     def __init__(
         self, api: Api, services: ServiceResolver, *, new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     ) -> None:
-        self._api = api
-        self._table = Table(api.store, api.registry)
-        self._caller = Caller(services)
+        self._source = WebhookSource(api.store, api.registry)
+        self._client = WebhookClient(services)
+        self._matcher = WebhookMatcher(api.store)
         self._new_uid = new_uid
 
     async def close(self) -> None:
         """Stop following the configurations and close the connections."""
-        self._table.close()
-        await self._caller.close()
+        self._source.close()
+        await self._client.close()
 
-    def concerns(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
-        """Return whether the rules of any webhook name such requests."""
-        return any(self._table.find(phase, kind, operation, subresource) for phase in _PHASES)
+    def handles(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
+        """Return whether the rules of any webhook match such requests."""
+        return any(self._source.find(phase, kind, operation, subresource) for phase in _PHASES)
 
     async def mutate(self, request: AdmissionRequest, obj: JsonObject, *, reshape: Reshape) -> JsonObject:
-        """Ask the mutating webhooks."""
-        candidates = self._candidates("mutating", request)
-        asked: list[Candidate] = []
+        """Call the mutating webhooks."""
+        invocations = self._invocations("mutating", request)
+        called: list[WebhookInvocation] = []
         again: set[tuple[str, str]] = set()
-        for candidate in candidates:
-            if not self._selects(candidate, request, obj):
+        for invocation in invocations:
+            if not self._matcher.matches(invocation, request, obj):
                 continue
-            obj, changed = await self._mutated(candidate, request, obj, reshape)
+            obj, changed = await self._mutated(invocation, request, obj, reshape)
             if changed:
-                again |= {each.webhook.id for each in asked}
-            if candidate.webhook.reinvocable:
-                asked.append(candidate)
-        for candidate in asked:
-            if candidate.webhook.id in again and self._selects(candidate, request, obj):
-                obj, _ = await self._mutated(candidate, request, obj, reshape)
+                again |= {each.webhook.id for each in called}
+            if invocation.webhook.reinvocable:
+                called.append(invocation)
+        for invocation in called:
+            if invocation.webhook.id in again and self._matcher.matches(invocation, request, obj):
+                obj, _ = await self._mutated(invocation, request, obj, reshape)
         return obj
 
     async def validate(self, request: AdmissionRequest, obj: JsonObject | None) -> None:
-        """Ask the validating webhooks; for a deletion the mutating ones as well, which have nothing to mutate then."""
+        """Call the validating webhooks; for a deletion the mutating ones as well, which have nothing to mutate then."""
         if request.operation == "DELETE":
-            for candidate in self._candidates("mutating", request):
-                if self._selects(candidate, request, obj):
-                    await self._refuse_patch(candidate, request)
-        concerned = [
-            candidate for candidate in self._candidates("validating", request) if self._selects(candidate, request, obj)
+            for invocation in self._invocations("mutating", request):
+                if self._matcher.matches(invocation, request, obj):
+                    await self._refuse_patch(invocation, request)
+        matching = [
+            invocation
+            for invocation in self._invocations("validating", request)
+            if self._matcher.matches(invocation, request, obj)
         ]
-        if len(concerned) == 1:
-            await self._validated(concerned[0], request, obj)
+        if len(matching) == 1:
+            await self._validated(matching[0], request, obj)
             return
-        answers = await asyncio.gather(
-            *(self._validated(candidate, request, obj) for candidate in concerned), return_exceptions=True
+        refusals = await asyncio.gather(
+            *(self._validated(invocation, request, obj) for invocation in matching), return_exceptions=True
         )
-        for answer in answers:
-            if answer is not None:
-                raise answer
+        for refusal in refusals:
+            if refusal is not None:
+                raise refusal
 
-    def _candidates(self, phase: Phase, request: AdmissionRequest) -> tuple[Candidate, ...]:
-        return self._table.find(phase, request.kind, request.operation, request.subresource)
-
-    def _selects(self, candidate: Candidate, request: AdmissionRequest, obj: JsonObject | None) -> bool:
-        """Return whether the selectors and conditions of a webhook pick a request."""
-        webhook, kind = candidate
-        if not self._is_selected(webhook, request, obj):
-            return False
-        if not webhook.conditions:
-            return True
-        seen, old = (None if each is None else _as(kind, request.kind, each) for each in (obj, request.old))
-        return holds(webhook, request, seen, old, kind=kind)
-
-    def _is_selected(self, webhook: Webhook, request: AdmissionRequest, obj: JsonObject | None) -> bool:
-        selector = webhook.object_selector
-        if selector.requirements and not any(
-            each is not None and selector.matches(each["metadata"].get("labels")) for each in (obj, request.old)
-        ):
-            return False
-        selector = webhook.namespace_selector
-        if not selector.requirements or not (request.namespace or request.kind.resource == NAMESPACES):
-            return True  # objects outside of namespaces are never exempt
-        if request.kind.resource == NAMESPACES and not request.subresource and obj is not None:
-            return selector.matches(obj["metadata"].get("labels"))
-        record = self._api.store.get(ObjectKey(NAMESPACES, "", request.namespace))
-        if record is None:
-            raise errors.not_found(NAMESPACES, request.namespace)
-        return selector.matches(record.metadata.get("labels"))
+    def _invocations(self, phase: Phase, request: AdmissionRequest) -> tuple[WebhookInvocation, ...]:
+        return self._source.find(phase, request.kind, request.operation, request.subresource)
 
     async def _mutated(
-        self, candidate: Candidate, request: AdmissionRequest, obj: JsonObject, reshape: Reshape
+        self, invocation: WebhookInvocation, request: AdmissionRequest, obj: JsonObject, reshape: Reshape
     ) -> tuple[JsonObject, bool]:
         """Return the object after one webhook, and whether that made a difference."""
         kind = request.kind
-        seen = _as(candidate.kind, kind, obj)
-        verdict = await self._ask("mutating", candidate, request, seen)
-        operations = _operations(verdict)
+        seen = convert(obj, given=kind, wanted=invocation.kind)
+        response = await self._call("mutating", invocation, request, seen)
+        operations = _operations(response)
         if not operations:
             return obj, False
         try:
             patched = json_patch(seen, operations)
         except PatchError as error:
             raise _internal(str(error)) from error
-        shaped = reshape(_as(kind, candidate.kind, patched))
+        shaped = reshape(convert(patched, given=invocation.kind, wanted=kind))
         return shaped, shaped != obj
 
-    async def _refuse_patch(self, candidate: Candidate, request: AdmissionRequest) -> None:
-        """Ask a mutating webhook about a deletion."""
-        verdict = await self._ask("mutating", candidate, request, None)
-        if _operations(verdict):
-            name = errors.quote(candidate.webhook.name)
+    async def _refuse_patch(self, invocation: WebhookInvocation, request: AdmissionRequest) -> None:
+        """Call a mutating webhook for a deletion."""
+        response = await self._call("mutating", invocation, request, None)
+        if _operations(response):
+            name = errors.quote(invocation.webhook.name)
             text = "attempted to modify the object, which is not supported for this operation"
             raise _internal(f"admission webhook {name} {text}")
 
-    async def _validated(self, candidate: Candidate, request: AdmissionRequest, obj: JsonObject | None) -> None:
-        seen = None if obj is None else _as(candidate.kind, request.kind, obj)
-        await self._ask("validating", candidate, request, seen)
+    async def _validated(
+        self, invocation: WebhookInvocation, request: AdmissionRequest, obj: JsonObject | None
+    ) -> None:
+        seen = None if obj is None else convert(obj, given=request.kind, wanted=invocation.kind)
+        await self._call("validating", invocation, request, seen)
 
-    async def _ask(
-        self, phase: Phase, candidate: Candidate, request: AdmissionRequest, obj: JsonObject | None
-    ) -> Verdict | None:
-        """Return what a webhook says to a request; None if it cannot be asked and that is no obstacle."""
-        webhook = candidate.webhook
+    async def _call(
+        self, phase: Phase, invocation: WebhookInvocation, request: AdmissionRequest, obj: JsonObject | None
+    ) -> AdmissionResponse | None:
+        """Return the response of a webhook; None if the call failed and the failure policy ignores that."""
+        webhook = invocation.webhook
         if request.dry_run and not webhook.harmless_dry:
             raise errors.bad_request(f"admission webhook {errors.quote(webhook.name)} does not support dry run")
         uid = self._new_uid()
-        old = None if request.old is None else _as(candidate.kind, request.kind, request.old)
-        body = review_of(request, obj, old, kind=candidate.kind, uid=uid)
+        old = None if request.old is None else convert(request.old, given=request.kind, wanted=invocation.kind)
+        body = create_review(request, obj, old, kind=invocation.kind, uid=uid)
         try:
-            verdict = verdict_of(await self._caller.call(webhook, body), uid=uid, phase=phase)
-            _check_patch(verdict)
-        except (CallFailed, InvalidAnswer) as error:
+            response = verify_admission_response(await self._client.call(webhook, body), uid=uid, phase=phase)
+            _check_patch(response)
+        except (CallFailed, InvalidResponse) as error:
             if webhook.ignores_failure:
                 return None
             raise _internal(f"failed calling webhook {errors.quote(webhook.name)}: {error}") from error
-        request.warnings.extend(verdict.warnings)
-        if not verdict.allowed:
-            raise denial(webhook.name, verdict.status, warnings=verdict.warnings)
-        return verdict
+        request.warnings.extend(response.warnings)
+        if not response.allowed:
+            raise rejection(webhook.name, response.status, warnings=response.warnings)
+        return response
 
 
-def _check_patch(verdict: Verdict) -> None:
+def _check_patch(response: AdmissionResponse) -> None:
     """Check that a patch can be read; whether it fits the object shows later."""
-    if not verdict.patch or not verdict.allowed:
+    if not response.patch or not response.allowed:
         return
     try:
-        operations: Any = orjson.loads(verdict.patch)
+        operations: Any = orjson.loads(response.patch)
     except orjson.JSONDecodeError as error:
-        raise InvalidAnswer(f"received undecodable patch in webhook response: {error}") from error
+        raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from error
     if not isinstance(operations, list):
-        raise InvalidAnswer("received undecodable patch in webhook response: json: cannot unmarshal it into a list")
-    if operations and verdict.patch_type != "JSONPatch":
-        raise InvalidAnswer(f"unsupported patch type {errors.quote(verdict.patch_type)}")
+        raise InvalidResponse("received undecodable patch in webhook response: json: cannot unmarshal it into a list")
+    if operations and response.patch_type != "JSONPatch":
+        raise InvalidResponse(f"unsupported patch type {errors.quote(response.patch_type)}")
 
 
-def _operations(verdict: Verdict | None) -> list[Any]:
-    operations: list[Any] = orjson.loads(verdict.patch) if verdict is not None and verdict.patch else []
+def _operations(response: AdmissionResponse | None) -> list[Any]:
+    operations: list[Any] = orjson.loads(response.patch) if response is not None and response.patch else []
     return operations
-
-
-def _as(wanted: Kind, given: Kind, obj: JsonObject) -> JsonObject:
-    """Return an object in the form of another kind under which it is served."""
-    if wanted is given:
-        return obj
-    stored = given.strategy.to_storage(copy_tree(obj))
-    return {**wanted.strategy.from_storage(stored), "apiVersion": wanted.api_version, "kind": wanted.kind}
 
 
 def _internal(text: str) -> StatusError:

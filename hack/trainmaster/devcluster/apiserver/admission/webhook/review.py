@@ -1,4 +1,4 @@
-"""AdmissionReview: the question that a webhook is asked, and how its answer is read. Pure."""
+"""AdmissionReview: the AdmissionRequest that a webhook gets, and the AdmissionResponse that it gives. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.webhook.configuration import Phase
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionRequest
@@ -20,13 +20,13 @@ _VERSION = "admission.k8s.io/v1"
 _KIND = "AdmissionReview"
 
 
-class InvalidAnswer(Exception):
-    """The answer of a webhook breaks the protocol; the message says how, in the words of the API server."""
+class InvalidResponse(Exception):
+    """The response of a webhook breaks the protocol; the message says how, in the words of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a webhook answered."""
+class AdmissionResponse:
+    """What a webhook decided."""
 
     allowed: bool
     status: JsonObject
@@ -35,8 +35,8 @@ class Verdict:
     warnings: list[str]
 
 
-def described(request: AdmissionRequest, *, kind: Kind) -> JsonObject:
-    """Return a request without its objects, for those who want to see it as one for `kind`."""
+def request_object(request: AdmissionRequest, *, kind: Kind) -> JsonObject:
+    """Return an AdmissionRequest without its objects, as one for `kind`."""
     return {
         "kind": _kind_of(kind),
         "resource": _resource_of(kind),
@@ -53,20 +53,20 @@ def described(request: AdmissionRequest, *, kind: Kind) -> JsonObject:
     }
 
 
-def review_of(
+def create_review(
     request: AdmissionRequest, obj: JsonObject | None, old: JsonObject | None, *, kind: Kind, uid: str
 ) -> bytes:
-    """Encode the question about a request whose objects are in the form of `kind`."""
-    asked = {"uid": uid, **described(request, kind=kind), "object": obj, "oldObject": old}
-    return orjson.dumps({"kind": _KIND, "apiVersion": _VERSION, "request": asked})
+    """Encode the AdmissionReview of a request whose objects are in the form of `kind`."""
+    described = {"uid": uid, **request_object(request, kind=kind), "object": obj, "oldObject": old}
+    return orjson.dumps({"kind": _KIND, "apiVersion": _VERSION, "request": described})
 
 
-def verdict_of(answer: bytes, *, uid: str, phase: Phase) -> Verdict:
-    """Read the answer to the question `uid`; raises `InvalidAnswer`."""
-    review = _decoded(answer)
+def verify_admission_response(body: bytes, *, uid: str, phase: Phase) -> AdmissionResponse:
+    """Read the AdmissionReview that a webhook returned for the request `uid`; raises `InvalidResponse`."""
+    review = _decoded(body)
     response = review.get("response")
     if not isinstance(response, dict):
-        raise InvalidAnswer("received invalid webhook response: webhook response was absent")
+        raise InvalidResponse("received invalid webhook response: webhook response was absent")
     if (given := response.get("uid", "")) != uid:
         raise _invalid(f'expected response.uid="{uid}", got "{given}"')
     if (review["apiVersion"], review["kind"]) != (_VERSION, _KIND):
@@ -78,10 +78,10 @@ def verdict_of(answer: bytes, *, uid: str, phase: Phase) -> Verdict:
     allowed = response.get("allowed", False)
     if not (isinstance(allowed, bool) and isinstance(warnings, list) and isinstance(status, dict)):
         raise _undecodable("json: cannot unmarshal the response into Go struct field AdmissionReview.response")
-    return Verdict(allowed, status, patch, patch_type, [str(each) for each in warnings])
+    return AdmissionResponse(allowed, status, patch, patch_type, [str(each) for each in warnings])
 
 
-def denial(name: str, status: JsonObject, *, warnings: list[str]) -> StatusError:
+def rejection(name: str, status: JsonObject, *, warnings: list[str]) -> StatusError:
     """Return the refusal of a request that a webhook did not allow."""
     code = status.get("code")
     if not isinstance(code, int) or code < 400:
@@ -117,26 +117,26 @@ def _patch(response: JsonObject, phase: Phase) -> tuple[bytes, str]:
     return patch, patch_type or ""
 
 
-def _decoded(answer: bytes) -> JsonObject:
+def _decoded(body: bytes) -> JsonObject:
     try:
-        review: Any = orjson.loads(answer)
+        review: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _undecodable(f"couldn't get version/kind; json parse error: {error}") from error
     if not isinstance(review, dict):
         raise _undecodable("couldn't get version/kind; json parse error: json: cannot unmarshal it into an object")
     for field in ("kind", "apiVersion"):
         if not isinstance(review.get(field), str) or not review[field]:
-            shown = answer[:200].decode("utf-8", "replace")
+            shown = body[:200].decode("utf-8", "replace")
             raise _undecodable(f"Object '{field[0].upper()}{field[1:]}' is missing in '{shown}'")
     return review
 
 
-def _invalid(text: str) -> InvalidAnswer:
-    return InvalidAnswer(f"received invalid webhook response: {text}")
+def _invalid(text: str) -> InvalidResponse:
+    return InvalidResponse(f"received invalid webhook response: {text}")
 
 
-def _undecodable(text: str) -> InvalidAnswer:
-    return InvalidAnswer(f"failed to call webhook: {text}")
+def _undecodable(text: str) -> InvalidResponse:
+    return InvalidResponse(f"failed to call webhook: {text}")
 
 
 def _kind_of(kind: Kind) -> JsonObject:

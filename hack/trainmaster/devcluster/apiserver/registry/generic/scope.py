@@ -60,7 +60,7 @@ class RequestScope:
         """Have webhooks change an object."""
         admission, kind = self.admission, self.kind
         operation: Operation = "CREATE" if old is None else "UPDATE"
-        if admission is None or not admission.concerns(kind, operation, subresource):
+        if admission is None or not admission.handles(kind, operation, subresource):
             return obj
         request = write_request(kind, obj, old, subresource=subresource, options=self.options)
         namespace = obj["metadata"].get("namespace")
@@ -96,7 +96,7 @@ class RequestScope:
         """Have webhooks validate an object as it would be stored; raises a StatusError if it is refused."""
         admission, kind = self.admission, self.kind
         operation: Operation = "CREATE" if old is None else "UPDATE"
-        if admission is not None and admission.concerns(kind, operation, subresource):
+        if admission is not None and admission.handles(kind, operation, subresource):
             request = write_request(kind, obj, old, subresource=subresource, options=self.options)
             await admission.validate(request, obj)
 

@@ -106,7 +106,7 @@ class Writer:
     async def validate_deletion(self, kind: Kind, record: Record, options: DeleteOptions) -> bool:
         """Have webhooks validate a deletion; returns whether that took time, so that the record may be stale."""
         admission = self.admission
-        if admission is None or not admission.concerns(kind, "DELETE", ""):
+        if admission is None or not admission.handles(kind, "DELETE", ""):
             return False
         old = kind.strategy.from_storage(record.object)
         check_preconditions(kind, old, options)

@@ -1,7 +1,7 @@
-"""Impersonation: acting as another user, which `kubectl --as` asks for by headers.
+"""The impersonation filter: acting as another user, which `kubectl --as` wants by headers.
 
 Guarantees:
-- whoever asks needs the right to `impersonate` every part of the other identity: user, groups, uid and extra fields;
+- the real user needs the right to `impersonate` every part of the other identity: user, groups, uid and extra fields;
 - the rights of the request are then those of the other user alone.
 """
 
@@ -11,16 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, require
-from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, account_groups, account_of
+from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, User, make_group_names, split_username
+from trainmaster.devcluster.apiserver.filters.authentication import USER
 
 _PREFIX = "impersonate-"
 _EXTRA_PREFIX = "impersonate-extra-"
 _ANONYMOUS = "system:anonymous"
 _GROUP = "authentication.k8s.io"
+
+
+IMPERSONATOR = web.RequestKey("impersonator", User)
+"""Where a request in the name of another user holds the one who made it."""
 
 
 @dataclass(slots=True)
@@ -33,8 +40,21 @@ class _Wanted:
     extra: dict[str, list[str]] = field(default_factory=dict)
 
 
-def impersonated(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
-    """Return the user whose rights count: the one that the headers name, or else the one who asks."""
+def with_impersonation(authorizer: Authorizer) -> Middleware:
+    """Return the filter that puts the user whom the headers name in the place of the one who makes the request."""
+
+    @web.middleware
+    async def impersonate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        user = request.get(USER)
+        if user is not None and (other := _impersonated(user, request.headers, authorizer)) is not user:
+            request[USER], request[IMPERSONATOR] = other, user
+        return await handler(request)
+
+    return impersonate
+
+
+def _impersonated(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
+    """Return the user whose rights count: the one that the headers name, or else the real one."""
     wanted = _wanted(headers)
     if wanted is None:
         return user
@@ -42,8 +62,8 @@ def impersonated(user: User, headers: CIMultiDictProxy[str], authorizer: Authori
         raise errors.internal("requested impersonation of groups, uid or extra fields without impersonating a user")
     for attributes in _needed(wanted):
         require(authorizer, user, attributes)
-    account = account_of(wanted.name)
-    groups = wanted.groups or (list(account_groups(account[0])) if account is not None else [])
+    account = split_username(wanted.name)
+    groups = wanted.groups or (list(make_group_names(account[0])) if account is not None else [])
     if wanted.name != _ANONYMOUS and AUTHENTICATED not in groups:
         groups = [*groups, AUTHENTICATED]
     return User(wanted.name, tuple(groups), wanted.uid, {key: tuple(values) for key, values in wanted.extra.items()})
@@ -70,7 +90,7 @@ def _wanted(headers: CIMultiDictProxy[str]) -> _Wanted | None:
 
 def _needed(wanted: _Wanted) -> Iterator[Attributes]:
     """Yield the rights that the impersonation needs."""
-    if account := account_of(wanted.name):
+    if account := split_username(wanted.name):
         namespace, name = account
         yield Attributes(verb="impersonate", resource="serviceaccounts", version="v1", namespace=namespace, name=name)
     else:

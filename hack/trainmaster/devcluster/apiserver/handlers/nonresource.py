@@ -1,4 +1,7 @@
-"""What the server tells about itself: version, health, discovery and OpenAPI documents."""
+"""The paths that are no resources: version, health, discovery, OpenAPI documents, and OpenID Connect discovery.
+
+The last tells others how to verify tokens of service accounts.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from collections.abc import Callable
 import orjson
 from aiohttp import web
 
+from trainmaster.devcluster.apiserver.auth.jwt import ALGORITHM
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.http.negotiation import accepts_aggregated_discovery
-from trainmaster.devcluster.apiserver.http.responses import json_response, page_not_found
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response, page_not_found
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 
@@ -20,15 +25,19 @@ KUBERNETES_VERSION = (1, 33)
 """The version whose API the server follows; clients derive from it what they may ask for."""
 
 _CHECKS = ("ping", "store")
+_JWKS_PATH = "/openid/v1/jwks"
 _DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
 
-class Information:
-    """Answers the requests about the server; `ready` says whether it takes requests."""
+class NonResourceHandler:
+    """Handles the requests about the server; `ready` says whether it takes requests."""
 
-    def __init__(self, discovery: Discovery, openapi: OpenApi, *, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, discovery: Discovery, openapi: OpenApi, tokens: ServiceAccountTokens, *, ready: Callable[[], bool]
+    ) -> None:
         self._discovery = discovery
         self._openapi = openapi
+        self._tokens = tokens
         self._ready = ready
 
     def routes(self) -> list[web.RouteDef]:
@@ -43,10 +52,12 @@ class Information:
             web.get("/apis/{group}/{version}{slash:/?}", self.resources),
             web.get("/openapi/v3", self.openapi_index),
             web.get("/openapi/v3/{path:.+}", self.openapi_document),
+            web.get("/.well-known/openid-configuration", self.openid_configuration),
+            web.get(_JWKS_PATH, self.jwks),
         ]
 
     async def version(self, _request: web.Request) -> web.Response:
-        """Answer /version."""
+        """Handle /version."""
         major, minor = map(str, KUBERNETES_VERSION)
         document = {
             "major": major,
@@ -62,7 +73,7 @@ class Information:
         return json_response(document)
 
     async def health(self, request: web.Request) -> web.Response:
-        """Answer /healthz, /livez and /readyz, with `?verbose` check by check."""
+        """Handle /healthz, /livez and /readyz, with `?verbose` check by check."""
         name = request.path.strip("/")
         fine = name != "readyz" or self._ready()
         if fine and "verbose" not in request.query:
@@ -74,7 +85,7 @@ class Information:
         return web.Response(text="\n".join(lines) + "\n", status=200 if fine else 500)
 
     async def roots(self, request: web.Request) -> web.Response:
-        """Answer /api and /apis, in the aggregated form for clients that know it."""
+        """Handle /api and /apis, in the aggregated form for clients that know it."""
         core = request.path.rstrip("/") == "/api"
         version = accepts_aggregated_discovery(request.headers.get("Accept", ""))
         if version is not None:
@@ -85,28 +96,43 @@ class Information:
         )
 
     async def group(self, request: web.Request) -> web.Response:
-        """Answer /apis/<group>."""
+        """Handle /apis/<group>."""
         return _cacheable(request, self._discovery.group(request.match_info["group"]))
 
     async def resources(self, request: web.Request) -> web.Response:
-        """Answer /api/<version> and /apis/<group>/<version>."""
+        """Handle /api/<version> and /apis/<group>/<version>."""
         group, version = request.match_info.get("group", ""), request.match_info["version"]
         return _cacheable(request, self._discovery.resource_list(group, version))
 
     async def openapi_index(self, _request: web.Request) -> web.Response:
-        """Answer /openapi/v3."""
+        """Handle /openapi/v3."""
         return json_response(self._openapi.index())
 
     async def openapi_document(self, request: web.Request) -> web.Response:
-        """Answer /openapi/v3/<group version>."""
+        """Handle /openapi/v3/<group version>."""
         document = self._openapi.document(request.match_info["path"])
         return page_not_found() if document is None else json_response(document)
+
+    async def openid_configuration(self, request: web.Request) -> web.Response:
+        """Handle /.well-known/openid-configuration."""
+        document = {
+            "issuer": ISSUER,
+            "jwks_uri": f"{request.scheme}://{request.host}{_JWKS_PATH}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
+        return json_response(document)
+
+    async def jwks(self, _request: web.Request) -> web.Response:
+        """Handle /openid/v1/jwks."""
+        return json_response(self._tokens.jwks(), content_type="application/jwk-set+json")
 
 
 def _cacheable(
     request: web.Request, document: JsonObject | None, *, content_type: str = "application/json"
 ) -> web.Response:
-    """Answer with a document and its ETag, or with 304 if the client has that document."""
+    """Return a document with its ETag, or 304 if the client has that document."""
     if document is None:
         return page_not_found()
     encoded = orjson.dumps(document)

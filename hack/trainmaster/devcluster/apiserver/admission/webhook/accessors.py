@@ -1,4 +1,4 @@
-"""Webhooks as they are configured, read once, and the rules by which they pick requests. Pure."""
+"""Accessors of configured webhooks, read once, and the rules by which they match requests. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Phase: TypeAlias = Literal["mutating", "validating"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleMatcher:
     """Operations on resources."""
 
     operations: frozenset[str]
@@ -29,7 +29,7 @@ class Rule:
     scope: str
 
     def matches(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
-        """Return whether a request is meant."""
+        """Return whether a request matches."""
         return (
             _named(self.operations, operation)
             and _named(self.groups, kind.group)
@@ -40,7 +40,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceReference:
     """A service that answers for a webhook."""
 
     namespace: str
@@ -54,23 +54,23 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class WebhookAccessor:
     """One webhook of one configuration."""
 
     id: tuple[str, str]
     """The names of the configuration and of the webhook in it."""
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleMatcher, ...]
     exact: bool
-    """Whether only the very group and version of the rules are meant, not the same objects under other names."""
+    """Whether the rules match only their very group and version, not the same objects under other names."""
 
     namespace_selector: LabelSelector
     object_selector: LabelSelector
     url: str
     """As it is called; with a service the name of the service stands for the host."""
 
-    service: Service | None
+    service: ServiceReference | None
     authority: bytes
     """The bundle of certificates to trust; without one it is up to the system."""
 
@@ -97,28 +97,28 @@ class Webhook:
         return None
 
 
-def read_webhooks(configuration: JsonObject) -> list[Webhook]:
+def webhook_accessors(configuration: JsonObject) -> list[WebhookAccessor]:
     """Read the webhooks of a stored configuration, which is valid and has all its defaults."""
     name = configuration["metadata"]["name"]
-    return [_read_webhook(name, webhook) for webhook in configuration.get("webhooks") or ()]
+    return [_accessor(name, webhook) for webhook in configuration.get("webhooks") or ()]
 
 
-def is_exempt(kind: Kind) -> bool:
+def is_exempt_configuration(kind: Kind) -> bool:
     """Return whether webhooks never see a kind: nobody could remove a broken configuration otherwise."""
     return kind.group == "admissionregistration.k8s.io"
 
 
-def _read_webhook(configuration: str, webhook: JsonObject) -> Webhook:
+def _accessor(configuration: str, webhook: JsonObject) -> WebhookAccessor:
     client = webhook["clientConfig"]
     url, service = client.get("url", ""), None
     if described := client.get("service"):
-        service = Service(described["namespace"], described["name"], described["port"])
+        service = ServiceReference(described["namespace"], described["name"], described["port"])
         path = described.get("path") or "/"
         url = f"https://{service.host}:{service.port}{path}"
-    return Webhook(
+    return WebhookAccessor(
         id=(configuration, webhook["name"]),
         name=webhook["name"],
-        rules=tuple(map(_read_rule, webhook.get("rules") or ())),
+        rules=tuple(map(_rule_matcher, webhook.get("rules") or ())),
         exact=webhook["matchPolicy"] == "Exact",
         namespace_selector=label_selector_from_object(webhook["namespaceSelector"]),
         object_selector=label_selector_from_object(webhook["objectSelector"]),
@@ -133,9 +133,9 @@ def _read_webhook(configuration: str, webhook: JsonObject) -> Webhook:
     )
 
 
-def _read_rule(rule: JsonObject) -> Rule:
+def _rule_matcher(rule: JsonObject) -> RuleMatcher:
     resources = tuple((resource, part) for resource, _, part in (text.partition("/") for text in rule["resources"]))
-    return Rule(
+    return RuleMatcher(
         operations=frozenset(rule["operations"]),
         groups=frozenset(rule["apiGroups"]),
         versions=frozenset(rule["apiVersions"]),

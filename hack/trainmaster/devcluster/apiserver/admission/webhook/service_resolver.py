@@ -1,4 +1,4 @@
-"""Where the services of webhooks really are: the embedded cluster has no service network.
+"""The service resolver: where the services of webhooks listen, as the embedded cluster has no service network.
 
 Whoever serves webhooks, such as the embedded manager, registers the address under the name of its service.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 HTTPS_PORT = 443
 
 
-class Unresolvable(Exception):
+class ServiceUnresolvable(Exception):
     """There is no way to a service; the message says so in the words of the API server."""
 
 
@@ -26,7 +26,7 @@ class ServiceResolver(Protocol):
     """Finds the address behind a service."""
 
     def resolve(self, *, namespace: str, name: str, port: int) -> Address:
-        """Return where to connect to; raises `Unresolvable`."""
+        """Return where to connect to; raises `ServiceUnresolvable`."""
 
 
 class LocalServices:
@@ -49,10 +49,10 @@ class LocalServices:
         return forget
 
     def resolve(self, *, namespace: str, name: str, port: int) -> Address:
-        """Return where a service listens; raises `Unresolvable`."""
+        """Return where a service listens; raises `ServiceUnresolvable`."""
         found = self._addresses.get((namespace, name, port))
         if found is not None:
             return found
         if any(key[:2] == (namespace, name) for key in self._addresses):
-            raise Unresolvable(f'no service port {port} found for service "{name}"')
-        raise Unresolvable(f'service "{name}" not found')
+            raise ServiceUnresolvable(f'no service port {port} found for service "{name}"')
+        raise ServiceUnresolvable(f'service "{name}" not found')

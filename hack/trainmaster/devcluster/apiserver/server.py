@@ -1,4 +1,4 @@
-"""The HTTP server of the embedded cluster.
+"""The API server of the embedded cluster: one `Api` over HTTP, behind the chain of filters.
 
 Guarantees:
 - `start` returns when the port answers; `stop` ends every watch in an orderly way and returns when nothing runs;
@@ -16,22 +16,23 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
-from trainmaster.devcluster.apiserver.auth.authorizer import AllowEverything, Authorizer
-from trainmaster.devcluster.apiserver.auth.filter import Guard
+from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Authorizer
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
-from trainmaster.devcluster.apiserver.auth.oidc_discovery import Identity
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.filters.audit import AuditLog
+from trainmaster.devcluster.apiserver.filters.authentication import with_authentication
+from trainmaster.devcluster.apiserver.filters.authorization import with_authorization
+from trainmaster.devcluster.apiserver.filters.impersonation import with_impersonation
+from trainmaster.devcluster.apiserver.filters.panic_recovery import with_panic_recovery
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
-from trainmaster.devcluster.apiserver.handlers.dispatcher import Dispatcher
-from trainmaster.devcluster.apiserver.handlers.get import Reader
+from trainmaster.devcluster.apiserver.handlers.get import GetHandler
+from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
-from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, Reviewer
-from trainmaster.devcluster.apiserver.handlers.server_info import Information
-from trainmaster.devcluster.apiserver.handlers.watch import Watcher, WatchTiming
-from trainmaster.devcluster.apiserver.handlers.write import Writer
-from trainmaster.devcluster.apiserver.http.audit import AuditLog
+from trainmaster.devcluster.apiserver.handlers.resource_handler import ResourceHandler
+from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
+from trainmaster.devcluster.apiserver.handlers.watch import WatchServer, WatchTiming
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
-from trainmaster.devcluster.apiserver.http.responses import answer_errors, page_not_found
+from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
 from trainmaster.runtime.version import __version__
@@ -51,7 +52,7 @@ class ServerTiming:
     """How long a reader may wait for a resource version that is not there yet."""
 
 
-class HttpServer:
+class ApiServer:
     """Serves one `Api` over HTTP, or HTTPS with an SSL context, to holders of `token` and of service-account tokens.
 
     Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
@@ -68,7 +69,7 @@ class HttpServer:
         token: str,
         ssl_context: ssl.SSLContext | None = None,
         log_source: LogSource | None = None,
-        tokens: AccountTokens | None = None,
+        tokens: ServiceAccountTokens | None = None,
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
         audit: AuditLog | None = None,
@@ -79,41 +80,42 @@ class HttpServer:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
-        self._watcher = Watcher(api, timing.watch)
+        self._watch_server = WatchServer(api, timing.watch)
         self._pre_shutdown_hooks = tuple(pre_shutdown_hooks)
-        tokens = tokens or AccountTokens(api, SigningKey())
-        authorizer = authorizer or AllowEverything()
-        authenticator, identity = Authenticator(token, tokens), Identity(tokens)
-        information = Information(
+        tokens = tokens or ServiceAccountTokens(api, SigningKey())
+        authorizer = authorizer or AlwaysAllowAuthorizer()
+        authenticator = Authenticator(token, tokens)
+        nonresource = NonResourceHandler(
             Discovery(api.registry, virtual=REVIEWS),
             OpenApi(api.registry, version=__version__),
-            ready=lambda: not self._watcher.stopped,
+            tokens,
+            ready=lambda: not self._watch_server.stopped,
         )
-        dispatcher = Dispatcher(
+        resources = ResourceHandler(
             api,
-            reader=Reader(api, freshness_wait=timing.freshness_wait),
-            writer=Writer(api),
-            watcher=self._watcher,
-            reviewer=Reviewer(authenticator, authorizer),
-            identity=identity,
+            getter=GetHandler(api, freshness_wait=timing.freshness_wait),
+            watch_server=self._watch_server,
+            reviews=ReviewHandler(authenticator, authorizer),
+            tokens=tokens,
             log_source=log_source,
         )
         self._app = web.Application(
             middlewares=[
-                *(() if audit is None else (audit.record,)),
-                answer_errors,
-                Guard(api, authenticator, authorizer).admit,
+                *(() if audit is None else (audit.with_audit,)),
+                with_panic_recovery,
+                with_authentication(authenticator),
+                with_impersonation(authorizer),
+                with_authorization(authorizer, api),
                 *middlewares,
             ],
             client_max_size=MAX_BODY_BYTES,
         )
         self._app.add_routes(
             [
-                *information.routes(),
-                *identity.routes(),
+                *nonresource.routes(),
                 *routes,
-                web.route("*", "/api/{path:.+}", dispatcher.handle),
-                web.route("*", "/apis/{path:.+}", dispatcher.handle),
+                web.route("*", "/api/{path:.+}", resources.handle),
+                web.route("*", "/apis/{path:.+}", resources.handle),
                 web.route("*", "/{path:.*}", _unknown_path),
             ]
         )
@@ -144,7 +146,7 @@ class HttpServer:
             return
         for hook in self._pre_shutdown_hooks:
             hook()
-        self._watcher.stop()
+        self._watch_server.stop()
         await self._runner.cleanup()
 
 

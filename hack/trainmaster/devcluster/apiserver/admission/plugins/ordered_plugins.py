@@ -7,7 +7,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS, PRIORITY_CLASSES
 
 
-def install_plugins(api: Api) -> None:
+def register_plugins(api: Api) -> None:
     """Add the hooks."""
     api.add_admission(PODS, limitranger.pod_admission(api))
     api.add_admission(PODS, priority.pod_admission(api))

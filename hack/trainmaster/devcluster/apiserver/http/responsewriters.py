@@ -1,27 +1,21 @@
-"""Answers: JSON responses, and Status objects for whatever goes wrong.
+"""Response writers: objects, Status objects and streams as responses.
 
 Guarantees:
 - every refusal is a Status object with the code, reason and details that clients match on;
-- a defect of the server is a 500 Status without a traceback; the traceback is in the server's log;
 - warnings travel in `Warning` headers, in the form that kubectl prints.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 import orjson
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.runtime.jsontree import JsonObject
 
-_log = logging.getLogger(__name__)
-
-# Marks a request whose answer is on its way, so that no second one is sent after it.
+# Marks a request whose response is on its way, so that no second one is sent after it.
 _STARTED = web.RequestKey("stream_started", bool)
 
 
@@ -49,12 +43,12 @@ def status_response(error: StatusError) -> web.Response:
 
 
 def page_not_found() -> web.Response:
-    """Build the answer for a path that the server knows nothing about, in the plain text of a real API server."""
+    """Build the response to a path that the server knows nothing about, in the plain text of a real API server."""
     return web.Response(status=404, text="404 page not found\n")
 
 
 async def start_stream(request: web.Request, *, content_type: str) -> web.StreamResponse:
-    """Send the headers of an answer that arrives in pieces; errors from here on can only cut it off."""
+    """Send the headers of a response that arrives in pieces; errors from here on can only cut it off."""
     response = web.StreamResponse()
     response.headers["Content-Type"] = content_type
     response.headers["Cache-Control"] = "no-cache, private"
@@ -63,38 +57,9 @@ async def start_stream(request: web.Request, *, content_type: str) -> web.Stream
     return response
 
 
-def answer_started(request: web.Request) -> bool:
-    """Whether the headers of an answer in pieces have left."""
+def response_started(request: web.Request) -> bool:
+    """Whether the headers of a response in pieces have left."""
     return _STARTED in request
-
-
-@web.middleware
-async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn exceptions into Status responses."""
-    try:
-        return await handler(request)
-    except ConnectionError:
-        raise  # the client went away: nobody is there to answer, and aiohttp takes it for an ordinary end
-    except Exception as error:
-        answer = _refusal(request, error)
-        if not request.get(_STARTED):
-            return answer
-        # The client holds half a list or a log: a broken connection is the one way left to tell it so.
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionResetError("the answer failed halfway") from error
-
-
-def _refusal(request: web.Request, error: Exception) -> web.Response:
-    match error:
-        case StatusError():
-            return status_response(error)
-        case web.HTTPRequestEntityTooLarge():
-            return status_response(errors.too_large(f"the body is larger than {request.client_max_size} bytes"))
-        case web.HTTPException():
-            return status_response(StatusError(error.status, "BadRequest", error.reason))
-    _log.error("the handler of %s %s failed", request.method, request.path, exc_info=error)
-    return status_response(errors.internal("the embedded cluster hit a defect; its log has the details"))
 
 
 def _quoted(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The table of webhooks: which of them may be concerned by a request, found by one look-up.
+"""The source of webhooks: those of all configurations, and which of them a request invokes, found by one look-up.
 
 - It follows the store within the very write of a configuration: the next request sees the change.
-- Without any configuration, and for kinds that no rule names, a request costs one look-up in a dictionary.
+- Without any configuration, and for kinds that no rule matches, a request costs one look-up in a dictionary.
 - Webhooks are in the order of the names of their configurations, then as they are listed.
 """
 
@@ -9,31 +9,37 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainmaster.devcluster.apiserver.admission.webhook.configuration import Phase, Webhook, is_exempt, read_webhooks
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import (
+    Phase,
+    WebhookAccessor,
+    is_exempt_configuration,
+    webhook_accessors,
+)
 from trainmaster.devcluster.apiserver.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionOperation
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, Store
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _PHASES: dict[GroupResource, Phase] = {MUTATING_WEBHOOKS: "mutating", VALIDATING_WEBHOOKS: "validating"}
 
 
-class Candidate(NamedTuple):
-    """A webhook whose rules name a request."""
+class WebhookInvocation(NamedTuple):
+    """A webhook whose rules match a request."""
 
-    webhook: Webhook
+    webhook: WebhookAccessor
     kind: Kind
     """The kind as which it wants to see the object."""
 
 
-class Table:
+class WebhookSource:
     """The webhooks of both phases; closed by its owner."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
-        self._webhooks: dict[Phase, list[Webhook]] = {"mutating": [], "validating": []}
-        self._found: dict[tuple[Phase, Kind, AdmissionOperation, str], tuple[Candidate, ...]] = {}
+        self._webhooks: dict[Phase, list[WebhookAccessor]] = {"mutating": [], "validating": []}
+        self._found: dict[tuple[Phase, Kind, AdmissionOperation, str], tuple[WebhookInvocation, ...]] = {}
         self._revision = registry.revision
         for resource in _PHASES:
             self._load(resource)
@@ -44,8 +50,10 @@ class Table:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
 
-    def find(self, phase: Phase, kind: Kind, operation: AdmissionOperation, subresource: str) -> tuple[Candidate, ...]:
-        """Return the webhooks whose rules name a request."""
+    def find(
+        self, phase: Phase, kind: Kind, operation: AdmissionOperation, subresource: str
+    ) -> tuple[WebhookInvocation, ...]:
+        """Return the webhooks whose rules match a request."""
         if not self._webhooks[phase]:
             return ()
         if self._revision != self._registry.revision:
@@ -59,12 +67,12 @@ class Table:
 
     def _match(
         self, phase: Phase, kind: Kind, operation: AdmissionOperation, subresource: str
-    ) -> tuple[Candidate, ...]:
-        if is_exempt(kind):
+    ) -> tuple[WebhookInvocation, ...]:
+        if is_exempt_configuration(kind):
             return ()
         others = [each for each in self._registry.kinds() if each.stored_as == kind.stored_as and each is not kind]
         return tuple(
-            Candidate(webhook, wanted)
+            WebhookInvocation(webhook, wanted)
             for webhook in self._webhooks[phase]
             if (wanted := webhook.match(kind, operation, subresource, others)) is not None
         )
@@ -74,5 +82,15 @@ class Table:
 
     def _load(self, resource: GroupResource) -> None:
         records = self._store.list(resource)  # sorted by name
-        self._webhooks[_PHASES[resource]] = [webhook for record in records for webhook in read_webhooks(record.object)]
+        self._webhooks[_PHASES[resource]] = [
+            webhook for record in records for webhook in webhook_accessors(record.object)
+        ]
         self._found.clear()
+
+
+def convert(obj: JsonObject, *, given: Kind, wanted: Kind) -> JsonObject:
+    """Return an object in the form of another kind under which it is served."""
+    if wanted is given:
+        return obj
+    stored = given.strategy.to_storage(copy_tree(obj))
+    return {**wanted.strategy.from_storage(stored), "apiVersion": wanted.api_version, "kind": wanted.kind}

@@ -1,4 +1,4 @@
-"""The roles that every cluster has: what people bind to, and what everyone who is known may do.
+"""Bootstrap policy: the roles and bindings that every cluster has from the start.
 
 The roles for people (admin, edit, view) cover the kinds that the embedded cluster serves; like the real ones they take
 in every ClusterRole that is labelled to be aggregated into them.
@@ -76,7 +76,7 @@ _BINDINGS = {
 }
 
 
-async def seed_roles(api: Api) -> None:
+async def ensure_bootstrap_policy(api: Api) -> None:
     """Create the roles and bindings that are missing; what somebody changed stays as it is."""
     for role in _roles():
         await _create(api, "ClusterRole", role)

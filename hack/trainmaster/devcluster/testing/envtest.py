@@ -14,18 +14,18 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.admission.plugins.install import install_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import seed_priority_classes
-from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, Webhooks
-from trainmaster.devcluster.apiserver.auth.bootstrap_roles import seed_roles
+from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
+from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
+from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import AccountTokens
-from trainmaster.devcluster.apiserver.http.audit import AuditLog
-from trainmaster.devcluster.apiserver.http.server import HttpServer, ServerTiming
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, seed
 from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
+from trainmaster.devcluster.apiserver.server import ApiServer, ServerTiming
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY
 from trainmaster.devcluster.certificates import ensure_certificates
@@ -35,16 +35,16 @@ from trainmaster.devcluster.testing.faults import Faults
 
 
 @dataclass(frozen=True, slots=True)
-class ServedApi:
+class Environment:
     """A running API server and what a client needs to reach it."""
 
     api: Api
-    server: HttpServer
+    server: ApiServer
     url: str
     token: str
     authority: Path
     kubeconfig: Path
-    tokens: AccountTokens
+    tokens: ServiceAccountTokens
     services: LocalServices
     """Where the services of admission webhooks are registered."""
 
@@ -59,7 +59,7 @@ class ServedApi:
 
 
 @asynccontextmanager
-async def serve_api(
+async def start_environment(
     directory: Path,
     *,
     log_source: LogSource | None = None,
@@ -69,7 +69,7 @@ async def serve_api(
     fault_control: bool = False,
     audit: AuditLog | None = None,
     routes: Iterable[web.AbstractRouteDef] = (),
-) -> AsyncIterator[ServedApi]:
+) -> AsyncIterator[Environment]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`.
 
     With `fault_control` clients can program its faults, too; `routes` are served besides the paths of Kubernetes.
@@ -77,14 +77,14 @@ async def serve_api(
     store = Store(history=history)
     api = Api(store, builtin_registry())
     faults = Faults()
-    install_plugins(api)
+    register_plugins(api)
     await seed(api)
-    await seed_roles(api)
-    await seed_priority_classes(api)
-    tokens = AccountTokens(api, SigningKey())
+    await ensure_bootstrap_policy(api)
+    await add_system_priority_classes(api)
+    tokens = ServiceAccountTokens(api, SigningKey())
     certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))
     token = secrets.token_urlsafe(16)
-    server = HttpServer(
+    server = ApiServer(
         api,
         token=token,
         ssl_context=certificates.server_context(),
@@ -98,13 +98,13 @@ async def serve_api(
         pre_shutdown_hooks=[faults.clear],
     )
     services = LocalServices()
-    webhooks = Webhooks(api, services)
+    webhooks = WebhookDispatcher(api, services)
     api.admit_by(webhooks)
     url = f"https://127.0.0.1:{await server.start()}"
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server=url, authority_pem=certificates.authority_pem, token=token)
     try:
-        yield ServedApi(api, server, url, token, certificates.authority, kubeconfig, tokens, services, faults)
+        yield Environment(api, server, url, token, certificates.authority, kubeconfig, tokens, services, faults)
     finally:
         await server.stop()
         await webhooks.close()

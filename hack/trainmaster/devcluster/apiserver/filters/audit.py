@@ -1,14 +1,14 @@
-"""The audit log: one line of JSON for every request that was answered, as kube-apiserver writes them.
+"""The audit filter: one line of JSON in the audit log for every request, as kube-apiserver writes them.
 
 Guarantees:
-- a line is an `Event` of audit.k8s.io/v1 at level Metadata and stage ResponseComplete: who asked for what, and how it
-  was answered, with neither bodies nor tokens;
-- the line is in the file before the client has the end of the answer, so whoever got an answer finds its line;
-- a request that got no answer (its client went away, or a fault reset the connection) has a line, too, without
+- a line is an `Event` of audit.k8s.io/v1 at level Metadata and stage ResponseComplete: who did what, and with
+  which response, with neither bodies nor tokens;
+- the line is in the file before the client has the end of the response, so whoever got a response finds its line;
+- a request that got no response (its client went away, or a fault reset the connection) has a line, too, without
   `responseStatus`;
-- without a log a request costs nothing; a log that can no longer be written is told of once and disturbs no request.
+- without a log a request costs nothing; a log that can no longer be written is reported once and disturbs no request.
 
-A watch is answered when it ends, so its line comes late.
+The response to a watch ends with the watch, so its line comes late.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from trainmaster.devcluster.apiserver.auth.authenticator import IMPERSONATOR, USER
-from trainmaster.devcluster.apiserver.auth.filter import attributes_of
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.http.request_info import parse_target
-from trainmaster.devcluster.apiserver.http.responses import answer_started
+from trainmaster.devcluster.apiserver.filters.authentication import USER
+from trainmaster.devcluster.apiserver.filters.authorization import authorizer_attributes
+from trainmaster.devcluster.apiserver.filters.impersonation import IMPERSONATOR
+from trainmaster.devcluster.apiserver.http.request_info import request_info_of
+from trainmaster.devcluster.apiserver.http.responsewriters import response_started
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +57,7 @@ class AuditLog:
         os.close(self._descriptor)
 
     @web.middleware
-    async def record(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def with_audit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle a request and write its line."""
         received = self._now()
         code: int | None = None
@@ -65,7 +66,7 @@ class AuditLog:
             code = response.status
             return response
         finally:
-            if code is None and answer_started(request):
+            if code is None and response_started(request):
                 code = 200  # the client closed a stream; its headers had left long before
             self._write(self._event(request, received, code))
 
@@ -100,7 +101,7 @@ class AuditLog:
             self._broken = True
 
 
-def note_name(request: web.Request, body: JsonObject) -> None:
+def log_created_name(request: web.Request, body: JsonObject) -> None:
     """Remember which name the object of a creation has: its path does not tell."""
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str):
@@ -109,13 +110,13 @@ def note_name(request: web.Request, body: JsonObject) -> None:
 
 def _verb(request: web.Request) -> str:
     try:
-        return attributes_of(request).verb
+        return authorizer_attributes(request).verb
     except StatusError:
         return "list"  # with something for `watch` that is no boolean, which is why the request was refused
 
 
 def _users(request: web.Request) -> dict[str, Any]:
-    """Return who asked and, if that is somebody else, in whose name."""
+    """Return who made a request and, if that is somebody else, in whose name."""
     user = request.get(USER)
     if user is None:
         return {"user": {}}
@@ -126,16 +127,16 @@ def _users(request: web.Request) -> dict[str, Any]:
 
 
 def _reference(request: web.Request) -> JsonObject | None:
-    target = parse_target(request.rel_url.raw_path)
-    if target is None:
+    info = request_info_of(request)
+    if info is None:
         return None
     reference = {
-        "resource": target.plural,
-        "namespace": target.namespace,
-        "name": target.name or request.get(_NAME),
-        "apiGroup": target.group,
-        "apiVersion": target.version,
-        "subresource": target.subresource,
+        "resource": info.resource,
+        "namespace": info.namespace,
+        "name": info.name or request.get(_NAME),
+        "apiGroup": info.group,
+        "apiVersion": info.version,
+        "subresource": info.subresource,
     }
     return {key: value for key, value in reference.items() if value}
 
