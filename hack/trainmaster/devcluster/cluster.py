@@ -31,7 +31,7 @@ from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
 from trainmaster.devcluster.apiserver.server import ApiServer
 from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Store
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
@@ -141,7 +141,7 @@ class Cluster:
         token = state.ensure_token(settings.token)
         certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
         api = self._open_api()
-        await seed(api)
+        await create_system_namespaces(api)
         await ensure_bootstrap_policy(api)
         await add_system_priority_classes(api)
         controllers = self._controllers(api, certificates)

@@ -18,7 +18,7 @@ from trainmaster.devcluster.apiserver.auth.user import (
 )
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject
@@ -78,7 +78,7 @@ def rule(verbs: str, resources: str, groups: str = "", **more: Any) -> JsonObjec
 @pytest.fixture
 async def access() -> Access:
     made = Access()
-    await seed(made.api)
+    await create_system_namespaces(made.api)
     return made
 
 

@@ -11,7 +11,7 @@ from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import NODES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject
@@ -50,7 +50,7 @@ class Cluster:
 @pytest.fixture
 async def cluster() -> Cluster:
     made = Cluster()
-    await seed(made.api)
+    await create_system_namespaces(made.api)
     await made.create_account()
     return made
 

@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from trainmaster.devcluster.apiserver.storage import Store
 
@@ -16,7 +16,7 @@ from trainmaster.devcluster.apiserver.storage import Store
 @pytest.fixture
 async def api() -> Api:
     api = Api(Store(), builtin_registry())
-    await seed(api)
+    await create_system_namespaces(api)
     return api
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.node import MODES, Node
 
-from trainmaster.devcluster.apiserver.registry.generic import seed
+from trainmaster.devcluster.apiserver.registry.generic import create_system_namespaces
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
 
@@ -16,7 +16,7 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
     """A node whose kubelet does not run yet; a module that needs other modes parametrizes it indirectly."""
     node = Node(tmp_path / "state", request.param)
-    await seed(node.api)
+    await create_system_namespaces(node.api)
     return node
 
 

@@ -27,7 +27,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
@@ -110,7 +110,7 @@ class World:
 
     async def begin(self) -> None:
         """Fill the cluster with what every scenario finds in it, and start the actors."""
-        await seed(self.server.api)
+        await create_system_namespaces(self.server.api)
         self.server.spawn(self._collector.run())
 
     # Programs

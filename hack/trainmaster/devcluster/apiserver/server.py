@@ -28,13 +28,13 @@ from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
+from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.handlers.resource_handler import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer, WatchTiming
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
 from trainmaster.runtime.version import __version__
 
 # Selectors travel in the URL; client libraries write long ones.

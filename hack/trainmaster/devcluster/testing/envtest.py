@@ -22,9 +22,9 @@ from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
+from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, seed
-from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
+from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
 from trainmaster.devcluster.apiserver.server import ApiServer, ServerTiming
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY
@@ -78,7 +78,7 @@ async def start_environment(
     api = Api(store, builtin_registry())
     faults = Faults()
     register_plugins(api)
-    await seed(api)
+    await create_system_namespaces(api)
     await ensure_bootstrap_policy(api)
     await add_system_priority_classes(api)
     tokens = ServiceAccountTokens(api, SigningKey())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import CRDS
 from trainmaster.devcluster.apiserver.storage import Store
 
@@ -36,7 +36,7 @@ def clock() -> MovableClock:
 @pytest.fixture
 async def api(clock: MovableClock) -> Api:
     api = Api(Store(), builtin_registry(), clock=clock, chooser=random.Random(1))
-    await seed(api)
+    await create_system_namespaces(api)
     return api
 
 

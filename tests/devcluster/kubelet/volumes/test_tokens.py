@@ -14,7 +14,7 @@ import pytest
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, seed
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, create_system_namespaces
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
@@ -64,7 +64,7 @@ class Pods:
 @pytest.fixture
 async def pods(tmp_path: Path) -> Pods:
     made = Pods(tmp_path)
-    await seed(made.api)
+    await create_system_namespaces(made.api)
     await made.api.create(SERVICE_ACCOUNTS, _ACCOUNT, namespace="default")
     return made
 
@@ -128,7 +128,7 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, ServiceAccountToke
     """A kubelet with tokens, and the controller that gives pods their accounts."""
     api = Api(Store(), builtin_registry())
     tokens = ServiceAccountTokens(api, SigningKey())
-    await seed(api)
+    await create_system_namespaces(api)
     controller = ServiceAccountController(api, root_ca="PEM")
     kubelet = Kubelet(
         api,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -14,11 +14,36 @@ from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.http.query import Query, read_boolean
 from trainmaster.devcluster.apiserver.http.responsewriters import start_stream
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+class LogSource(Protocol):
+    """Reads what a container has printed; the kubelet is one."""
+
+    async def read(
+        self,
+        *,
+        namespace: str,
+        pod: JsonObject,
+        container: str,
+        follow: bool,
+        previous: bool,
+        tail_lines: int | None,
+        since_seconds: int | None,
+        since_time: datetime | None,
+        timestamps: bool,
+        limit_bytes: int | None,
+    ) -> AsyncIterator[bytes]:
+        """Open the log of a container and return its content piece by piece.
+
+        A coroutine that returns an iterator, not a generator: whatever speaks against reading the log (the container
+        has not started, there is no previous one) is raised as `StatusError` here, before the client has been promised
+        a stream. With `follow` the iterator ends when the container does. The reader calls `aclose` if there is one.
+        """
+        ...
 
 
 async def serve_log(

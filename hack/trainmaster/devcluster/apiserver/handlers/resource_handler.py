@@ -16,7 +16,7 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceA
 from trainmaster.devcluster.apiserver.handlers.create import create_resource, create_token
 from trainmaster.devcluster.apiserver.handlers.delete import delete_collection, delete_resource
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
-from trainmaster.devcluster.apiserver.handlers.pod_log import serve_log
+from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
 from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, ResponseEncoder
 from trainmaster.devcluster.apiserver.handlers.reviews import ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.update import patch_resource, serve_scale, update_resource
@@ -27,7 +27,6 @@ from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, requ
 from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.registry.generic.log_source import LogSource
 from trainmaster.devcluster.apiserver.registry.generic.scale import Scaler
 
 # Subresources of a real cluster that are not served here; a request for one deserves a better error than "not found".

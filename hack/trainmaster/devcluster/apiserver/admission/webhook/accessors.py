@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from trainmaster.devcluster.apiserver.admission.request import AdmissionOperation
 from trainmaster.devcluster.apiserver.registry import Kind
-from trainmaster.devcluster.apiserver.registry.generic import AdmissionOperation
 from trainmaster.devcluster.apiserver.selectors import LabelSelector, label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject
 

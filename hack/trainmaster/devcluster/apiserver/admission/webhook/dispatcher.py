@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.admission.request import AdmissionOperation, AdmissionRequest, Reshape
 from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
 from trainmaster.devcluster.apiserver.admission.webhook.client import CallFailed, WebhookClient
 from trainmaster.devcluster.apiserver.admission.webhook.matcher import WebhookMatcher
@@ -33,7 +34,7 @@ from trainmaster.devcluster.apiserver.admission.webhook.source import WebhookInv
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.patch import PatchError, json_patch
 from trainmaster.devcluster.apiserver.registry import Kind
-from trainmaster.devcluster.apiserver.registry.generic import AdmissionOperation, AdmissionRequest, Api, Reshape
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.runtime.jsontree import JsonObject
 
 _PHASES: tuple[Phase, ...] = ("mutating", "validating")

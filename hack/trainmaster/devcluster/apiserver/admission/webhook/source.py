@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainmaster.devcluster.apiserver.admission.request import AdmissionOperation
 from trainmaster.devcluster.apiserver.admission.webhook.accessors import (
     Phase,
     WebhookAccessor,
@@ -16,7 +17,6 @@ from trainmaster.devcluster.apiserver.admission.webhook.accessors import (
     webhook_accessors,
 )
 from trainmaster.devcluster.apiserver.registry import Kind, Registry
-from trainmaster.devcluster.apiserver.registry.generic import AdmissionOperation
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, Store
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

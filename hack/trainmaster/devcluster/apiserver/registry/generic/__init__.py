@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.admission.request import Admission, AdmissionOperation, AdmissionRequest, Reshape
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, Operation
-from trainmaster.devcluster.apiserver.registry.generic.system_namespaces import SEED_NAMESPACES, seed
+from trainmaster.devcluster.apiserver.registry.generic.system_namespaces import (
+    SYSTEM_NAMESPACES,
+    create_system_namespaces,
+)
 from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
 from trainmaster.devcluster.apiserver.registry.options import (
     DeleteOptions,
@@ -19,20 +21,16 @@ from trainmaster.devcluster.apiserver.registry.options import (
 )
 
 __all__ = [
-    "SEED_NAMESPACES",
-    "Admission",
+    "SYSTEM_NAMESPACES",
     "AdmissionHook",
-    "AdmissionOperation",
-    "AdmissionRequest",
     "Api",
     "DeleteOptions",
     "FieldValidation",
     "Operation",
     "PatchType",
     "Propagation",
-    "Reshape",
     "Watch",
     "WatchEvent",
     "WriteOptions",
-    "seed",
+    "create_system_namespaces",
 ]

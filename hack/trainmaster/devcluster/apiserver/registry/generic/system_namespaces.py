@@ -6,12 +6,12 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
 
-SEED_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow-system", "kubeflow")
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow-system", "kubeflow")
 
 
-async def seed(api: Api) -> None:
+async def create_system_namespaces(api: Api) -> None:
     """Create the namespaces that are missing; a restarted cluster keeps what it has."""
-    for name in SEED_NAMESPACES:
+    for name in SYSTEM_NAMESPACES:
         try:
             await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         except StatusError as error:

@@ -93,7 +93,7 @@ def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | No
             return {**old, "spec": spec, "metadata": dict(old["metadata"])}
         case "scale":
             restore_system_fields(metadata, old["metadata"])
-            return new  # the old object with another number in it, see `scaling`
+            return new  # the old object with another number in it, see `scale`
     restore_system_fields(metadata, old["metadata"])
     if not kind.custom:
         kind.strategy.prepare_for_status_update(new, old)
