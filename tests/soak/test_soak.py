@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from support.audit import AuditedWrite, AuditLogReader
-from support.faults import Severity, Troublemaker
+from support.chaos import ChaosMonkey, Severity
 from support.lives import Crowd, World
 from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
 from support.proxy import FaultProxy
@@ -49,7 +49,7 @@ class Form:
     warm_up: float
     """Seconds of faults until the manager has its normal size."""
 
-    trouble: float
+    chaos: float
     """Seconds of faults from then on."""
 
     places: int
@@ -73,7 +73,7 @@ class Form:
 SHORT = Form(
     peace=2,
     warm_up=0,
-    trouble=1,
+    chaos=1,
     places=8,
     rest=1,
     quiet=2,
@@ -84,7 +84,7 @@ SHORT = Form(
 LONG = Form(
     peace=10,
     warm_up=MINUTES * 15,
-    trouble=MINUTES * 45,
+    chaos=MINUTES * 45,
     places=30,
     rest=20,
     quiet=60,
@@ -166,7 +166,7 @@ async def soaking(directory: Path) -> AsyncIterator[Soak]:
         yield Soak(cluster, manager, wire, world, AuditLogReader(cluster.audit_log), metrics_port)
 
 
-@pytest.mark.timeout(300 + 2 * (FORM.warm_up + FORM.trouble) + 4 * FORM.patience)
+@pytest.mark.timeout(300 + 2 * (FORM.warm_up + FORM.chaos) + 4 * FORM.patience)
 async def test_a_manager_survives_trouble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No job is lost or served twice, nothing is left over, nothing grows, and in the end there is silence."""
     print(f"to repeat the order of events: TRAINMASTER_SOAK_SEED={SEED}")  # noqa: T201 - shown if it fails
@@ -177,11 +177,11 @@ async def test_a_manager_survives_trouble(tmp_path: Path, capsys: pytest.Capture
         crowd = Crowd(soak.world, seed=SEED, rest=FORM.rest)
         living = group.create_task(crowd.run(FORM.places))
         await asyncio.sleep(FORM.peace)
-        trouble = Troublemaker(soak.cluster, soak.wire, seed=SEED, severity=FORM.severity)
+        chaos = ChaosMonkey(soak.cluster, soak.wire, seed=SEED, severity=FORM.severity)
         if FORM.warm_up:
-            await trouble.run(FORM.warm_up)
+            await chaos.run(FORM.warm_up)
         warm = typical(soak.samples[len(soak.samples) // 2 :])
-        await trouble.run(FORM.trouble)
+        await chaos.run(FORM.chaos)
         soak.world.expect_within(FORM.patience)
         crowd.close()
         await living
@@ -195,7 +195,7 @@ async def test_a_manager_survives_trouble(tmp_path: Path, capsys: pytest.Capture
         for task in looking:
             task.cancel()
         with capsys.disabled():
-            print(_summary(crowd, trouble, soak, {"idle": idle, "warm": warm, "end": end}))  # noqa: T201 - the point of it
+            print(_summary(crowd, chaos, soak, {"idle": idle, "warm": warm, "end": end}))  # noqa: T201 - the point of it
 
     for resource in (TRAINJOBS, JOBSETS, CONFIGMAPS):
         assert not soak.world.all(resource), "something is left over"
@@ -208,11 +208,11 @@ async def test_a_manager_survives_trouble(tmp_path: Path, capsys: pytest.Capture
     assert end.memory <= warm.memory + FORM.growth
 
 
-def _summary(crowd: Crowd, trouble: Troublemaker, soak: Soak, moments: dict[str, Vitals]) -> str:
+def _summary(crowd: Crowd, chaos: ChaosMonkey, soak: Soak, moments: dict[str, Vitals]) -> str:
     lines = [
         f"seed: {SEED}",
         f"TrainJobs: {crowd.created.total()}; {_counted(crowd.lived)}",
-        f"faults: {trouble.made.total()}; {_counted(trouble.made)}",
+        f"faults: {chaos.made.total()}; {_counted(chaos.made)}",
         f"connections made: {soak.wire.accepted}; writes of the manager: {len(soak.writes())}",
         "log of the manager: " + _counted(Counter(f"{line.level}: {line.event}" for line in soak.manager.lines())),
         *(f"{moment}: {vitals}" for moment, vitals in moments.items()),

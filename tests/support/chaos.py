@@ -1,4 +1,4 @@
-"""Trouble on the way between a manager and its cluster, drawn from a seed."""
+"""Chaos on the way between a manager and its cluster, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Severity:
     """Whether connections may stay silent when a black hole has ended: only time gets a client out of these."""
 
 
-class Troublemaker:
+class ChaosMonkey:
     """Breaks the way of one manager to one cluster, time and again: every kind of fault equally often, in an order that
     the seed decides.
     """
@@ -43,7 +43,7 @@ class Troublemaker:
         """How many faults of each kind there were."""
 
     async def run(self, seconds: float) -> None:
-        """Make trouble for some time, in whole rounds of all kinds; then nothing is broken any more."""
+        """Break things for some time, in whole rounds of all kinds; then nothing is broken any more."""
         kinds = {
             "delay": self._delay,
             "reset": self._reset,

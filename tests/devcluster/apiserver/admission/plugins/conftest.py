@@ -1,0 +1,16 @@
+"""A cluster with the built-in admission plugins."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
+from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
+from trainmaster.devcluster.testing.stepper import Stepper
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    register_plugins(cluster.api)
+    await add_system_priority_classes(cluster.api)
+    return cluster
