@@ -60,14 +60,7 @@ from trainmaster.devcluster.manager.public_configmap import publish_configmap
 from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.settings import (
-    CONTROLLERS,
-    GARBAGE_COLLECTION,
-    KUBELET,
-    MANAGER,
-    PARTS,
-    ClusterSettings,
-)
+from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import ClusterRecord
 from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainmaster.controller.cli import main
+from trainmaster.controller.cli.root import main
 
 if __name__ == "__main__":
     sys.exit(main())

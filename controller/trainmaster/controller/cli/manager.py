@@ -102,14 +102,14 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCallObserver())
-    access = await load_config(kubeconfig=kubeconfig)
+    rest_config = await load_config(kubeconfig=kubeconfig)
     heap.unmap_freed_blocks()
     heap.freeze()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
         async with monitored_loop(), background_task(heap.collect_periodically(), name="heap"):
             await Manager(
-                access, configuration, framework, status_server=status_server, on_caches_synced=heap.freeze
+                rest_config, configuration, framework, status_server=status_server, on_caches_synced=heap.freeze
             ).run(stop)
     return 0
 

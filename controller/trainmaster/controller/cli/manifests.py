@@ -4,7 +4,7 @@ Guarantees:
 - YAML means what it means to Kubernetes (see `trainmaster.runtime.yamltext`); a repeated key is an error in JSON, too.
 - Empty documents are skipped, `kind: List` is taken apart. Of a directory all files are read whose names end in .yaml,
   .yml or .json, in alphabetical order.
-- Every complaint is a `ManifestError` that begins with `file:line:`.
+- Every error is a `ManifestError` that begins with `file:line:`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any, Final
 import orjson
 
 from trainmaster.controller.cli.source import Source
+from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
 STDIN: Final = "-"
+CRD_KIND: Final = "CustomResourceDefinition"
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 
 
@@ -66,6 +68,20 @@ class Manifest:
         return f"{self.kind} {metadata.get('name') or metadata['generateName'] + '*'}"
 
 
+def is_trainjob(manifest: Manifest) -> bool:
+    """Whether it is a TrainJob."""
+    return manifest.kind == TRAINJOB_KIND and manifest.api_version.partition("/")[0] == GROUP
+
+
+def apply_order(manifest: Manifest) -> int:
+    """Return how early an object is to be written: what others depend on first."""
+    if is_trainjob(manifest):
+        return 4
+    if manifest.kind in {TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND}:
+        return 2
+    return {"Namespace": 0, CRD_KIND: 1}.get(manifest.kind, 3)
+
+
 def load_manifests(files: Iterable[str]) -> list[Manifest]:
     """Read all objects of some files and directories, in order; `-` is standard input.
 
@@ -81,7 +97,7 @@ def load_manifests(files: Iterable[str]) -> list[Manifest]:
 
 
 def scan_manifests(files: Iterable[str]) -> Iterator[Manifest | ManifestError]:
-    """Read all objects of some files and directories, and tell of everything that cannot be read."""
+    """Read all objects of some files and directories, and yield an error for everything that cannot be read."""
     for file in files:
         try:
             members = _members(file)

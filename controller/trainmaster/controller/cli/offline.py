@@ -1,10 +1,10 @@
-"""Files that are judged without a cluster: what the API server and the webhooks would say to their objects.
+"""Validates the objects of files without a cluster: what the API server and the webhooks would say to them.
 
-- Trainer's kinds are checked against their definitions by whoever offers `trainmaster.schemas`, then by the rules of
-  admission. All faults are found together, each with its place in the file.
-- The objects of all files are the facts by which a TrainJob is judged and built, whatever their order. Runtimes that
-  come with Trainmaster are known without a file.
-- Objects of other kinds are facts only. Nobody checks them.
+- Trainer's kinds are validated against their definitions by whoever offers `trainmaster.schemas`, then by the rules of
+  admission. All errors are found together, each with its place in the file.
+- The objects of all files are the listers by which a TrainJob is validated and built, whatever their order. Runtimes
+  that come with Trainmaster are known without a file.
+- Objects of other kinds are only listed. Nobody validates them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _PATH: Final = re.compile(r"(?:metadata|spec)(?:\.[^\s:]+)?(?=: )")
 _POSITION: Final = re.compile(r" at line \d+ column \d+$")
 
 
-class Fault(Protocol):
-    """What is wrong with one field, as `trainmaster.schemas` tells it."""
+class SchemaError(Protocol):
+    """What is wrong with one field, by the schema of its kind."""
 
     @property
     def path(self) -> str:
@@ -67,13 +67,13 @@ class Fault(Protocol):
 class SchemaCheck(Protocol):
     """What an entry point in the group `trainmaster.schemas` is."""
 
-    def __call__(self, obj: JsonObject, /) -> tuple[JsonObject, Sequence[Fault]] | None:
+    def __call__(self, obj: JsonObject, /) -> tuple[JsonObject, Sequence[SchemaError]] | None:
         """Return an object with its defaults, and what is wrong with it; None for a kind of others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One complaint about one field of one object in a file."""
+class Diagnostic:
+    """What is wrong with one field of one object in a file."""
 
     severity: Literal["error", "warning"]
     file: str
@@ -91,27 +91,27 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Checked:
+class ValidatedManifest:
     """An object as the API server would store it, and what is wrong with it."""
 
     manifest: Manifest
     object: JsonObject
-    problems: list[Problem] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
     @property
     def is_valid(self) -> bool:
         """Whether it would be admitted."""
-        return not any(problem.severity == "error" for problem in self.problems)
+        return not any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
-    def tell(self, path: str, message: str, severity: Literal["error", "warning"] = "error") -> None:
-        """Note a problem."""
+    def add(self, path: str, message: str, severity: Literal["error", "warning"] = "error") -> None:
+        """Add a diagnostic."""
         line, column = self.manifest.source.locate(path)
         source = self.manifest.source
-        self.problems.append(Problem(severity, source.file, line, column, self.manifest.title, path, message))
+        self.diagnostics.append(Diagnostic(severity, source.file, line, column, self.manifest.title, path, message))
 
 
-class Files:
-    """The objects of some files, judged; also the facts by which that is done.
+class OfflineValidation:
+    """The objects of some files, validated; also the listers by which that is done.
 
     Args:
         files: Files and directories; `-` is standard input.
@@ -123,33 +123,38 @@ class Files:
         self._framework = framework
         self._namespace = namespace
         self._objects: dict[tuple[str, str, str | None, str], JsonObject] = {}
-        self.checked: list[Checked] = []
+        self.validated: list[ValidatedManifest] = []
         """Objects of Trainer's kinds, in the order of the files."""
 
-        self.others: list[Manifest] = []
-        """Objects that nobody checks."""
+        self.unvalidated: list[Manifest] = []
+        """Objects that nobody validates."""
 
-        self.unreadable: list[Problem] = []
+        self.unreadable: list[Diagnostic] = []
         for found in scan_manifests(files):
             if isinstance(found, ManifestError):
                 message = _POSITION.sub("", found.problem)
-                self.unreadable.append(Problem("error", found.file, found.line, found.column, "", "", message))
+                self.unreadable.append(Diagnostic("error", found.file, found.line, found.column, "", "", message))
             else:
                 self._add(found)
-        for checked in self.checked:
-            self._judge(checked)
+        for validated in self.validated:
+            self._validate(validated)
 
     @property
-    def trainjobs(self) -> list[Checked]:
+    def trainjobs(self) -> list[ValidatedManifest]:
         """The TrainJobs, in the order of the files."""
-        return [checked for checked in self.checked if checked.manifest.kind == TRAINJOB_KIND]
+        return [validated for validated in self.validated if validated.manifest.kind == TRAINJOB_KIND]
 
     @property
-    def problems(self) -> list[Problem]:
+    def diagnostics(self) -> list[Diagnostic]:
         """Everything that is wrong, in the order of the files."""
-        found = [*self.unreadable, *(problem for checked in self.checked for problem in checked.problems)]
-        files = list(dict.fromkeys(problem.file for problem in found))
-        return sorted(found, key=lambda problem: (files.index(problem.file), problem.line or 0, problem.column or 0))
+        found = [
+            *self.unreadable,
+            *(diagnostic for validated in self.validated for diagnostic in validated.diagnostics),
+        ]
+        files = list(dict.fromkeys(diagnostic.file for diagnostic in found))
+        return sorted(
+            found, key=lambda diagnostic: (files.index(diagnostic.file), diagnostic.line or 0, diagnostic.column or 0)
+        )
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return an object of the files, or a runtime that comes with Trainmaster."""
@@ -167,28 +172,28 @@ class Files:
     def _add(self, manifest: Manifest) -> None:
         obj = self._completed(manifest)
         ours = manifest.api_version.partition("/")[0] == GROUP
-        checked = Checked(manifest, obj)
+        validated = ValidatedManifest(manifest, obj)
         if not ours and manifest.kind in (TRAINJOB_KIND, *_RUNTIMES):
-            checked.tell("apiVersion", f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has")
-            self.checked.append(checked)
+            validated.add("apiVersion", f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has")
+            self.validated.append(validated)
             return
         if not ours:
-            self.others.append(manifest)
+            self.unvalidated.append(manifest)
         elif manifest.kind not in _KINDS:
-            checked.tell("kind", f'{GROUP} has no kind "{manifest.kind}" {did_you_mean(manifest.kind, _KINDS)}')
-            self.checked.append(checked)
+            validated.add("kind", f'{GROUP} has no kind "{manifest.kind}" {did_you_mean(manifest.kind, _KINDS)}')
+            self.validated.append(validated)
             return
         else:
-            self.checked.append(checked)
-            checked.object, faults = against_schema(obj)
-            for fault in faults:
-                hint = f" {did_you_mean(fault.path.rpartition('.')[2], fault.known)}" if fault.known else ""
-                checked.tell(fault.path, fault.message + hint)
+            self.validated.append(validated)
+            validated.object, errors = validate_schema(obj)
+            for error in errors:
+                hint = f" {did_you_mean(error.path.rpartition('.')[2], error.known)}" if error.known else ""
+                validated.add(error.path, error.message + hint)
         metadata = obj["metadata"]
         key = manifest.api_version, manifest.kind, metadata.get("namespace"), metadata["name"]
-        if self._objects.get(key, checked.object) != checked.object:
-            checked.tell("metadata.name", "the files have another object of this kind and name")
-        self._objects[key] = checked.object
+        if self._objects.get(key, validated.object) != validated.object:
+            validated.add("metadata.name", "the files have another object of this kind and name")
+        self._objects[key] = validated.object
 
     def _completed(self, manifest: Manifest) -> JsonObject:
         """Give an object what a cluster would, as far as others refer to it."""
@@ -202,23 +207,23 @@ class Files:
             metadata.setdefault("uid", UID)
         return obj
 
-    def _judge(self, checked: Checked) -> None:
-        """Ask admission about an object that has been checked against its schema."""
-        obj, kind = checked.object, checked.manifest.kind
-        sound = checked.is_valid
+    def _validate(self, validated: ValidatedManifest) -> None:
+        """Apply the rules of admission to an object that was validated against its schema."""
+        obj, kind = validated.object, validated.manifest.kind
+        sound = validated.is_valid
         if kind == TRAINJOB_KIND:
-            if self._lacks_runtime(checked):
+            if self._lacks_runtime(validated):
                 return
             result = validate_trainjob(obj, None, framework=self._framework, listers=self)
         elif kind in _RUNTIMES and (obj["metadata"].get("labels") or {}).get(_VALIDATION_LABEL) != "disabled":
             result = validate_runtime(obj, None)
         else:
             return
-        _tell_result(checked, result, sound=sound)
+        _add_result(validated, result, sound=sound)
 
-    def _lacks_runtime(self, checked: Checked) -> bool:
+    def _lacks_runtime(self, validated: ValidatedManifest) -> bool:
         try:
-            job = parse_trainjob(checked.object)
+            job = parse_trainjob(validated.object)
         except ApiTypeError:
             return False
         reference = job.spec.runtime_ref
@@ -230,21 +235,21 @@ class Files:
         known += built_in_names() if reference.kind == CLUSTER_TRAINING_RUNTIME_KIND else []
         hint = did_you_mean(reference.name, known)
         text = f'no file has {reference.kind} "{reference.name}", and it is not built in {hint}; give its file, too'
-        checked.tell("spec.runtimeRef.name", text)
+        validated.add("spec.runtimeRef.name", text)
         return True
 
 
-def _tell_result(checked: Checked, result: ValidationResult, *, sound: bool) -> None:
+def _add_result(validated: ValidatedManifest, result: ValidationResult, *, sound: bool) -> None:
     if result.refusal and sound:  # otherwise the schema has said it already, better
-        checked.tell("spec.runtimeRef" if "runtime" in result.refusal else "", result.refusal)
+        validated.add("spec.runtimeRef" if "runtime" in result.refusal else "", result.refusal)
     for error in result.errors:
-        checked.tell(error.path, error.body)
+        validated.add(error.path, error.body)
     for warning in result.warnings:
         path = _PATH.match(warning)
-        checked.tell(path[0] if path else "", warning[path.end() + 2 :] if path else warning, "warning")
+        validated.add(path[0] if path else "", warning[path.end() + 2 :] if path else warning, "warning")
 
 
-def against_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[Fault]]:
+def validate_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]]:
     """Return an object of Trainer's kinds with its defaults, and what its schema says is wrong with it."""
     for check in _schema_checks():
         answer = check(obj)
@@ -264,5 +269,5 @@ def _built_in(name: str) -> JsonObject | None:
     file = built_in_file(name)
     if file is None:
         return None
-    runtime, _ = against_schema(load_yaml(file.read_bytes()))
+    runtime, _ = validate_schema(load_yaml(file.read_bytes()))
     return runtime

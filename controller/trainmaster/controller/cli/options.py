@@ -12,11 +12,11 @@ from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 WRONG_USE = 2
 
 
-class Unusable(Exception):
+class CommandError(Exception):
     """The command cannot do its work: one line says why."""
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add `-f`, `--namespace` and `--config`."""
     parser.add_argument(
         "-f",
@@ -35,7 +35,7 @@ def load_framework(configuration: Path | None) -> Framework:
     """Load the plugins, as the controller with this configuration does.
 
     Raises:
-        Unusable: They, or the configuration, cannot be used.
+        CommandError: They, or the configuration, cannot be used.
     """
     try:
         if configuration is None:
@@ -48,21 +48,21 @@ def load_framework(configuration: Path | None) -> Framework:
         try:
             plugins = load_configuration(configuration).plugins
         except ConfigurationInvalid as error:
-            raise Unusable(str(error)) from error
+            raise CommandError(str(error)) from error
         return Framework(load_plugins(disabled=frozenset(plugins.disabled), options=plugins.options))
     except PluginInvalid as error:
-        raise Unusable(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
-def told(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """Have a command that cannot do its work say so in one line, and exit with 2."""
 
-    def telling(arguments: argparse.Namespace) -> int:
+    def reporting(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
-        except Unusable as error:
+        except CommandError as error:
             for line in str(error).splitlines():
                 print(f"trainmaster: {line}", file=sys.stderr)
             return WRONG_USE
 
-    return telling
+    return reporting

@@ -12,8 +12,8 @@ import argparse
 import sys
 from typing import Any
 
-from trainmaster.controller.cli.offline import Files
-from trainmaster.controller.cli.options import add_files, load_framework, told
+from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.options import add_file_options, load_framework, reporting_errors
 from trainmaster.controller.cli.printers import listed, print_objects, redacted
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
@@ -34,21 +34,24 @@ def command(commands: Any) -> None:
         "too, or are built in.",
         allow_abbrev=False,
     )
-    add_files(parser)
+    add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
     parser.add_argument("--only", action="append", metavar="KIND", help="print these kinds only. May be repeated")
     parser.add_argument("--show-secrets", action="store_true", help="print what is in Secrets; it is new each time")
-    parser.set_defaults(run=told(run))
+    parser.set_defaults(run=reporting_errors(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     framework = load_framework(arguments.config)
-    files = Files(arguments.files, framework, namespace=arguments.namespace or "default")
-    for problem in files.problems:
-        print(f"trainmaster: {problem}", file=sys.stderr)
+    validation = OfflineValidation(arguments.files, framework, namespace=arguments.namespace or "default")
+    for diagnostic in validation.diagnostics:
+        print(f"trainmaster: {diagnostic}", file=sys.stderr)
     objects = [
-        obj for checked in files.trainjobs if checked.is_valid for obj in _built(checked.object, files, framework)
+        obj
+        for validated in validation.trainjobs
+        if validated.is_valid
+        for obj in _built(validated.object, validation, framework)
     ]
     wanted = {kind.casefold() for kind in arguments.only or ()}
     chosen = [obj for obj in objects if not wanted or obj["kind"].casefold() in wanted]
@@ -58,18 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
         there = listed(obj["kind"] for obj in objects)
         print(f"trainmaster: nothing is of kind {listed(arguments.only)}; there are: {there}", file=sys.stderr)
         return FAILURE
-    elif not files.trainjobs and not files.unreadable:
+    elif not validation.trainjobs and not validation.unreadable:
         print("trainmaster: no TrainJob in the files; there is nothing to render", file=sys.stderr)
-    sound = not files.unreadable and all(checked.is_valid for checked in files.checked)
+    sound = not validation.unreadable and all(each.is_valid for each in validation.validated)
     return 0 if objects and sound else FAILURE
 
 
-def _built(obj: JsonObject, files: Files, framework: Framework) -> list[JsonObject]:
+def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework) -> list[JsonObject]:
     """Return what an admitted TrainJob becomes: first the snapshot of its runtime, by which the rest is built."""
     job = parse_trainjob(obj)
-    live = live_runtime(job, files)
+    live = live_runtime(job, listers)
     if live is None:  # another controller manages it, and need not find the runtime here
         return []
     text = encode_runtime(live)
-    resolution = resolve(job, parse_snapshot_text(text, job), framework, listers=files)
+    resolution = resolve(job, parse_snapshot_text(text, job), framework, listers=listers)
     return [build_snapshot(job, text), *(desired.object for desired in resolution.objects)]

@@ -1,7 +1,7 @@
-"""Places: in which line of a file a field of an object stands.
+"""Where an object comes from: in which line of which file it, or one field of it, stands.
 
-Only complaints need this, so the text is read again when there is one. Where a field is missing, its place is that of
-the nearest field around it.
+Only diagnostics need the line of a field, so the text is parsed again when there is one. Where a field is missing, its
+position is that of the nearest field around it.
 """
 
 from __future__ import annotations

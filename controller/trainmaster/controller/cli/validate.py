@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from trainmaster.controller.cli.offline import Files
-from trainmaster.controller.cli.options import add_files, load_framework, told
+from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.options import add_file_options, load_framework, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed
 
 FAILURE = 1
@@ -28,39 +28,39 @@ def command(commands: Any) -> None:
         "everything that is wrong, with file, line and field.",
         allow_abbrev=False,
     )
-    add_files(parser)
+    add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
-    parser.set_defaults(run=told(run))
+    parser.set_defaults(run=reporting_errors(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     framework = load_framework(arguments.config)
-    files = Files(arguments.files, framework, namespace=arguments.namespace or "default")
-    problems = files.problems
-    errors = sum(problem.severity == "error" for problem in problems)
-    if not (problems or files.checked or files.others):
+    validation = OfflineValidation(arguments.files, framework, namespace=arguments.namespace or "default")
+    diagnostics = validation.diagnostics
+    errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
+    if not (diagnostics or validation.validated or validation.unvalidated):
         # Whoever made the files has failed, and would take silence for consent.
         print("trainmaster: nothing to check: the files hold no object", file=sys.stderr)
         return FAILURE
     if arguments.output == "json":
         report = {
             "valid": not errors,
-            "checked": [_named(checked.manifest.title, checked.manifest.place) for checked in files.checked],
-            "unchecked": [_named(manifest.title, manifest.place) for manifest in files.others],
-            "problems": [asdict(problem) for problem in problems],
+            "checked": [_named(each.manifest.title, each.manifest.place) for each in validation.validated],
+            "unchecked": [_named(manifest.title, manifest.place) for manifest in validation.unvalidated],
+            "problems": [asdict(diagnostic) for diagnostic in diagnostics],
         }
         print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
         return FAILURE if errors else 0
-    for problem in problems:
-        print(problem)
+    for diagnostic in diagnostics:
+        print(diagnostic)
     summary = [
-        f"{counted(len(files.checked), 'object')} checked",
+        f"{counted(len(validation.validated), 'object')} checked",
         counted(errors, "error"),
-        counted(len(problems) - errors, "warning"),
+        counted(len(diagnostics) - errors, "warning"),
     ]
-    if files.others:
-        summary.append(f"not checked: {listed(manifest.kind for manifest in files.others)}")
+    if validation.unvalidated:
+        summary.append(f"not checked: {listed(manifest.kind for manifest in validation.unvalidated)}")
     print(f"trainmaster: {', '.join(summary)}", file=sys.stderr)
     return FAILURE if errors else 0
 

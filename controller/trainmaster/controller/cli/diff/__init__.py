@@ -1,1 +1,1 @@
-"""What `trainmaster diff` consists of: trial writes, facts that are fetched when asked for, and texts."""
+"""`trainmaster diff`: dry runs, listers that read a cluster without a cache, and unified diffs."""

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.controller.cli.diff.dry_run import Refused, Trial
-from trainmaster.controller.cli.diff.unified import difference
+from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.diff.differ import unified_diff
+from trainmaster.controller.cli.diff.dry_run import DryRun
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
-from trainmaster.controller.cli.options import Unusable, add_files, load_framework, told
-from trainmaster.controller.cli.run.cluster import running_cluster
+from trainmaster.controller.cli.options import CommandError, add_file_options, load_framework, reporting_errors
+from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
@@ -39,14 +40,14 @@ def command(commands: Any) -> None:
         "controller would then change in JobSets and all else that their TrainJobs become. Nothing is written.",
         allow_abbrev=False,
     )
-    add_files(parser)
+    add_file_options(parser)
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
     )
     parser.add_argument("--field-manager", default="kubectl", metavar="NAME", help="who applies; default: kubectl")
-    parser.set_defaults(run=told(run))
+    parser.set_defaults(run=reporting_errors(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,17 +57,17 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         manifests = load_manifests(arguments.files)
         if not manifests:
-            raise Unusable("no objects in the files; there is nothing to compare")
+            raise CommandError("no objects in the files; there is nothing to compare")
         return asyncio.run(_run(arguments, manifests, framework))
-    except (ManifestError, Refused, KubeError, PluginInvalid) as error:
-        raise Unusable(str(error)) from error
+    except (ManifestError, Rejected, KubeError, PluginInvalid) as error:
+        raise CommandError(str(error)) from error
 
 
 async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest], framework: Framework) -> int:
-    access = await running_cluster(arguments.kubeconfig) or await load_config()
-    async with KubeClient(access, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
-        trial = Trial(client, framework, namespace=arguments.namespace, field_manager=arguments.field_manager)
-        changes = await trial.run(manifests)
-    texts = [difference(change.live, change.merged) for change in changes]
+    config = await running_cluster(arguments.kubeconfig) or await load_config()
+    async with KubeClient(config, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
+        dry_run = DryRun(client, framework, namespace=arguments.namespace, field_manager=arguments.field_manager)
+        diffs = await dry_run.run(manifests)
+    texts = [unified_diff(diff.live, diff.merged) for diff in diffs]
     sys.stdout.write("".join(texts))
     return DIFFERENT if any(texts) else 0

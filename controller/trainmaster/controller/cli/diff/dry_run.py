@@ -1,4 +1,4 @@
-"""Trying: what a cluster would make of files, and the controller of the TrainJobs in them, without changing anything.
+"""What a cluster would make of files, and the controller of the TrainJobs in them, without changing anything.
 
 - Every write is a dry run on the server, so that defaults, admission and the fields of others are its own. This takes
   the permissions of the write.
@@ -15,16 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import orjson
-
-from trainmaster.controller.cli.diff.live import FetchedFacts, ObjectKey
-from trainmaster.controller.cli.discovery import Discovery
-from trainmaster.controller.cli.manifests import Manifest
-from trainmaster.controller.cli.offline import GENERATED, UID, against_schema
-from trainmaster.controller.cli.run.refusals import error_lines, unknown_kind
-from trainmaster.controller.cli.run.submit import is_trainjob, rank
+from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
+from trainmaster.controller.cli.manifests import Manifest, apply_order, is_trainjob
+from trainmaster.controller.cli.offline import GENERATED, UID, validate_schema
+from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind
+from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound, Unauthorized, from_response
+from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
@@ -40,28 +37,23 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
-_APPLY = "application/apply-patch+yaml"
 _PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
 
 
-class Refused(Exception):
-    """The cluster has objections; one line for each."""
-
-
-class Misshapen(Exception):
-    """An object does not fit its schema; one line for each fault."""
+class SchemaMismatch(Exception):
+    """An object does not fit its schema; one line for each error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectDiff:
     """One object as it is, and as it would be."""
 
     live: JsonObject | None
     merged: JsonObject
 
 
-class Trial:
-    """One trial of some manifests.
+class DryRun:
+    """One dry run of some manifests.
 
     Args:
         client: The cluster.
@@ -75,78 +67,78 @@ class Trial:
         self._framework = framework
         self._namespace = namespace or client.config.namespace or "default"
         self._field_manager = field_manager
-        self._discovery = Discovery(client)
+        self._rest_mapper = RestMapper(client)
         self._changed: dict[ObjectKey, JsonObject] = {}
         self._created: set[ObjectKey] = set()
 
-    async def run(self, manifests: Sequence[Manifest]) -> list[Change]:
-        """Try everything, in the order of dependence.
+    async def run(self, manifests: Sequence[Manifest]) -> list[ObjectDiff]:
+        """Make dry runs of everything, in the order of dependence.
 
         Raises:
-            Refused: The cluster or the controller has objections.
+            Rejected: The cluster or the controller refuses.
         """
-        changes, jobs = [], []
-        for manifest in sorted(manifests, key=rank):
-            change = await self._try(manifest)
-            changes.append(change)
+        diffs, jobs = [], []
+        for manifest in sorted(manifests, key=apply_order):
+            diff = await self._diff_manifest(manifest)
+            diffs.append(diff)
             if is_trainjob(manifest):
-                jobs.append((manifest, change))
-        for manifest, change in jobs:
-            with _objections(f"{manifest.place}: {manifest.title}"):
-                changes += await self._become(manifest, change)
-        return changes
+                jobs.append((manifest, diff))
+        for manifest, diff in jobs:
+            with _rejections(f"{manifest.place}: {manifest.title}"):
+                diffs += await self._reconciled(manifest, diff)
+        return diffs
 
-    async def _try(self, manifest: Manifest) -> Change:
-        with _objections(f"{manifest.place}: {manifest.title}"):
-            resource = await self._discovery.resource(manifest.api_version, manifest.kind)
+    async def _diff_manifest(self, manifest: Manifest) -> ObjectDiff:
+        with _rejections(f"{manifest.place}: {manifest.title}"):
+            resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind)
             if resource is None:
-                raise Refused(unknown_kind(manifest))
+                raise Rejected([unknown_kind(manifest)])
             metadata = dict(manifest.object["metadata"])
             if resource.namespaced:
                 metadata.setdefault("namespace", self._namespace)
             obj = {**manifest.object, "metadata": metadata}
             live = await self._live(resource, metadata)
             if live is None and is_trainjob(manifest) and self._is_new(_runtime_key(obj)):
-                merged = _judged_here(obj)
+                merged = _defaulted_offline(obj)
             else:
                 merged = await self._dry_run(resource, obj, self._field_manager)
         key = (manifest.api_version, manifest.kind, metadata.get("namespace"), merged["metadata"]["name"])
         self._changed[key] = merged
         if live is None:
             self._created.add(key)
-        return Change(live, merged)
+        return ObjectDiff(live, merged)
 
     def _is_new(self, key: ObjectKey) -> bool:
         """Tell whether an object is only in the files."""
         return key in self._created
 
-    async def _become(self, manifest: Manifest, change: Change) -> list[Change]:
+    async def _reconciled(self, manifest: Manifest, diff: ObjectDiff) -> list[ObjectDiff]:
         """Return what the controller would write for a TrainJob."""
         try:
-            job = parse_trainjob(change.merged)
+            job = parse_trainjob(diff.merged)
         except ApiTypeError as error:
-            raise Refused(f"{manifest.place}: the TrainJob cannot be read: {'; '.join(error.problems)}") from error
+            raise Rejected([f"{manifest.place}: the TrainJob cannot be read: {'; '.join(error.problems)}"]) from error
         unsupported = unsupported_runtime(job.spec.runtime_ref)
         if unsupported:
-            raise Refused(f"{manifest.place}: {manifest.title}: unsupported runtime: {unsupported}")
+            raise Rejected([f"{manifest.place}: {manifest.title}: unsupported runtime: {unsupported}"])
         if job.spec.managed_by != MANAGED_BY_TRAINER:
             return []
-        listers = FetchedFacts(self._client, self._framework.watches(), self._changed)
+        listers = LiveListers(self._client, self._framework.watches(), self._changed)
         while True:
-            observed = observe(job, change.merged, listers)
+            observed = observe(job, diff.merged, listers)
             planned = plan(observed, self._framework, deadline_exceeded=False, now=datetime.now(UTC))
             if not await listers.fetch():
                 break
         if planned.problem is not None:
-            raise Refused(f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}")
-        changes = []
+            raise Rejected([f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}"])
+        diffs = []
         for apply in planned.applies:
             obj = apply.object
             resource = listers.resource(obj["apiVersion"], obj["kind"])
             assert resource is not None  # noqa: S101 - planning has checked it
             live = await self._live(resource, obj["metadata"])
-            changes.append(Change(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
-        return changes
+            diffs.append(ObjectDiff(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
+        return diffs
 
     async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
         if not metadata.get("name"):
@@ -163,17 +155,14 @@ class Trial:
         params = {"dryRun": "All", "fieldManager": manager, "fieldValidation": "Strict"}
         named = metadata.get("name")
         method, path = "PATCH" if named else "POST", resource.path(namespace, named)
-        status, headers, body = await self._client.raw(
+        answer, _ = await send(
+            self._client,
             method,
             path,
             params={**params, "force": "true"} if named else params,
-            body=orjson.dumps(obj),
-            content_type=_APPLY if named else "application/json",
+            body=obj,
+            content_type=APPLY if named else JSON,
         )
-        if status >= 400:
-            access = self._client.config
-            raise from_response(status, headers, body, request=f"{method} {access.server}{path}", source=access.source)
-        answer: JsonObject = orjson.loads(body)
         return answer
 
 
@@ -186,25 +175,25 @@ def _runtime_key(obj: JsonObject) -> ObjectKey:
     return API_VERSION, kind, namespace, str(reference.get("name"))
 
 
-def _judged_here(obj: JsonObject) -> JsonObject:
+def _defaulted_offline(obj: JsonObject) -> JsonObject:
     """Return a TrainJob as a server would store it that knew its runtime; webhooks refuse it before."""
     metadata = obj["metadata"]
     name = metadata.get("name") or f"{metadata['generateName']}{GENERATED}"
-    merged, faults = against_schema({**obj, "metadata": {**metadata, "name": name, "uid": UID}})
-    if faults:
-        raise Misshapen("\n".join(f"{fault.path}: {fault.message}" for fault in faults))
+    merged, errors = validate_schema({**obj, "metadata": {**metadata, "name": name, "uid": UID}})
+    if errors:
+        raise SchemaMismatch("\n".join(f"{error.path}: {error.message}" for error in errors))
     return merged
 
 
 @contextmanager
-def _objections(what: str) -> Iterator[None]:
+def _rejections(what: str) -> Iterator[None]:
     try:
         yield
-    except Misshapen as error:
-        raise Refused("\n".join(f"{what}: {line}" for line in str(error).splitlines())) from error
+    except SchemaMismatch as error:
+        raise Rejected(f"{what}: {line}" for line in str(error).splitlines()) from error
     except Forbidden as error:
-        raise Refused(f"{what}: {error.message or error}; {_PERMISSION}") from error
+        raise Rejected([f"{what}: {error.message or error}; {_PERMISSION}"]) from error
     except Unauthorized:
         raise  # it is not about this object
     except ApiError as error:
-        raise Refused("\n".join(f"{what}: {line}" for line in error_lines(error))) from error
+        raise Rejected(f"{what}: {line}" for line in error_lines(error)) from error

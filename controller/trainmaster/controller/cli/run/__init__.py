@@ -1,1 +1,1 @@
-"""What `trainmaster run` consists of: finding a cluster, submitting objects, following jobs and telling about them."""
+"""`trainmaster run`: submitting the objects of files, following their TrainJobs and reporting about them."""

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from trainmaster.controller.cli.cluster import find_cluster
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
-from trainmaster.controller.cli.run.cluster import find_cluster
+from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.follower import Follower
 from trainmaster.controller.cli.run.manager_health import ManagerDown, wait_for_manager, watch_manager
 from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
-from trainmaster.controller.cli.run.submit import Refused, SubmittedJob, ensure_trainjobs, submit
+from trainmaster.controller.cli.run.submit import SubmittedJob, require_trainjobs, submit
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.logs import configure_logs
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         manifests = load_manifests(arguments.files)
         return asyncio.run(_run(arguments, manifests))
-    except (ManifestError, Refused) as error:
+    except (ManifestError, Rejected) as error:
         for line in str(error).splitlines():
             print(f"trainmaster: {line}", file=sys.stderr)
         return BAD_INPUT
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"trainmaster: {line}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
-        # Before jobs are followed, which has its own way to end; those that were created have been told.
+        # Before jobs are followed, which has its own way to end; those that were created have been reported.
         print("trainmaster: interrupted", file=sys.stderr)
         return INTERRUPTED
 
@@ -89,16 +90,16 @@ def _seconds(text: str) -> float:
 
 async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> int:
     interrupted = asyncio.Event()
-    ensure_trainjobs(manifests)  # before a cluster is started for nothing
-    access = await find_cluster(arguments.kubeconfig, tell=_tell)
-    async with KubeClient(access, user_agent=f"trainmaster-run/{__version__}") as client:
+    require_trainjobs(manifests)  # before a cluster is started for nothing
+    config = await find_cluster(arguments.kubeconfig, report=_report)
+    async with KubeClient(config, user_agent=f"trainmaster-run/{__version__}") as client:
         try:
             async with asyncio.timeout(arguments.timeout):
-                await wait_for_manager(client, tell=_tell)
+                await wait_for_manager(client, report=_report)
         except TimeoutError:
-            _tell(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
+            _report(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
             return TIMED_OUT
-        jobs = await submit(client, manifests, namespace=arguments.namespace, tell=_tell)
+        jobs = await submit(client, manifests, namespace=arguments.namespace, report=_report)
         if arguments.no_follow:
             return 0
         loop = asyncio.get_running_loop()
@@ -125,7 +126,7 @@ async def _follow(
     with reporter:
         follower = Follower(client, jobs, reporter)
         following = asyncio.create_task(follower.run())
-        watching = asyncio.create_task(watch_manager(client, tell=reporter.tell))
+        watching = asyncio.create_task(watch_manager(client, report=reporter.report))
         interruption = asyncio.create_task(interrupted.wait())
         await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         interruption.cancel()
@@ -138,9 +139,9 @@ async def _follow(
         await asyncio.gather(following, return_exceptions=True)
         if interrupted.is_set():
             return INTERRUPTED
-        for view in follower.views:
-            reporter.tell(
-                f"TrainJob {view.job.key}: still {view.state} after {timeout:g} s, {view.pod_summary}", bad=True
+        for status in follower.jobs:
+            reporter.report(
+                f"TrainJob {status.job.key}: still {status.state} after {timeout:g} s, {status.pod_summary}", bad=True
             )
         return TIMED_OUT
 
@@ -157,7 +158,7 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[SubmittedJob], ch
     if choice == "delete":
         await _delete(client, jobs)
     else:
-        _tell(f"interrupted; TrainJob {keys} goes on")
+        _report(f"interrupted; TrainJob {keys} goes on")
 
 
 async def _delete(client: KubeClient, jobs: Sequence[SubmittedJob]) -> None:
@@ -166,8 +167,8 @@ async def _delete(client: KubeClient, jobs: Sequence[SubmittedJob]) -> None:
             await client.delete(TRAINJOBS, job.namespace, job.name, uid=job.uid)
         except NotFound:
             continue
-        _tell(f"TrainJob {job.key} deleted")
+        _report(f"TrainJob {job.key} deleted")
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

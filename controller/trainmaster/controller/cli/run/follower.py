@@ -1,10 +1,10 @@
-"""Following: watching TrainJobs until all of them have ended, and telling about it as it happens.
+"""Follows TrainJobs until all of them have ended, and reports what happens.
 
-- Conditions, phases of pods and warnings about them are told once each; the log of rank 0 is passed on as it is
+- Conditions, phases of pods and warnings about them are reported once each; the log of rank 0 is passed on as it is
   written, from every pod and every run of its container.
-- Before the end of a job is told, its log is read to the end, also if the job was faster than we were.
+- Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
 - A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
-  come from, is told at once.
+  come from, is reported at once.
 - Why a job failed is remembered when it happens: a pod that failed may be deleted a moment later.
 """
 
@@ -14,17 +14,17 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from trainmaster.controller.cli.run.jobview import (
+from trainmaster.controller.cli.run.job_status import (
     JOBSET_LABEL,
     ContainerFailure,
-    JobView,
-    attempt,
-    failures,
-    is_first_rank,
-    phase,
+    JobStatus,
+    container_attempt,
+    container_failures,
+    is_rank_zero,
+    pod_phase,
     true_conditions,
 )
-from trainmaster.controller.cli.run.podlogs import follow_log, last_lines
+from trainmaster.controller.cli.run.pod_logs import follow_log, last_lines
 from trainmaster.controller.cli.run.reporter import Reporter
 from trainmaster.controller.cli.run.runtime_reference import explain_missing
 from trainmaster.controller.cli.run.submit import SubmittedJob
@@ -51,7 +51,7 @@ class Follower:
     def __init__(self, client: KubeClient, jobs: Sequence[SubmittedJob], reporter: Reporter) -> None:
         self._client = client
         self._reporter = reporter
-        self._views = {job.key: JobView(job) for job in jobs}
+        self._jobs = {job.key: JobStatus(job) for job in jobs}
         self._prefixed = len(jobs) > 1
         self._phases: dict[str, str] = {}
         self._logs: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -61,14 +61,14 @@ class Follower:
         self._ended = asyncio.Event()
 
     @property
-    def views(self) -> list[JobView]:
+    def jobs(self) -> list[JobStatus]:
         """The jobs as far as they are known."""
-        return list(self._views.values())
+        return list(self._jobs.values())
 
     @property
     def succeeded(self) -> bool:
         """Whether all jobs are complete."""
-        return all(view.outcome == COMPLETE for view in self.views)
+        return all(status.outcome == COMPLETE for status in self.jobs)
 
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
@@ -88,23 +88,23 @@ class Follower:
             await asyncio.gather(*self._background, return_exceptions=True)
 
     def explain(self) -> None:
-        """Tell how each job ended; of those that failed, why."""
-        for view in self.views:
-            end = view.outcome or view.state
-            condition = view.conditions.get(end)
-            text = f"TrainJob {view.job.key}: {end}"
-            if condition and view.outcome != COMPLETE:
+        """Report how each job ended; of those that failed, why."""
+        for status in self.jobs:
+            end = status.outcome or status.state
+            condition = status.conditions.get(end)
+            text = f"TrainJob {status.job.key}: {end}"
+            if condition and status.outcome != COMPLETE:
                 text += f": {condition.get('reason')}: {condition.get('message')}"
-            self._reporter.tell(text, bad=view.outcome != COMPLETE)
-            if view.outcome == FAILED:
-                self._explain_failure(view)
+            self._reporter.report(text, bad=status.outcome != COMPLETE)
+            if status.outcome == FAILED:
+                self._explain_failure(status)
 
-    # What the informers tell
+    # Event handlers
 
     def _informers(self) -> list[Informer]:
         informers = []
-        for namespace in sorted({view.job.namespace for view in self.views}):
-            names = sorted(view.job.name for view in self.views if view.job.namespace == namespace)
+        for namespace in sorted({status.job.namespace for status in self.jobs}):
+            names = sorted(status.job.name for status in self.jobs if status.job.namespace == namespace)
             jobs = Informer(self._client, TRAINJOBS, namespace=namespace)
             jobs.add_event_handler(
                 ResourceEventHandlerFuncs(
@@ -128,46 +128,50 @@ class Follower:
         return informers
 
     def _on_job(self, job: JsonObject) -> None:
-        view = self._view(job["metadata"]["namespace"], job["metadata"]["name"])
-        if view is None or view.outcome is not None:
+        status = self._job(job["metadata"]["namespace"], job["metadata"]["name"])
+        if status is None or status.outcome is not None:
             return
-        if job["metadata"]["uid"] != view.job.uid:
-            # Informers tell of what was deleted and created again as of a change.
-            view.deleted = True
+        if job["metadata"]["uid"] != status.job.uid:
+            # What was deleted and created again may arrive as one update.
+            status.deleted = True
         else:
-            before, view.conditions = view.conditions, true_conditions(job)
-            for kind, condition in view.conditions.items():
+            before, status.conditions = status.conditions, true_conditions(job)
+            for kind, condition in status.conditions.items():
                 if kind not in {COMPLETE, FAILED} and condition.get("message") != before.get(kind, {}).get("message"):
-                    self._tell(
-                        f"TrainJob {view.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
+                    self._report(
+                        f"TrainJob {status.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
-            if view.lacks_runtime and view.job.key not in self._advice:
-                self._advice[view.job.key] = self._start(self._advise(view.job))
+            if status.lacks_runtime and status.job.key not in self._advice:
+                self._advice[status.job.key] = self._start(self._advise(status.job))
         self._changed()
 
     def _on_job_deleted(self, job: JsonObject | DeletedFinalStateUnknown) -> None:
         metadata = final_state(job)["metadata"]
-        view = self._view(metadata["namespace"], metadata["name"])
-        if view is not None and metadata["uid"] == view.job.uid:
-            view.deleted = True
+        status = self._job(metadata["namespace"], metadata["name"])
+        if status is not None and metadata["uid"] == status.job.uid:
+            status.deleted = True
             self._changed()
 
     def _on_pod(self, pod: JsonObject) -> None:
-        view = self._view_of_pod(pod)
-        if view is None:
+        status = self._job_of_pod(pod)
+        if status is None:
             return
         metadata = pod["metadata"]
         uid, name = metadata["uid"], metadata["name"]
-        view.pods[uid] = pod
-        if self._phases.get(uid) != phase(pod):
-            self._phases[uid] = phase(pod)
-            self._tell(f"pod {name}: {phase(pod)}")
-        if is_first_rank(pod) and (number := attempt(pod, NODE)) is not None and (uid, number) not in self._logs:
-            self._logs[uid, number] = self._start(self._follow_log(view, pod, number))
-        for failure in failures(pod):
+        status.pods[uid] = pod
+        if self._phases.get(uid) != pod_phase(pod):
+            self._phases[uid] = pod_phase(pod)
+            self._report(f"pod {name}: {pod_phase(pod)}")
+        if (
+            is_rank_zero(pod)
+            and (number := container_attempt(pod, NODE)) is not None
+            and (uid, number) not in self._logs
+        ):
+            self._logs[uid, number] = self._start(self._follow_log(status, pod, number))
+        for failure in container_failures(pod):
             key = (uid, failure.container, failure.restarts)
             if key not in self._failures:
-                self._tell(failure.text)
+                self._report(failure.text)
                 tail = last_lines(
                     self._client,
                     namespace=metadata["namespace"],
@@ -175,15 +179,15 @@ class Follower:
                     container=failure.container,
                     count=_LAST_LINES,
                 )
-                self._failures[key] = (view.job.key, failure, self._start(tail))
+                self._failures[key] = (status.job.key, failure, self._start(tail))
         self._changed()
 
     def _on_pod_deleted(self, pod: JsonObject | DeletedFinalStateUnknown) -> None:
         last = final_state(pod)
-        view = self._view_of_pod(last)
-        if view is not None:
+        status = self._job_of_pod(last)
+        if status is not None:
             self._on_pod(last)  # the last state may be news: it may carry an exit code
-            view.pods.pop(last["metadata"]["uid"], None)
+            status.pods.pop(last["metadata"]["uid"], None)
             self._changed()
 
     def _on_event(self, event: JsonObject) -> None:
@@ -191,13 +195,13 @@ class Follower:
             return
         regarding = event.get("regarding") or {}
         name = regarding.get("name") or ""
-        for view in self.views:
-            job = view.job
+        for status in self.jobs:
+            job = status.job
             concerned = name == job.name or name.startswith(f"{job.name}-")
             # Events of a namesake that was deleted before may still be there.
             if concerned and job.namespace == regarding.get("namespace"):
                 if event["metadata"]["creationTimestamp"] >= job.created:
-                    self._tell(f"warning: {regarding.get('kind')} {name}: {event.get('reason')}: {event.get('note')}")
+                    self._report(f"warning: {regarding.get('kind')} {name}: {event.get('reason')}: {event.get('note')}")
                 return
 
     # What follows from it
@@ -205,19 +209,21 @@ class Follower:
     async def _advise(self, job: SubmittedJob) -> None:
         if job.runtime is not None:
             for line in await explain_missing(self._client, job.runtime):
-                self._reporter.tell(line, bad=True)
-            self._reporter.tell(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
+                self._reporter.report(line, bad=True)
+            self._reporter.report(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
 
-    async def _follow_log(self, view: JobView, pod: JsonObject, number: int) -> None:
-        uid, prefix = pod["metadata"]["uid"], f"{view.job.name} | " if self._prefixed else ""
+    async def _follow_log(self, status: JobStatus, pod: JsonObject, number: int) -> None:
+        uid, prefix = pod["metadata"]["uid"], f"{status.job.name} | " if self._prefixed else ""
 
         def is_running() -> bool:
-            current = view.pods.get(uid)
-            return current is not None and attempt(current, NODE) == number and phase(current) == "Running"
+            current = status.pods.get(uid)
+            return (
+                current is not None and container_attempt(current, NODE) == number and pod_phase(current) == "Running"
+            )
 
         await follow_log(
             self._client,
-            namespace=view.job.namespace,
+            namespace=status.job.namespace,
             pod=pod["metadata"]["name"],
             container=NODE,
             is_running=is_running,
@@ -225,20 +231,20 @@ class Follower:
         )
 
     async def _notice_absence(self, informers: Sequence[Informer]) -> None:
-        """Notice jobs that were deleted before an informer saw them: nobody will tell of those."""
+        """Notice jobs that were deleted before an informer saw them: no event will come of those."""
         for informer in informers:
             await informer.wait_synced()
         stores = [informer.store for informer in informers if informer.resource == TRAINJOBS]
-        for view in self.views:
-            view.deleted |= all(store.get(view.job.key) is None for store in stores)
+        for status in self.jobs:
+            status.deleted |= all(store.get(status.job.key) is None for store in stores)
         self._changed()
 
     async def _catch_up(self) -> None:
-        """Look at the pods once more: their informer may be behind the one that told of the end."""
-        for view in self.views:
+        """Look at the pods once more: their informer may be behind that of the end."""
+        for status in self.jobs:
             try:
                 pods = await self._client.list(
-                    PODS, view.job.namespace, label_selector=f"{JOBSET_LABEL}={view.job.name}"
+                    PODS, status.job.namespace, label_selector=f"{JOBSET_LABEL}={status.job.name}"
                 )
             except KubeError:
                 continue
@@ -251,33 +257,33 @@ class Follower:
         if reading:
             await asyncio.wait(reading, timeout=_DRAIN_TIMEOUT)
 
-    def _explain_failure(self, view: JobView) -> None:
-        found = [(failure, tail) for key, failure, tail in self._failures.values() if key == view.job.key]
+    def _explain_failure(self, status: JobStatus) -> None:
+        found = [(failure, tail) for key, failure, tail in self._failures.values() if key == status.job.key]
         if not found:
             return
         # The first to fail is the cause more often than those that it took with it.
         failure, tail = min(found, key=lambda each: each[0].at)
         others = len({each.pod for each, _ in found}) - 1
-        self._reporter.tell(failure.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
+        self._reporter.report(failure.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
         if tail.done() and not tail.cancelled() and (lines := tail.result()):
-            self._reporter.tell("its last lines:")
+            self._reporter.report("its last lines:")
             for line in lines:
-                self._reporter.tell(f"  {line}")
+                self._reporter.report(f"  {line}")
 
-    def _view(self, namespace: str, name: str) -> JobView | None:
-        return self._views.get(f"{namespace}/{name}")
+    def _job(self, namespace: str, name: str) -> JobStatus | None:
+        return self._jobs.get(f"{namespace}/{name}")
 
-    def _view_of_pod(self, pod: JsonObject) -> JobView | None:
+    def _job_of_pod(self, pod: JsonObject) -> JobStatus | None:
         metadata = pod["metadata"]
-        view = self._view(metadata["namespace"], metadata["labels"][JOBSET_LABEL])
-        return view if view is not None and metadata["creationTimestamp"] >= view.job.created else None
+        status = self._job(metadata["namespace"], metadata["labels"][JOBSET_LABEL])
+        return status if status is not None and metadata["creationTimestamp"] >= status.job.created else None
 
-    def _tell(self, text: str) -> None:
-        self._reporter.tell(text)
+    def _report(self, text: str) -> None:
+        self._reporter.report(text)
 
     def _changed(self) -> None:
-        self._reporter.show(self.views)
-        if all(view.outcome is not None or view.lacks_runtime for view in self.views):
+        self._reporter.show(self.jobs)
+        if all(status.outcome is not None or status.lacks_runtime for status in self.jobs):
             self._ended.set()
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -26,15 +26,15 @@ class ManagerDown(Exception):
     """The manager does not run; the text, of several lines, says why and what to do."""
 
 
-async def wait_for_manager(client: KubeClient, *, tell: Callable[[str], None]) -> None:
+async def wait_for_manager(client: KubeClient, *, report: Callable[[str], None]) -> None:
     """Wait for a manager that is starting; return at once where nothing is known of one.
 
     Raises:
         ManagerDown: It crashes again and again.
         KubeError: The server cannot be reached.
     """
-    told = ""
-    while (manager := await _ask(client)) is not None and manager["phase"] != _READY:
+    reported = ""
+    while (manager := await _manager_status(client)) is not None and manager["phase"] != _READY:
         if manager["phase"] == _CRASHING:
             raise ManagerDown(
                 "the manager of this embedded cluster does not run, so that nothing would become of a TrainJob\n"
@@ -43,34 +43,34 @@ async def wait_for_manager(client: KubeClient, *, tell: Callable[[str], None]) -
                 "  what next:  correct what the error names; `trainmaster cluster status` tells when it runs again"
             )
         waits = f"waiting for the manager of this embedded cluster: {manager.get('message') or 'it is starting'}"
-        if waits != told:
-            tell(waits)
-            told = waits
+        if waits != reported:
+            report(waits)
+            reported = waits
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def watch_manager(client: KubeClient, *, tell: Callable[[str], None]) -> None:
-    """Tell of a manager that crashes while jobs are followed, and of its return; runs until cancelled."""
+async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) -> None:
+    """Report a manager that crashes while jobs are followed, and of its return; runs until cancelled."""
     crashes = False
     while True:
         await asyncio.sleep(_LOOK_AGAIN)
         try:
-            manager = await _ask(client)
+            manager = await _manager_status(client)
         except KubeError:
             continue  # whoever follows the jobs notices as well
         if manager is None:
             return
         if manager["phase"] == _CRASHING and not crashes:
-            tell(
+            report(
                 "the manager of this embedded cluster does not run, and nothing becomes of TrainJobs until it does: "
                 f"{manager.get('message')} (see {manager.get('log')})"
             )
         elif manager["phase"] == _READY and crashes:
-            tell("the manager of this embedded cluster runs again")
+            report("the manager of this embedded cluster runs again")
         crashes = manager["phase"] == _CRASHING or (crashes and manager["phase"] != _READY)
 
 
-async def _ask(client: KubeClient) -> dict[str, Any] | None:
+async def _manager_status(client: KubeClient) -> dict[str, Any] | None:
     status, _, body = await client.raw("GET", _PATH)
     if status != 200:
         return None

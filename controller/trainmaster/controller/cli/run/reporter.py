@@ -1,4 +1,4 @@
-"""Reporting: what the user sees while a job runs.
+"""What the user sees while a job runs.
 
 On a terminal a display of all jobs stays below what scrolls by. Otherwise there are plain lines: the output of the jobs
 on standard output, everything about them on standard error, so that `trainmaster run job.yaml > training.log` does what
@@ -19,7 +19,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from trainmaster.controller.cli.run.jobview import JobView
+from trainmaster.controller.cli.run.job_status import JobStatus
 from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED
 from trainmaster.runtime.api.constants import COMPLETE
 
@@ -27,7 +27,7 @@ _STYLES = {COMPLETE: "green", "Failed": "bold red", "Deleted": "red", "Running":
 
 
 class Reporter(Protocol):
-    """Tells the user; a context manager."""
+    """Reports to the user; a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -35,13 +35,13 @@ class Reporter(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def tell(self, text: str, *, bad: bool = False) -> None:
-        """Tell something about the jobs."""
+    def report(self, text: str, *, bad: bool = False) -> None:
+        """Report something about the jobs."""
 
     def log(self, line: str) -> None:
         """Pass on a line that a job has printed."""
 
-    def show(self, views: Iterable[JobView]) -> None:
+    def show(self, jobs: Iterable[JobStatus]) -> None:
         """Bring the display up to date."""
 
 
@@ -61,7 +61,7 @@ class PlainReporter:
     def __exit__(self, *exc_info: object) -> None:
         pass
 
-    def tell(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
+    def report(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
         """Write to standard error."""
         print(text, file=sys.stderr, flush=True)
 
@@ -69,7 +69,7 @@ class PlainReporter:
         """Write to standard output."""
         print(line, flush=True)
 
-    def show(self, views: Iterable[JobView]) -> None:
+    def show(self, jobs: Iterable[JobStatus]) -> None:
         """There is no display to bring up to date."""
 
 
@@ -88,7 +88,7 @@ class LiveReporter:
     def __exit__(self, *exc_info: object) -> None:
         self._live.stop()
 
-    def tell(self, text: str, *, bad: bool = False) -> None:
+    def report(self, text: str, *, bad: bool = False) -> None:
         """Print above the display."""
         self._console.print(Text(text, style="bold red" if bad else "dim"), soft_wrap=True)
 
@@ -96,13 +96,13 @@ class LiveReporter:
         """Print above the display, with the colours that the job chose; of a progress bar only its last state."""
         self._console.print(Text.from_ansi(line.rpartition("\r")[2]), soft_wrap=True)
 
-    def show(self, views: Iterable[JobView]) -> None:
+    def show(self, jobs: Iterable[JobStatus]) -> None:
         """Draw the display anew."""
         table = Table.grid(padding=(0, 2))
-        for view in views:
-            state = Text(view.state, style=_STYLES.get(view.state, ""))
-            mark = Spinner("dots") if view.outcome is None else Text("●", style=_STYLES.get(view.state, ""))
-            table.add_row(mark, Text(view.job.key), state, Text(view.pod_summary), _Elapsed(self._started))
+        for status in jobs:
+            state = Text(status.state, style=_STYLES.get(status.state, ""))
+            mark = Spinner("dots") if status.outcome is None else Text("●", style=_STYLES.get(status.state, ""))
+            table.add_row(mark, Text(status.job.key), state, Text(status.pod_summary), _Elapsed(self._started))
         self._live.update(table)
 
 

@@ -30,9 +30,9 @@ class RuntimeReference:
     supplied: bool
     """Whether the files that have the TrainJob have the runtime as well."""
 
-    def is_missed_in(self, complaint: str) -> bool:
-        """Whether a complaint of the server is that this runtime does not exist."""
-        return f'"{self.name}"' in complaint and "not found" in complaint
+    def is_missed_in(self, message: str) -> bool:
+        """Whether a message of the server says that this runtime does not exist."""
+        return f'"{self.name}"' in message and "not found" in message
 
 
 def reference_of(
@@ -57,7 +57,7 @@ def reference_of(
 
 
 async def is_missing(client: KubeClient, reference: RuntimeReference) -> bool:
-    """Ask the server whether a runtime does not exist; what cannot be asked counts as existing."""
+    """Look up whether a runtime does not exist; what cannot be read counts as existing."""
     resource = RUNTIMES[reference.kind]
     try:
         await client.get(resource, reference.namespace if resource.namespaced else None, reference.name)

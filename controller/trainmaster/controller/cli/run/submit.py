@@ -1,4 +1,4 @@
-"""Submitting: from the manifests of some files to objects in a cluster.
+"""Submits the manifests of some files: makes objects of them in a cluster.
 
 - Nothing is written before every manifest is known to be of a kind that the cluster serves.
 - The order is that of dependence (namespaces, definitions, runtimes, other objects, TrainJobs), then that of the files.
@@ -14,35 +14,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import orjson
-
-from trainmaster.controller.cli.discovery import Discovery
-from trainmaster.controller.cli.manifests import Manifest
-from trainmaster.controller.cli.run.refusals import error_lines, unknown_kind, warnings_in
+from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_trainjob
+from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
+from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.cli.run.runtime_reference import RuntimeReference, explain_missing, is_missing, reference_of
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, from_response
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
 FIELD_MANAGER = "trainmaster-cli"
 
-_DEFINITION = "CustomResourceDefinition"
-_APPLY = "application/apply-patch+yaml"
 
 _LATE_AT_MOST = 10.0
 """Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
 
 _LOOK_EVERY = 0.1
-
-
-class Refused(Exception):
-    """What the files ask for cannot be had; one line for each complaint."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = tuple(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +52,31 @@ class SubmittedJob:
         return f"{self.namespace}/{self.name}"
 
 
-def ensure_trainjobs(manifests: Sequence[Manifest]) -> None:
-    """Raise `Refused` if no file has a TrainJob."""
+def require_trainjobs(manifests: Sequence[Manifest]) -> None:
+    """Raise `Rejected` if no file has a TrainJob."""
     if not any(map(is_trainjob, manifests)):
-        raise Refused([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
+        raise Rejected([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
 
 
 async def submit(
-    client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, tell: Callable[[str], None]
+    client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, report: Callable[[str], None]
 ) -> list[SubmittedJob]:
     """Bring all objects into the cluster and return the TrainJobs.
 
     Raises:
-        Refused: The files or the server have objections.
+        Rejected: The files cannot be submitted, or the server refuses.
         TransportError: The server cannot be reached.
     """
-    ensure_trainjobs(manifests)
+    require_trainjobs(manifests)
     submitter = _Submitter(client, namespace, manifests)
-    ordered = sorted(manifests, key=rank)
+    ordered = sorted(manifests, key=apply_order)
     await submitter.check(ordered)
     jobs: list[SubmittedJob] = []
     for manifest in ordered:
         obj, warnings = await submitter.submit(manifest)
         metadata = obj["metadata"]
         for warning in warnings:
-            tell(f"warning: {manifest.place}: {warning}")
+            report(f"warning: {manifest.place}: {warning}")
         if is_trainjob(manifest):
             job = SubmittedJob(
                 metadata["namespace"],
@@ -98,22 +86,17 @@ async def submit(
                 submitter.reference(obj),
             )
             jobs.append(job)
-            tell(f"TrainJob {job.key} created")
+            report(f"TrainJob {job.key} created")
         else:
-            tell(f"{manifest.kind} {_key(metadata)} applied")
+            report(f"{manifest.kind} {_key(metadata)} applied")
     return jobs
-
-
-def is_trainjob(manifest: Manifest) -> bool:
-    """Whether it is a TrainJob."""
-    return manifest.kind == TRAINJOB_KIND and manifest.api_version.partition("/")[0] == GROUP
 
 
 class _Submitter:
     def __init__(self, client: KubeClient, namespace: str | None, manifests: Sequence[Manifest]) -> None:
         self._client = client
         self._namespace = namespace
-        self._discovery = Discovery(client)
+        self._rest_mapper = RestMapper(client)
         self._manifests = manifests
 
     def reference(self, trainjob: JsonObject) -> RuntimeReference | None:
@@ -136,11 +119,11 @@ class _Submitter:
 
     async def check(self, manifests: Sequence[Manifest]) -> None:
         """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""
-        defined = {_defined_kind(manifest) for manifest in manifests if manifest.kind == _DEFINITION}
+        defined = {_defined_kind(manifest) for manifest in manifests if manifest.kind == CRD_KIND}
         problems = []
         for manifest in manifests:
             group = manifest.api_version.rpartition("/")[0]
-            if (group, manifest.kind) not in defined and await self._discovery.resource(
+            if (group, manifest.kind) not in defined and await self._rest_mapper.resource(
                 manifest.api_version, manifest.kind
             ) is None:
                 problems.append(unknown_kind(manifest))
@@ -151,13 +134,13 @@ class _Submitter:
                     f"{self._namespace!r}; leave one of them out"
                 )
         if problems:
-            raise Refused(problems)
+            raise Rejected(problems)
 
     async def submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
         """Write one object; returns it as the server has it, and what the server warns of."""
-        resource = await self._discovery.resource(manifest.api_version, manifest.kind, fresh=True)
+        resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind, fresh=True)
         if resource is None:
-            raise Refused([unknown_kind(manifest)])
+            raise Rejected([unknown_kind(manifest)])
         metadata = dict(manifest.object["metadata"])
         if resource.namespaced:
             metadata["namespace"] = self._namespace_of(manifest)
@@ -170,15 +153,15 @@ class _Submitter:
                 f"{manifest.place}: {manifest.title} already exists in namespace {metadata.get('namespace')!r}; "
                 "delete it or take another name (metadata.generateName makes a new one for each run)"
             )
-            raise Refused([text]) from error
+            raise Rejected([text]) from error
         except ApiError as error:
             lines, advice = error_lines(error), list[str]()
             missed = [] if reference is None else list(filter(reference.is_missed_in, lines))
             if reference is not None and missed and await is_missing(self._client, reference):
-                # In place of what the webhook says about it; what else is wrong is told as well.
+                # In place of what the webhook says about it; what else is wrong is reported as well.
                 missing, *advice = await explain_missing(self._client, reference)
                 lines = [line for line in lines if line not in missed] + [missing]
-            raise Refused([*(f"{manifest.place}: {manifest.title}: {line}" for line in lines), *advice]) from error
+            raise Rejected([*(f"{manifest.place}: {manifest.title}: {line}" for line in lines), *advice]) from error
 
     async def _write_patiently(
         self, resource: Resource, obj: JsonObject, reference: RuntimeReference | None
@@ -200,26 +183,15 @@ class _Submitter:
         namespace = metadata.get("namespace") if resource.namespaced else None
         params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         creates = (resource.group, resource.kind) == (GROUP, TRAINJOB_KIND) or not metadata.get("name")
-        status, headers, body = await self._client.raw(
+        answer, headers = await send(
+            self._client,
             "POST" if creates else "PATCH",
             resource.path(namespace, None if creates else metadata["name"]),
             params=params if creates else {**params, "force": "true"},
-            body=orjson.dumps(obj),
-            content_type="application/json" if creates else _APPLY,
+            body=obj,
+            content_type=JSON if creates else APPLY,
         )
-        if status >= 400:
-            raise from_response(status, headers, body)
-        answer: JsonObject = orjson.loads(body)
         return answer, warnings_in(headers)
-
-
-def rank(manifest: Manifest) -> int:
-    """Tell how early an object is to be written."""
-    if is_trainjob(manifest):
-        return 4
-    if manifest.kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
-        return 2
-    return {"Namespace": 0, _DEFINITION: 1}.get(manifest.kind, 3)
 
 
 def _defined_kind(definition: Manifest) -> tuple[str, str] | None:

@@ -20,12 +20,7 @@ from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER, PodToCreate, build_pod, is_tracked
 from trainmaster.devcluster.controllers.job.conditions import finished_condition
 from trainmaster.devcluster.controllers.job.plan import JobPlan, plan_job
-from trainmaster.devcluster.controllers.objects import (
-    controller_of,
-    is_terminating,
-    parse_time,
-    without_finalizer,
-)
+from trainmaster.devcluster.controllers.objects import controller_of, is_terminating, parse_time, without_finalizer
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,4 +1,4 @@
-"""Differences as texts: what is there against what would be there, in the form of `diff -u`."""
+"""What is there against what would be there, in the form of `diff -u`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOISE = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestam
 _SECRET = ("data", "stringData")
 
 
-def difference(live: JsonObject | None, merged: JsonObject) -> str:
+def unified_diff(live: JsonObject | None, merged: JsonObject) -> str:
     """Write how an object would change; empty if it would not."""
     before, after = _masked(_plain(live), _plain(merged))
     metadata = merged["metadata"]

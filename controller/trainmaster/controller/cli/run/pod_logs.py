@@ -80,14 +80,14 @@ class _Lines:
     def feed(self, chunk: bytes) -> None:
         *complete, self._rest = (self._rest + chunk).split(b"\n")
         for line in complete:
-            self._tell(line)
+            self._report(line)
         if len(self._rest) > _LINE_LIMIT:
             self.close()
 
     def close(self) -> None:
         if self._rest:
-            self._tell(self._rest)
+            self._report(self._rest)
             self._rest = b""
 
-    def _tell(self, line: bytes) -> None:
+    def _report(self, line: bytes) -> None:
         self._deliver(line.decode("utf-8", "replace").removesuffix("\r"))

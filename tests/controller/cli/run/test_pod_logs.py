@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trainmaster.controller.cli.run import podlogs
+from trainmaster.controller.cli.run import pod_logs
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound, ServerError, StreamBroken
 
@@ -35,10 +35,10 @@ class Script:
 
 
 async def follow(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(podlogs, "_PAUSE", 0)
+    monkeypatch.setattr(pod_logs, "_PAUSE", 0)
     delivered: list[str] = []
     arguments: dict[str, Any] = {"namespace": "default", "pod": "p", "container": "node"}
-    await podlogs.follow_log(
+    await pod_logs.follow_log(
         cast("KubeClient", script), **arguments, is_running=lambda: bool(script.streams), deliver=delivered.append
     )
     assert not script.streams

@@ -1,17 +1,16 @@
-"""Discovery: under which path a cluster serves a kind that some file mentions."""
+"""From the kinds that files mention to the resources that a cluster serves, by discovery."""
 
 from __future__ import annotations
 
-import orjson
-
+from trainmaster.controller.cli.responses import send
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import from_response
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 
-class Discovery:
-    """What a cluster serves, asked once for each API version."""
+class RestMapper:
+    """What a cluster serves, read once for each API version."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -29,11 +28,9 @@ class Discovery:
 
     async def _discover(self, api_version: str) -> list[JsonObject] | None:
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        status, headers, body = await self._client.raw("GET", path)
-        if status == 404:
+        try:
+            found, _ = await send(self._client, "GET", path)
+        except NotFound:
             return None
-        if status >= 400:
-            access = self._client.config
-            raise from_response(status, headers, body, request=f"GET {access.server}{path}", source=access.source)
-        resources: list[JsonObject] = orjson.loads(body)["resources"]
+        resources: list[JsonObject] = found["resources"]
         return resources

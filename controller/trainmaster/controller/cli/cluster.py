@@ -22,16 +22,16 @@ _KUBECONFIG = "KUBECONFIG"
 _HOME = "TRAINMASTER_HOME"
 
 
-async def find_cluster(kubeconfig: str | None, *, tell: Callable[[str], None]) -> RestConfig:
+async def find_cluster(kubeconfig: str | None, *, report: Callable[[str], None]) -> RestConfig:
     """Return the access to the cluster of a kubeconfig, of `$KUBECONFIG`, or to the embedded one.
 
     Raises:
-        ConfigurationError: There is no access, or the embedded cluster does not start.
+        ConfigurationError: No cluster is configured, or the embedded cluster does not start.
     """
-    access = await running_cluster(kubeconfig)
-    if access is not None:
-        return access
-    tell(
+    config = await running_cluster(kubeconfig)
+    if config is not None:
+        return config
+    report(
         "no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)"
     )
     await _start()
@@ -56,12 +56,12 @@ def _embedded() -> str:
 async def _answering(path: str) -> RestConfig | None:
     """Return the access to an embedded cluster if it is there; there may be none, or only its kubeconfig."""
     try:
-        access = await load_config(kubeconfig=path)
-        async with KubeClient(access, user_agent="trainmaster-run", timeout=_PROBE_TIMEOUT) as client:
+        config = await load_config(kubeconfig=path)
+        async with KubeClient(config, user_agent="trainmaster-run", timeout=_PROBE_TIMEOUT) as client:
             status, _, _ = await client.raw("GET", "/readyz")
     except KubeError:
         return None
-    return access if status == 200 else None
+    return config if status == 200 else None
 
 
 async def _start() -> None:

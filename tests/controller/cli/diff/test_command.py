@@ -12,9 +12,10 @@ from support.commands import Finished, trainmaster
 from support.objects import runtime_object, trainjob_object
 from support.stack import Stack, api_server
 
-from trainmaster.controller.cli.diff.dry_run import Refused, Trial
-from trainmaster.controller.cli.diff.unified import difference
+from trainmaster.controller.cli.diff.differ import unified_diff
+from trainmaster.controller.cli.diff.dry_run import DryRun
 from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.faults import Refuse
@@ -42,18 +43,18 @@ async def changes(stack: Stack, tmp_path: Path, *objects: JsonObject) -> dict[st
     """The texts of all objects that would change, by the first line."""
     file = tmp_path / "files.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    trial = Trial(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
-    texts = [difference(change.live, change.merged) for change in await trial.run(load_manifests([str(file)]))]
+    dry_run = DryRun(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
+    texts = [unified_diff(change.live, change.merged) for change in await dry_run.run(load_manifests([str(file)]))]
     return {text.partition("\n")[0].removeprefix("--- live/"): text for text in texts if text}
 
 
 async def settle(stack: Stack, tmp_path: Path, obj: JsonObject) -> None:
-    """Write a TrainJob and everything that the controller would, as the trial says."""
+    """Write a TrainJob and everything that the controller would, as the dry_run says."""
     await stack.client.apply(TRAINJOBS, obj, field_manager="kubectl")
     file = tmp_path / "settled.yaml"
     file.write_text(yaml.safe_dump(obj))
-    trial = Trial(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
-    for change in (await trial.run(load_manifests([str(file)])))[1:]:
+    dry_run = DryRun(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
+    for change in (await dry_run.run(load_manifests([str(file)])))[1:]:
         resource = {"ConfigMap": CONFIGMAPS, "JobSet": JOBSETS}[change.merged["kind"]]
         metadata = {
             field: value
@@ -99,7 +100,7 @@ async def test_a_new_runtime_and_its_trainjob_can_be_tried_together(stack: Stack
     assert "+  suspend: false\n" in texts["TrainJob.trainer.kubeflow.org/team/demo"]
     assert "+        parallelism: 5\n" in texts["JobSet.jobset.x-k8s.io/team/demo"]
     obj["spec"]["trainer"] = {"numNode": 1}
-    with pytest.raises(Refused, match=r"files.yaml:1: TrainJob demo: spec.trainer.numNode: unknown field"):
+    with pytest.raises(Rejected, match=r"files.yaml:1: TrainJob demo: spec.trainer.numNode: unknown field"):
         await changes(stack, tmp_path, obj, runtime)
 
 
@@ -123,7 +124,7 @@ async def test_secrets_show_that_they_change_and_not_what_they_hold() -> None:
     def secret(value: str) -> JsonObject:
         return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": value, "b": "same"}}
 
-    text = difference(secret("before1"), secret("after2"))
+    text = unified_diff(secret("before1"), secret("after2"))
     assert "-  a: '*** (before)'\n+  a: '*** (after)'\n" in text
     assert "   b: '***'\n" in text
     assert not any(value in text for value in ("before1", "after2", "same"))

@@ -1,4 +1,4 @@
-"""Views: what a TrainJob and its pods look like to the person who waits for them; pure functions over API objects."""
+"""The status of a TrainJob and its pods, for the person who waits for them; pure functions over API objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ContainerFailure:
 
 
 @dataclass(slots=True)
-class JobView:
+class JobStatus:
     """One TrainJob as far as it is known."""
 
     job: SubmittedJob
@@ -69,14 +69,14 @@ class JobView:
             return SUSPENDED
         if blocked := next(iter(self.conditions), None):
             return blocked
-        return "Running" if any(phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
+        return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
 
     @property
     def pod_summary(self) -> str:
         """How many pods are in which phase."""
         counts: dict[str, int] = {}
         for pod in self.pods.values():
-            counts[phase(pod)] = counts.get(phase(pod), 0) + 1
+            counts[pod_phase(pod)] = counts.get(pod_phase(pod), 0) + 1
         return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no pods yet"
 
 
@@ -86,7 +86,7 @@ def true_conditions(trainjob: JsonObject) -> dict[str, JsonObject]:
     return {each["type"]: each for each in conditions if each["status"] == "True"}
 
 
-def phase(pod: JsonObject) -> str:
+def pod_phase(pod: JsonObject) -> str:
     """Return the phase of a pod, or what keeps it from running if that is known."""
     status = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in {"Succeeded", "Failed"}:
@@ -99,7 +99,7 @@ def phase(pod: JsonObject) -> str:
     return str(status.get("phase") or "Pending")
 
 
-def is_first_rank(pod: JsonObject) -> bool:
+def is_rank_zero(pod: JsonObject) -> bool:
     """Whether its trainer container is the one of rank 0."""
     labels = pod["metadata"].get("labels") or {}
     return (
@@ -110,7 +110,7 @@ def is_first_rank(pod: JsonObject) -> bool:
     )
 
 
-def attempt(pod: JsonObject, container: str) -> int | None:
+def container_attempt(pod: JsonObject, container: str) -> int | None:
     """Return which run of a container has a log that can be read, counting from 0; None before its first start."""
     for status in _statuses(pod):
         state = status.get("state") or {}
@@ -119,7 +119,7 @@ def attempt(pod: JsonObject, container: str) -> int | None:
     return None
 
 
-def failures(pod: JsonObject) -> list[ContainerFailure]:
+def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     """Return the containers of a pod whose latest run failed."""
     found = []
     for status in _statuses(pod):

@@ -1,6 +1,6 @@
-"""Listers of a cluster that are fetched when a decision asks for them.
+"""Listers that read a cluster itself, when a decision needs to.
 
-Decisions are synchronous and read caches. Here there is no cache yet: what is asked for first reads as absent and is
+Decisions are synchronous and read caches. Here there is no cache yet: what is read first is absent and is
 noted. Whoever decides fetches what was noted and decides again, until nothing is missing.
 """
 
@@ -21,7 +21,7 @@ ObjectKey = tuple[str, str, str | None, str]
 """API version, kind, namespace and name."""
 
 
-class FetchedFacts(StoreListers):
+class LiveListers(StoreListers):
     """Listers that are the same as those of the controller, from requests instead of caches.
 
     Args:
@@ -81,7 +81,7 @@ class FetchedFacts(StoreListers):
         return self._resources.get((api_version, kind))
 
     async def fetch(self) -> bool:
-        """Fetch what was asked for in vain; returns whether there was anything."""
+        """Fetch what was read in vain; returns whether there was anything."""
         objects, self._wanted = dict.fromkeys(self._wanted), []
         lists, self._wanted_lists = dict.fromkeys(self._wanted_lists), []
         for key in objects:

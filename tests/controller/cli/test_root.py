@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.controller import cli
+from trainmaster.controller.cli import root
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/numpy-digits"
 
@@ -17,19 +17,19 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples/numpy-digits"
 def test_a_broken_command_of_somebody_else_costs_itself_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = EntryPoint("broken", "no.such.module:command", cli.COMMANDS_GROUP)
-    monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
+    broken = EntryPoint("broken", "no.such.module:command", root.COMMANDS_GROUP)
+    monkeypatch.setattr(root, "entry_points", lambda group: [broken])
     with pytest.raises(SystemExit, match="0"):
-        cli.main(["--help"])
+        root.main(["--help"])
     printed = capsys.readouterr()
     assert printed.err == "trainmaster: no command 'broken': no.such.module:command: No module named 'no'\n"
-    assert all(name in printed.out for name in cli.COMMANDS)
+    assert all(name in printed.out for name in root.COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["manager", "--bogus"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        cli.main(arguments)
+        root.main(arguments)
     assert "usage: trainmaster" in capsys.readouterr().err
 
 

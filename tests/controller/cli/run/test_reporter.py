@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from trainmaster.controller.cli.run.jobview import JobView
+from trainmaster.controller.cli.run.job_status import JobStatus
 from trainmaster.controller.cli.run.reporter import LiveReporter
 from trainmaster.controller.cli.run.submit import SubmittedJob
 from trainmaster.runtime.jsontree import JsonObject
@@ -16,8 +16,8 @@ def pod(uid: str, phase: str) -> JsonObject:
     return {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}, "status": {"phase": phase}}
 
 
-def view(**fields: object) -> JobView:
-    view = JobView(SubmittedJob("default", "job", "uid", "2024-01-01T00:00:00Z"))
+def view(**fields: object) -> JobStatus:
+    view = JobStatus(SubmittedJob("default", "job", "uid", "2024-01-01T00:00:00Z"))
     for name, value in fields.items():
         setattr(view, name, value)
     return view
@@ -29,7 +29,7 @@ def test_the_display_shows_the_state_and_logs_keep_their_own_text() -> None:
     with LiveReporter(console) as reporter:
         reporter.show([view(pods={uid: pod(uid, "Running") for uid in "ab"})])
         reporter.log("10%\r55%\r100% [bold]done[/bold]")
-        reporter.tell("a fact", bad=True)
+        reporter.report("a fact", bad=True)
     text = output.getvalue()
     assert "default/job  Running  2 Running" in text
     assert "100% [bold]done[/bold]" in text

@@ -1,0 +1,79 @@
+"""Requests with objects of files, and what a server answers, for the authors of the objects: errors and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import orjson
+
+from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import ApiError, from_response
+from trainmaster.runtime.jsontree import JsonObject
+
+JSON: Final = "application/json"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+class Rejected(Exception):
+    """What the files ask for cannot be had; one line for each reason."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        super().__init__("\n".join(lines))
+
+
+async def send(
+    client: KubeClient,
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    body: JsonObject | None = None,
+    content_type: str = JSON,
+) -> tuple[JsonObject, Mapping[str, str]]:
+    """Send one request without retries and return the object that answers it, and the headers of the answer.
+
+    Raises:
+        ApiError: The server refuses.
+        TransportError: There was no answer.
+    """
+    status, headers, answer = await client.raw(
+        method, path, params=params, body=None if body is None else orjson.dumps(body), content_type=content_type
+    )
+    if status >= 400:
+        config = client.config
+        raise from_response(status, headers, answer, request=f"{method} {config.server}{path}", source=config.source)
+    obj: JsonObject = orjson.loads(answer)
+    return obj, headers
+
+
+def error_lines(error: ApiError) -> list[str]:
+    """Return the errors of the server, one for each field if it names fields."""
+    # The cause without a field is the server's remark that it stopped here; it asks for nothing.
+    causes = [cause for cause in error.causes if cause.get("message") and cause.get("field") != "<nil>"]
+    if causes:
+        return [
+            f"{field}: {cause['message']}" if (field := cause.get("field")) else cause["message"] for cause in causes
+        ]
+    _, strict, fields = error.message.partition("strict decoding error: ")
+    if strict:
+        return fields.split(", ")
+    return [error.message or str(error)]
+
+
+def unknown_kind(manifest: Manifest) -> str:
+    """Say that the cluster does not know what an object is."""
+    return (
+        f"{manifest.place}: the cluster serves no kind {manifest.kind} in {manifest.api_version}; "
+        "correct the manifest, or install the definition of that kind"
+    )
+
+
+def warnings_in(headers: Mapping[str, str]) -> list[str]:
+    """Read the texts out of headers like `Warning: 299 - "text"`."""
+    return [
+        value.partition('"')[2].rpartition('"')[0] or value
+        for name, value in headers.items()
+        if name.lower() == "warning"
+    ]

@@ -1,0 +1,81 @@
+"""The root command: `trainmaster <command>`.
+
+The controller brings the commands in `COMMANDS`; others are found under the entry-point group `trainmaster.commands`,
+so that the embedded cluster can offer its own without being imported here. An entry point is a function that gets the
+subparsers of argparse, adds one, and sets its default `run` to a function of the parsed arguments that returns the exit
+code. Only the command that is asked for is imported: the next one may need a hundred modules more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from trainmaster.runtime.version import __version__
+
+COMMANDS = {
+    "manager": "manager",
+    "run": "run.command",
+    "render": "render",
+    "validate": "validate",
+    "diff": "diff.command",
+}
+"""The controller's own commands, each with the module of this package that has its function `command`."""
+
+COMMANDS_GROUP = "trainmaster.commands"
+
+Command = Callable[[Any], None]
+"""Adds one command to the subparsers of argparse."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = argparse.ArgumentParser(
+        prog="trainmaster",
+        description="Distributed training on Kubernetes: the controller, and a cluster for laptops.",
+    )
+    parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    wanted = words[0] if words else ""
+    offered = {point.name: point for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)}
+    for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
+        _add(name, offered, commands)
+    parsed = parser.parse_args(words)
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away, for instance `| head`.
+        _forget_output()
+        return 141
+    except OSError as error:
+        # Commands tell of the files that they read and write themselves; this is their output.
+        print(f"trainmaster: {error.strerror or error}", file=sys.stderr)
+        _forget_output()
+        return 1
+    return code
+
+
+def _forget_output() -> None:
+    """Drop what cannot be written; the interpreter would try again when it ends, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any) -> None:
+    """Add a command; one of another distribution that is broken costs itself only."""
+    if name in COMMANDS:
+        import_module(f"{__package__}.{COMMANDS[name]}").command(commands)
+        return
+    try:
+        command: Command = offered[name].load()
+        command(commands)
+    except Exception as error:
+        print(f"trainmaster: no command {name!r}: {offered[name].value}: {error}", file=sys.stderr)
