@@ -15,7 +15,7 @@ from trainmaster.devcluster.apiserver.http.protobuf import decode_protobuf
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.testing.envtest import Environment
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def varint(value: int) -> bytes:
