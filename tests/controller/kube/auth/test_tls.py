@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs
 
 import pytest
-import yaml
 from aiohttp import web
 from support.authorities import Authority
+from support.kubeconfigs import write_kubeconfig
 from support.series import value_of
 
 from trainmaster.controller.kube.auth import refresh
@@ -27,18 +26,8 @@ from trainmaster.controller.kube.rest.resources import PODS
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
+
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
-
-
-def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> str:
-    document = {
-        "current-context": "main",
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": user or {}}],
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return str(path)
 
 
 def last(server: Any, body: Any = POD, *, times: int = 1) -> None:
@@ -86,7 +75,7 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
     authority = Authority()
     server = await serve(authority.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(authority.pem)
-    path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
+    path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"certificate-authority": "ca.crt"})
     config = await load_config(kubeconfig=path, clock=clock)
     async with client_for(config, clock) as client:
         last(server, times=2)
@@ -107,7 +96,7 @@ async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, 
     context = old.server_context(tmp_path)
     server = await serve(context)
     (tmp_path / "ca.crt").write_bytes(old.pem)
-    path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt"})
+    path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"certificate-authority": "ca.crt"})
     config = await load_config(kubeconfig=path, clock=clock)
     async with client_for(config, clock) as client:
         server.on("list", server.reply(200, POD))
@@ -135,7 +124,7 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
     certificate, key = authority.issue(tmp_path, name="jane")
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     user = {"client-certificate": str(certificate), "client-key": str(key)}
-    path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
+    path = write_kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
     config = await load_config(kubeconfig=path, clock=clock)
     old_key = key.read_bytes()
     async with client_for(config, clock) as client:
@@ -165,7 +154,7 @@ async def test_client_certificate_of_an_exec_plugin(tmp_path: Path, serve: Serve
     (tmp_path / "answer").write_text(json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": status}))
     user = {"exec": {"command": "cat", "args": [str(tmp_path / "answer")], "apiVersion": api}}
     authority_data = base64.b64encode(authority.pem).decode()
-    path = kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority-data": authority_data})
+    path = write_kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority-data": authority_data})
     last(server)
     async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         assert await client.get(PODS, "ns", "a") == POD
@@ -176,7 +165,9 @@ async def test_name_of_the_server_can_be_told(tmp_path: Path, serve: Serve, cloc
     server = await serve(authority.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     for name in ("server", "another"):
-        path = kubeconfig(tmp_path / "k", server.url, **{"certificate-authority": "ca.crt", "tls-server-name": name})
+        path = write_kubeconfig(
+            tmp_path / "k", server.url, user={}, **{"certificate-authority": "ca.crt", "tls-server-name": name}
+        )
         last(server)
         async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
             if name == "server":
@@ -189,79 +180,20 @@ async def test_name_of_the_server_can_be_told(tmp_path: Path, serve: Serve, cloc
 async def test_unknown_certificate_is_accepted_only_on_demand(tmp_path: Path, serve: Serve, clock: Any) -> None:
     server = await serve(Authority().server_context(tmp_path))
     last(server)
-    path = kubeconfig(tmp_path / "k", server.url, **{"insecure-skip-tls-verify": True})
+    path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"insecure-skip-tls-verify": True})
     async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         assert await client.get(PODS, "ns", "a") == POD
-    path = kubeconfig(tmp_path / "k", server.url)
+    path = write_kubeconfig(tmp_path / "k", server.url, user={})
     async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
         with pytest.raises(CertificateRejected):
             await client.get(PODS, "ns", "a")
     assert len(server.seen) == 1
 
 
-def id_token(*, expires: float) -> str:
-    """A token whose base64 has letters that only the URL alphabet has."""
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires, "name": "ÿþ?>~~~"}).encode()).decode().rstrip("=")
-    return f"e30.{claims}.signature"
-
-
-async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serve, clock: Any) -> None:
-    """Before it expires and after a refusal, each time with the refresh token that the provider gave last."""
-    authority = Authority()
-    provider = await serve(authority.server_context(tmp_path))
-    given: list[str] = []
-
-    async def trade(request: web.Request) -> web.StreamResponse:
-        form = parse_qs((await request.read()).decode())
-        given.append(form["refresh_token"][0])
-        number = len(given)
-        return web.json_response({"id_token": id_token(expires=1e10 + number), "refresh_token": f"refresh-{number}"})
-
-    described = provider.reply(200, {"token_endpoint": f"{provider.url}/token"})
-    provider.on("list", described, described)
-    provider.on("POST", trade, trade)
-    provider_config = {
-        "idp-issuer-url": provider.url,
-        "client-id": "cli",
-        "client-secret": "s",
-        "refresh-token": "refresh-0",
-        "id-token": id_token(expires=clock.now().timestamp() + 30),
-        "idp-certificate-authority-data": base64.b64encode(authority.pem).decode(),
-    }
-    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
-    path = kubeconfig(tmp_path / "k", "http://one", user=user)
-    config = await load_config(kubeconfig=path, clock=clock)
-    assert await config.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 1)}"}
-    assert await config.credentials.renew()
-    assert await config.headers() == {"Authorization": f"Bearer {id_token(expires=1e10 + 2)}"}
-    assert given == ["refresh-0", "refresh-1"]
-    assert provider.requests("POST")[0].headers["Authorization"] == "Basic Y2xpOnM="
-
-
-async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) -> None:
-    """Also when the kubeconfig names no authority for it: a refresh token is as good as a password."""
-    provider = await serve(Authority().server_context(tmp_path))
-    provider_config = {"idp-issuer-url": provider.url, "client-id": "cli", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
-    with pytest.raises(ConfigurationError, match=r"identity provider .* cannot be reached: .* was not accepted"):
-        await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
-    assert provider.seen == []
-
-
-async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) -> None:
-    server.on("list", server.reply(200, {"token_endpoint": f"{server.url}/token"}))
-    server.on("POST", server.reply(400, {"error": "invalid_grant", "hint": "secret"}))
-    provider_config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
-    with pytest.raises(ConfigurationError, match=r"refused at .*/token: 400 invalid_grant; log in again") as caught:
-        await load_config(kubeconfig=kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
-    assert "secret" not in str(caught.value)
-
-
 async def test_expired_token_file_is_read_again_for_the_same_request(tmp_path: Path, server: Any, clock: Any) -> None:
     (tmp_path / "token").write_text("old")
     config = await load_config(
-        kubeconfig=kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
+        kubeconfig=write_kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
     )
     (tmp_path / "token").write_text("new")
     refusal = server.status(401, "Unauthorized", "Unauthorized")
@@ -303,7 +235,7 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
     address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
     async with proxy:
         for password in ("secret", "wrong"):
-            path = kubeconfig(
+            path = write_kubeconfig(
                 tmp_path / "k",
                 "https://server:6443",
                 user={"token": "for-the-server"},

@@ -188,24 +188,6 @@ def test_w14_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualC
     assert len(drain(queue)) == 1000
 
 
-def test_w10_backoff_reaches_its_cap_and_never_overflows() -> None:
-    backoff = exact_backoff()
-    delays = [backoff.next_delay("a") for _ in range(5000)]
-    assert delays[-1] == 1000.0
-    assert max(delays) == 1000.0
-    assert delays[17] == pytest.approx(0.005 * 2**17)
-    assert backoff.next_delay("b") == 0.005
-
-
-def test_w15_jitter_spreads_and_the_cap_holds() -> None:
-    rolls = iter([0.0, 0.5, 0.999] * 20)
-    backoff = KeyedBackoff(random=lambda: next(rolls))
-    delays = [backoff.next_delay("a") for _ in range(60)]
-    assert all(delay <= 1000.0 for delay in delays)
-    assert len({round(delay, 3) for delay in delays[-3:]}) == 3
-    assert min(delays[-3:]) >= 900.0
-
-
 async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
     getting = asyncio.create_task(queue.get())
     await settle()

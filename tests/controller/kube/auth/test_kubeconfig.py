@@ -1,0 +1,155 @@
+"""Kubeconfig files: which parts are used, and how the errors in them read."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.kubeconfigs import write_kubeconfig
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.config import ConfigurationError
+
+
+async def test_unknown_context(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "k")
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=path, context="nope")
+    assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): it has no context 'nope'; it has: main, other"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"contexts": []}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
+        ({"contexts": None}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
+        (
+            {"current-context": None},
+            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"current-context": ""},
+            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"current-context": "gone"},
+            "it has no context 'gone', its current-context; choose one with `kubectl config use-context`: it has: main",
+        ),
+        (
+            {"clusters": [{"name": "d", "cluster": {}}]},
+            "its context 'main' is of cluster 'c', which is missing; it has: d",
+        ),
+        ({"users": []}, "its context 'main' is of user 'u', which is missing; it has: none"),
+        ({"contexts": [{"name": "main", "context": {"user": "u"}}]}, "its context 'main' names no cluster; it has: c"),
+    ],
+)
+async def test_parts_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
+    path = tmp_path / "k"
+    document = yaml.safe_load(Path(write_kubeconfig(path)).read_text())
+    del document["contexts"][1]
+    path.write_text(yaml.safe_dump(document | changes))
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=str(path))
+    assert str(caught.value) == f"kubeconfig {path} (from --kubeconfig): {fault}"
+
+
+async def test_an_empty_file_among_others_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubectl leaves one behind when the last context is deleted from it."""
+    (tmp_path / "empty").write_text("")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'empty'}:{write_kubeconfig(tmp_path / 'k')}")
+    assert (await load_config()).server == "http://one:8080"
+
+
+async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "k", server="https://one", context={"user": ""})
+    assert await (await load_config(kubeconfig=path)).headers() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "just text", "[1]", "clusters: 5", "current-context: a\ncontexts: [5]", "\x00", "contexts: {}"]
+)
+async def test_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=str(path)):
+        await load_config(kubeconfig=str(path))
+
+
+@pytest.mark.parametrize("text", ["just text", "[1]", "5"])
+async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"/k is no kubeconfig, which is a mapping with clusters, users"):
+        await load_config(kubeconfig=str(path))
+
+
+async def test_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.write_bytes(b"\xff\xfe\x00binary")
+    with pytest.raises(ConfigurationError, match=str(path)):
+        await load_config(kubeconfig=str(path))
+
+
+async def test_certificate_authority_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("no certificate")
+    path = write_kubeconfig(tmp_path / "k", server="https://one", **{"certificate-authority": "ca"})
+    with pytest.raises(ConfigurationError, match=r"certificate authority .* is unusable"):
+        await load_config(kubeconfig=path)
+
+
+async def test_verification_can_be_switched_off_only_by_the_file(tmp_path: Path) -> None:
+    strict = await load_config(kubeconfig=write_kubeconfig(tmp_path / "a", server="https://one"))
+    assert strict.ssl_context is not None
+    assert strict.ssl_context.verify_mode == ssl.CERT_REQUIRED
+    lax = await load_config(
+        kubeconfig=write_kubeconfig(tmp_path / "b", server="https://one", **{"insecure-skip-tls-verify": True})
+    )
+    assert lax.ssl_context is not None
+    assert lax.ssl_context.verify_mode == ssl.CERT_NONE
+
+
+async def test_token_file_is_read_again(tmp_path: Path) -> None:
+    """Tokens rotate in their files; the newline that editors leave is no part of them."""
+    token, clock = tmp_path / "token", VirtualClock()
+    token.write_text("first\n")
+    config = await load_config(
+        kubeconfig=write_kubeconfig(tmp_path / "k", user={"tokenFile": "token", "token": "stale"}), clock=clock
+    )
+    assert await config.headers() == {"Authorization": "Bearer first"}
+    token.write_text("second\n")
+    clock.step(59)
+    assert await config.headers() == {"Authorization": "Bearer first"}
+    clock.step(1)
+    assert await config.headers() == {"Authorization": "Bearer second"}
+    token.write_text("third\n")
+    assert await config.credentials.renew()
+    assert await config.headers() == {"Authorization": "Bearer third"}
+
+
+async def test_token_that_cannot_be_read_again_stays_until_it_is_refused(tmp_path: Path) -> None:
+    token, clock = tmp_path / "token", VirtualClock()
+    token.write_text("first\n")
+    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), clock=clock)
+    token.unlink()
+    clock.step(60)
+    assert await config.headers() == {"Authorization": "Bearer first"}
+    with pytest.raises(ConfigurationError, match=r"kubeconfig .*: No such file or directory \(.*/token\)"):
+        await config.credentials.renew()
+
+
+async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:
+    user: dict[str, Any] = {"token": "t", "as": "jane", "as-groups": ["dev"], "as-user-extra": {"scope": ["view"]}}
+    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))
+    assert await config.headers() == {
+        "Authorization": "Bearer t",
+        "Impersonate-User": "jane",
+        "Impersonate-Group": "dev",
+        "Impersonate-Extra-scope": "view",
+    }
+    user["as-groups"].append("ops")
+    with pytest.raises(ConfigurationError, match="several values of Impersonate-Group"):
+        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))
