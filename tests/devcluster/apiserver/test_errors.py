@@ -55,4 +55,4 @@ def test_forbidden_names_its_subject_if_there_is_one() -> None:
 
 
 def test_a_delay_is_part_of_the_details() -> None:
-    assert errors.too_many_requests("slow down", retry_after=7).status()["details"] == {"retryAfterSeconds": 7}
+    assert errors.timeout("slow down", retry_after=7).status()["details"] == {"retryAfterSeconds": 7}

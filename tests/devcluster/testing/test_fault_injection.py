@@ -13,7 +13,6 @@ import aiohttp
 import orjson
 import pytest
 
-from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.server import ServerTiming
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
@@ -169,7 +168,7 @@ async def test_a_frame_can_be_cut_in_two(devcluster_server: Environment) -> None
 
 async def test_a_stalled_watch_says_nothing_until_the_fault_is_removed(tmp_path: Path) -> None:
     """Neither events nor bookmarks, and not the orderly end at its timeout either."""
-    timing = ServerTiming(watch=WatchTiming(bookmark_interval=0.01))
+    timing = ServerTiming(bookmark_interval=0.01)
     async with start_environment(tmp_path, timing=timing) as server:
         await _create(server, "a")
         fault = server.faults.add(StallWatch(after=1))

@@ -15,7 +15,7 @@ import orjson
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
-FieldErrorKind: TypeAlias = Literal[
+FieldErrorType: TypeAlias = Literal[
     "NotFound",
     "Required",
     "Duplicate",
@@ -29,7 +29,7 @@ FieldErrorKind: TypeAlias = Literal[
 ]
 """What is wrong with a field, by the name that Kubernetes gives it."""
 
-_TEXTS: dict[FieldErrorKind, str] = {
+_TEXTS: dict[FieldErrorType, str] = {
     "NotFound": "Not found",
     "Required": "Required value",
     "Duplicate": "Duplicate value",
@@ -67,24 +67,24 @@ def _printed(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One complaint about one field of an object."""
+    """What is wrong with one field of an object, as apimachinery's `field.Error`."""
 
     field: str
-    kind: FieldErrorKind
+    type: FieldErrorType
     value: Any = None
     detail: str = ""
 
     @property
     def body(self) -> str:
-        """The complaint without the field's path, as it stands in a cause."""
-        text = _TEXTS[self.kind]
-        if self.kind not in _WITHOUT_VALUE and self.value is not OMITTED:
+        """The error without the field's path, as it stands in a cause."""
+        text = _TEXTS[self.type]
+        if self.type not in _WITHOUT_VALUE and self.value is not OMITTED:
             text = f"{text}: {_printed(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def cause(self) -> JsonObject:
         """Return the entry for `details.causes` of a Status."""
-        reason = self.kind if self.kind == "InternalError" else f"FieldValue{self.kind}"
+        reason = self.type if self.type == "InternalError" else f"FieldValue{self.type}"
         return {"reason": reason, "message": self.body, "field": self.field or "<nil>"}
 
     def __str__(self) -> str:
@@ -241,11 +241,6 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """415: the body is in a format that this endpoint does not read."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", message)
-
-
-def too_many_requests(message: str, *, retry_after: int = 1) -> StatusError:
-    """429: try again later."""
-    return StatusError(429, "TooManyRequests", message, retry_after=retry_after)
 
 
 def internal(message: str) -> StatusError:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
 from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Authorizer
-from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.filters.authentication import with_authentication
@@ -31,7 +30,7 @@ from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.handlers.resource_handler import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
-from trainmaster.devcluster.apiserver.handlers.watch import WatchServer, WatchTiming
+from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -47,16 +46,18 @@ _SHUTDOWN_TIMEOUT = 2.0
 class ServerTiming:
     """How long things take, in seconds; tests shorten them."""
 
-    watch: WatchTiming = field(default_factory=WatchTiming)
+    bookmark_interval: float = 60.0
+    """Between two bookmarks on a watch: the API server's own; clients count on about one bookmark a minute."""
+
     freshness_wait: float = 3.0
     """How long a reader may wait for a resource version that is not there yet."""
 
 
 class ApiServer:
-    """Serves one `Api` over HTTP, or HTTPS with an SSL context, to holders of `token` and of service-account tokens.
+    """Serves one `Api` over HTTPS to holders of `token` and of service-account tokens.
 
-    Without `tokens` those of service accounts are signed with a key that ends with the server; without an `authorizer`
-    everyone who is known may do everything. Every request goes to the `audit` log, which stays the caller's to close.
+    Without an `authorizer` everyone who is known may do everything. Every request goes to the `audit` log, which stays
+    the caller's to close.
 
     `middlewares` handle requests that were authenticated and authorized, before the server's own handlers do; `routes`
     are served besides the paths of Kubernetes; `pre_shutdown_hooks` are called first when the server stops.
@@ -67,9 +68,9 @@ class ApiServer:
         api: Api,
         *,
         token: str,
-        ssl_context: ssl.SSLContext | None = None,
+        tokens: ServiceAccountTokens,
+        ssl_context: ssl.SSLContext,
         log_source: LogSource | None = None,
-        tokens: ServiceAccountTokens | None = None,
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
         audit: AuditLog | None = None,
@@ -80,9 +81,8 @@ class ApiServer:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
-        self._watch_server = WatchServer(api, timing.watch)
+        self._watch_server = WatchServer(api, bookmark_interval=timing.bookmark_interval)
         self._pre_shutdown_hooks = tuple(pre_shutdown_hooks)
-        tokens = tokens or ServiceAccountTokens(api, SigningKey())
         authorizer = authorizer or AlwaysAllowAuthorizer()
         authenticator = Authenticator(token, tokens)
         nonresource = NonResourceHandler(

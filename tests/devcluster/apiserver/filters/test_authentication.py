@@ -29,6 +29,6 @@ async def test_a_wrong_token_is_refused_even_where_none_is_needed(devcluster_ser
         assert response.status == 401
 
 
-def test_an_empty_token_would_let_everyone_in() -> None:
+def test_an_empty_token_would_let_everyone_in(devcluster_server: Environment) -> None:
     with pytest.raises(ValueError, match="must not be empty"):
-        Authenticator("")
+        Authenticator("", devcluster_server.tokens)

@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.apiserver.handlers.watch import WatchTiming
 from trainmaster.devcluster.apiserver.registry.generic import PatchType
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.server import ServerTiming
@@ -139,7 +138,7 @@ async def test_contradictory_options_are_refused(devcluster_server: Environment,
 
 
 async def test_bookmarks_move_a_quiet_watch_forward(tmp_path: Path) -> None:
-    async with start_environment(tmp_path, timing=ServerTiming(watch=WatchTiming(bookmark_interval=0.01))) as server:
+    async with start_environment(tmp_path, timing=ServerTiming(bookmark_interval=0.01)) as server:
         await _create(server, "other")
         query = {"allowWatchBookmarks": "true", "labelSelector": "none=such"}
         async with _watch(server, resourceVersion="1", **query) as stream:

@@ -21,7 +21,7 @@ ALWAYS_ALLOW_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/v
 class Authenticator:
     """Knows the token of the administrator, and where to verify those of service accounts."""
 
-    def __init__(self, token: str, accounts: ServiceAccountTokens | None = None) -> None:
+    def __init__(self, token: str, accounts: ServiceAccountTokens) -> None:
         if not token:
             raise ValueError("the token of the cluster must not be empty: it would let everyone in")
         self._token = token.encode()
@@ -37,8 +37,6 @@ class Authenticator:
             if ISSUER not in audiences:
                 raise InvalidToken("the token of the cluster is for the API server only")
             return ADMINISTRATOR, [ISSUER]
-        if self._accounts is None:
-            raise InvalidToken("invalid bearer token")
         return self._accounts.authenticate_token(token, audiences=audiences)
 
     def authenticate_request(self, *, path: str, authorization: str) -> User | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,8 @@ class AuditLog:
         OSError: The file cannot be opened for writing.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._now = now
         # One write of an unbuffered file is one system call and one whole line, also for readers that follow the file.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._broken = False
@@ -59,7 +57,7 @@ class AuditLog:
     @web.middleware
     async def with_audit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle a request and write its line."""
-        received = self._now()
+        received = datetime.now(UTC)
         code: int | None = None
         try:
             response = await handler(request)
@@ -88,7 +86,7 @@ class AuditLog:
         if code is not None:
             event["responseStatus"] = {"metadata": {}, "code": code}
         event["requestReceivedTimestamp"] = _timestamp(received)
-        event["stageTimestamp"] = _timestamp(self._now())
+        event["stageTimestamp"] = _timestamp(datetime.now(UTC))
         return event
 
     def _write(self, event: JsonObject) -> None:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import orjson
@@ -34,6 +33,8 @@ _BATCH = 100
 _REST = 0.0002
 # The API server's own number of seconds (KEP-956).
 _BEFORE_THE_END = 2.0
+# Without timeoutSeconds a watch lasts a random time between these, so that clients do not return all at once.
+_SHORTEST, _LONGEST = 30 * 60.0, 60 * 60.0
 
 
 class FrameWriter(Protocol):
@@ -50,23 +51,12 @@ FRAME_WRAPPER: web.RequestKey[FrameWrapper] = web.RequestKey("frame_wrapper")
 """Where a middleware leaves what shall come between a watch and its response."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchTiming:
-    """How long things take on a watch, in seconds; tests shorten them."""
-
-    bookmark_interval: float = 60.0
-    """The API server's own interval; clients count on about one bookmark a minute."""
-    shortest: float = 30 * 60.0
-    longest: float = 60 * 60.0
-    """Without timeoutSeconds a watch lasts a random time between the two, so that clients do not return all at once."""
-
-
 class WatchServer:
     """Serves watch streams and ends them all when the server stops."""
 
-    def __init__(self, api: Api, timing: WatchTiming) -> None:
+    def __init__(self, api: Api, *, bookmark_interval: float) -> None:
         self._api = api
-        self._timing = timing
+        self._bookmark_interval = bookmark_interval
         self._open: set[Watch] = set()
         self.stopped = False
         """Whether the server is on its way down."""
@@ -117,7 +107,7 @@ class WatchServer:
         response = await start_stream(request, content_type="application/json")
         wrap = request.get(FRAME_WRAPPER)
         frames: FrameWriter = response if wrap is None else await wrap(response, watch.close)
-        seconds = options.timeout_seconds or random.uniform(self._timing.shortest, self._timing.longest)  # noqa: S311 - no secret
+        seconds = options.timeout_seconds or random.uniform(_SHORTEST, _LONGEST)  # noqa: S311 - no secret
         # Closing the watch ends the loop below in an orderly way, after the event that is being written.
         timer = asyncio.get_running_loop().call_later(seconds, watch.close)
         bookmarks = None
@@ -159,7 +149,7 @@ class WatchServer:
         with contextlib.suppress(ConnectionError):  # the writer of the events meets the same error and ends the stream
             left = seconds - _BEFORE_THE_END
             while left > 0:
-                pause = min(self._timing.bookmark_interval, left)
+                pause = min(self._bookmark_interval, left)
                 left -= pause
                 await asyncio.sleep(pause)
                 if watch.revision:

@@ -64,7 +64,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
     problems = schema.validate(obj)
     if not problems:  # the rules of metadata rely on its types
         problems += validate_object_meta(obj["metadata"], kind)
-    if not any(problem.kind in _SHAPELESS for problem in problems):
+    if not any(problem.type in _SHAPELESS for problem in problems):
         problems += kind.rules.check(obj).errors
     faults += [Fault(problem.field, problem.body) for problem in problems]
     return obj, faults

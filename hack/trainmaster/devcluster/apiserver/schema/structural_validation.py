@@ -127,7 +127,7 @@ def _default_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
         return  # the node itself is broken, which is said elsewhere
     for problem in problems:
         # What is required inside of a default may be defaulted in turn.
-        if problem.kind != "Required":
+        if problem.type != "Required":
             yield FieldError(problem.field or f"{path}.default", "Invalid", OMITTED, problem.detail)
 
 

@@ -38,7 +38,7 @@ async def _update(served: Environment, name: str = "a", **data: str) -> Any:
 # Mutation
 
 
-async def test_mutating_webhooks_are_asked_in_the_order_of_names_and_see_what_came_before(
+async def test_mutating_webhooks_are_called_in_the_order_of_names_and_see_what_came_before(
     devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for name in ("one", "two", "three"):
@@ -68,7 +68,7 @@ async def test_what_a_webhook_makes_is_pruned_defaulted_and_validated(
     assert (caught.value.code, "spec.containers[0].name" in caught.value.message) == (422, True)
 
 
-async def test_a_webhook_is_asked_again_only_if_it_wants_and_something_changed_after_it(
+async def test_a_webhook_is_called_again_only_if_it_wants_and_something_changed_after_it(
     devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     for name in ("wanted", "unwanted", "last"):
@@ -141,7 +141,7 @@ async def test_a_change_by_another_writer_while_a_webhook_thinks_is_not_lost(
 # Validation and denials
 
 
-async def test_validating_webhooks_are_asked_at_the_same_time_about_the_final_object(
+async def test_validating_webhooks_are_called_at_the_same_time_with_the_final_object(
     devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
 ) -> None:
     both = asyncio.Barrier(2)

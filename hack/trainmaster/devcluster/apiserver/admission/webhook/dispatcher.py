@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -43,13 +42,10 @@ _PHASES: tuple[Phase, ...] = ("mutating", "validating")
 class WebhookDispatcher:
     """The admission webhooks of one cluster; an `Admission`. Closed by whoever made it."""
 
-    def __init__(
-        self, api: Api, services: ServiceResolver, *, new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
-    ) -> None:
+    def __init__(self, api: Api, services: ServiceResolver) -> None:
         self._source = WebhookSource(api.store, api.registry)
         self._client = WebhookClient(services)
         self._matcher = WebhookMatcher(api.store)
-        self._new_uid = new_uid
 
     async def close(self) -> None:
         """Stop following the configurations and close the connections."""
@@ -140,7 +136,7 @@ class WebhookDispatcher:
         webhook = invocation.webhook
         if request.dry_run and not webhook.harmless_dry:
             raise errors.bad_request(f"admission webhook {errors.quote(webhook.name)} does not support dry run")
-        uid = self._new_uid()
+        uid = str(uuid.uuid4())
         old = None if request.old is None else convert(request.old, given=request.kind, wanted=invocation.kind)
         body = create_review(request, obj, old, kind=invocation.kind, uid=uid)
         try:

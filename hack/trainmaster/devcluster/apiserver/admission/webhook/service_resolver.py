@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-HTTPS_PORT = 443
+_HTTPS_PORT = 443
 
 
 class ServiceUnresolvable(Exception):
@@ -35,11 +35,9 @@ class LocalServices:
     def __init__(self) -> None:
         self._addresses: dict[tuple[str, str, int], Address] = {}
 
-    def register(
-        self, *, namespace: str, name: str, address: str, local_port: int, port: int = HTTPS_PORT
-    ) -> Callable[[], None]:
-        """Let `name.namespace.svc:port` lead to an address, instead of any before; returns what ends that."""
-        key, target = (namespace, name, port), Address(address, local_port)
+    def register(self, *, namespace: str, name: str, address: str, local_port: int) -> Callable[[], None]:
+        """Let `https://name.namespace.svc` lead to an address, instead of any before; returns what ends that."""
+        key, target = (namespace, name, _HTTPS_PORT), Address(address, local_port)
         self._addresses[key] = target
 
         def forget() -> None:

@@ -83,7 +83,7 @@ def prune(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> None:
 def check_types(kind: Kind, obj: JsonObject) -> None:
     """Refuse values of the wrong type in an object of a built-in kind; quantities and times get their usual form."""
     if kind.schema is not None:
-        _refuse(kind, [error for error in kind.schema.validate(obj) if error.kind == "TypeInvalid"])
+        _refuse(kind, [error for error in kind.schema.validate(obj) if error.type == "TypeInvalid"])
         _canonicalize(kind, kind.schema, obj)
 
 

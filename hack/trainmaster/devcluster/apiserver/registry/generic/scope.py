@@ -105,7 +105,7 @@ class RequestScope:
         rules = self.kind.rules
         if not rules:
             return []
-        if any(problem.kind in _SHAPELESS for problem in known):
+        if any(problem.type in _SHAPELESS for problem in known):
             return [FieldError("", "Invalid", None, _RULES_UNCHECKED)]
         result = rules.check(new, old)
         self.options.warnings.extend(result.warnings)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from trainmaster.devcluster.apiserver.errors import FieldErrorKind
+from trainmaster.devcluster.apiserver.errors import FieldErrorType
 from trainmaster.devcluster.apiserver.schema.cel import decltype
 from trainmaster.devcluster.apiserver.schema.cel.equality import align, has_unordered, is_equal
 from trainmaster.devcluster.apiserver.schema.cel.field_paths import PathInvalid, normalize
@@ -33,7 +33,7 @@ Selections: TypeAlias = Mapping[str, tuple[Selection, ...]]
 
 _IMMUTABLE = "self==oldSelf"
 _LONGEST_MESSAGE = 5 * 1024  # bytes, of an evaluated messageExpression
-_REASONS: dict[str, FieldErrorKind] = {
+_REASONS: dict[str, FieldErrorType] = {
     "FieldValueInvalid": "Invalid",
     "FieldValueForbidden": "Forbidden",
     "FieldValueRequired": "Required",
@@ -46,7 +46,7 @@ class RuleProblem:
     """Something wrong with a rule; `field` is the part of the entry that it is in."""
 
     field: str
-    kind: FieldErrorKind
+    kind: FieldErrorType
     value: Any
     text: str
 
@@ -58,7 +58,7 @@ class Rule:
     text: str
     """How the rule is called in messages about its evaluation."""
     message: str
-    kind: FieldErrorKind
+    kind: FieldErrorType
     path: str
     uses_old: bool
     needs_old: bool
