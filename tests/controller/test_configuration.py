@@ -10,6 +10,7 @@ from trainmaster.controller.configuration import (
     Configuration,
     ConfigurationInvalid,
     load_configuration,
+    parse_address,
     parse_configuration,
     seconds,
 )
@@ -157,3 +158,17 @@ def test_the_webhooks_have_the_originals_port_and_directory_and_can_be_switched_
     head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
     given = parse_configuration({**head, "webhook": {"enabled": False, "certDir": "/certs", "host": "::1"}}).webhook
     assert (given.enabled, given.cert_dir, given.host) == (False, "/certs", "::1")
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [(":8443", (None, 8443)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9))],
+)
+def test_addresses_as_go_writes_them(address: str, parsed: tuple[str | None, int]) -> None:
+    assert parse_address(address) == parsed
+
+
+@pytest.mark.parametrize("address", ["8443", ":http", ":70000", ""])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="must be host:port or :port"):
+        parse_address(address)

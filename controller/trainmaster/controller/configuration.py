@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from trainmaster.controller.server.server import parse_address
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
@@ -25,6 +24,18 @@ OFF: Final = "0"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_WAIT: Final = 1.2
 """How many retry periods a renewal of the lease may wait: the elector demands more than that before its deadline."""
+
+
+def parse_address(address: str) -> tuple[str | None, int]:
+    """Split `host:port`, or `:port` for all interfaces.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"address {address!r} must be host:port or :port")
+    return host.strip("[]") or None, int(port)
 
 
 def _bindable(address: str) -> str:

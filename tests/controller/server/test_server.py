@@ -12,7 +12,7 @@ from support.http import listening
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.server import server as server_module
-from trainmaster.controller.server.server import AddressInUse, Server, ServerOptions, parse_address
+from trainmaster.controller.server.server import AddressInUse, Server, ServerOptions
 
 
 async def test_an_address_in_use_is_named() -> None:
@@ -50,17 +50,3 @@ async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pyt
     with contextlib.suppress(asyncio.CancelledError):
         await running
     assert server.readiness() == "it is not served any more"
-
-
-@pytest.mark.parametrize(
-    ("address", "parsed"),
-    [(":8443", (None, 8443)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9))],
-)
-def test_addresses_as_go_writes_them(address: str, parsed: tuple[str | None, int]) -> None:
-    assert parse_address(address) == parsed
-
-
-@pytest.mark.parametrize("address", ["8443", ":http", ":70000", ""])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="must be host:port or :port"):
-        parse_address(address)

@@ -24,6 +24,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from aiohttp.web_protocol import RequestHandler
 
+from trainmaster.controller.configuration import parse_address
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 
@@ -32,18 +33,6 @@ log = structlog.get_logger(__name__)
 
 class AddressInUse(Exception):
     """A server of the manager cannot bind its address."""
-
-
-def parse_address(address: str) -> tuple[str | None, int]:
-    """Split `host:port`, or `:port` for all interfaces.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"address {address!r} must be host:port or :port")
-    return host.strip("[]") or None, int(port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
