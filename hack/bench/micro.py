@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from bench import samples
-from trainmaster.controller.kube.cache.event_handler import ResourceEventHandlerFuncs
+from trainmaster.controller.kube.cache.delta import ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.watch import WatchStream

@@ -6,7 +6,7 @@ import pytest
 
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resource
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 
 def gang(group: str) -> Resource:

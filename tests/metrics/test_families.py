@@ -5,10 +5,9 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 from support.series import value_of
 
-from trainmaster.metrics import leader, rest_client, statusserver  # noqa: F401 - importing registers the families
+from trainmaster.metrics import controller, rest_client, statusserver  # noqa: F401 - importing registers the families
 from trainmaster.metrics.cache import InformerMetrics
-from trainmaster.metrics.controller import controller_series
-from trainmaster.metrics.leader import LeaderMetrics
+from trainmaster.metrics.controller import LeaderMetrics, controller_series
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY
 

@@ -29,8 +29,8 @@ from support.resolutions import (
     warning_details,
 )
 
-from trainmaster.plugins.keys import ssh_key_pair
 from trainmaster.plugins.mpi import MPI
+from trainmaster.plugins.owned_objects import ssh_key_pair
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import MPI_IMPLEMENTATIONS
 from trainmaster.runtime.extension import ApplyWhen

@@ -10,11 +10,7 @@ from typing import Any, TypeAlias
 import orjson
 from support.virtualtime import settle
 
-from trainmaster.controller.kube.cache.event_handler import (
-    DeletedFinalStateUnknown,
-    ResourceEventHandlerFuncs,
-    final_state,
-)
+from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import Resource

@@ -19,7 +19,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.controller.statusserver.pod_owners import JOBS
+from trainmaster.controller.statusserver.authorizer import JOBS
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.metrics.plugins import observe_call
+from trainmaster.metrics.controller import observe_plugin_call
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class PluginCallObserver:
 
     def __call__(self, plugin: str, phase: str, seconds: float, succeeded: bool) -> None:
         """Take in one call."""
-        observe_call(plugin, phase, seconds, succeeded)
+        observe_plugin_call(plugin, phase, seconds, succeeded)
         if seconds > SLOW and (plugin, phase) not in self._logged:
             self._logged.add((plugin, phase))
             log.warning(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 _TRAINER: Final = "trainer.kubeflow.org"
 _JOBSET: Final = "jobset.x-k8s.io"

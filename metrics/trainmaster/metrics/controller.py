@@ -1,7 +1,13 @@
-"""The `controller_runtime_reconcile_*` families under the names of controller-runtime (K-8).
+"""The families of the controllers and of what belongs to them: leader election and calls of plugins.
 
-Guarantee, K-7: `controller_series` creates every series of a controller at zero, for each result, so that rates work
-from the first scrape.
+Guarantees:
+- K-8: those of reconciles are the `controller_runtime_reconcile_*` families under the names of controller-runtime.
+- K-7: `controller_series` creates every series of a controller at zero, for each result, so that rates work from the
+  first scrape.
+- K-11: those of the election are the `leader_election_*` families under the names of client-go and controller-runtime;
+  constructing `LeaderMetrics` publishes 0 (not the leader) before the first election.
+- The buckets for calls of plugins go from what a plugin should take (microseconds) over the budget for a stall of the
+  event loop (0.1 s) to what is a fault by any measure.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from typing import Literal, TypeAlias, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.registry import REGISTRY, Children
 
 Result: TypeAlias = Literal["error", "requeue_after", "requeue", "success"]
 """How one reconcile ended."""
@@ -80,3 +86,49 @@ def controller_series(name: str) -> ControllerSeries:
         max_concurrent=MAX_CONCURRENT.labels(name),
         active_workers=ACTIVE_WORKERS.labels(name),
     )
+
+
+MASTER_STATUS = Gauge(
+    "leader_election_master_status", "1 while this process holds the lease, else 0", ("name",), registry=REGISTRY
+)
+SLOW_PATHS = Counter(
+    "leader_election_slowpath_total", "Renewals that had to read the lease first", ("name",), registry=REGISTRY
+)
+
+
+class LeaderMetrics:
+    """The series of one lease."""
+
+    def __init__(self, name: str) -> None:
+        self._status = MASTER_STATUS.labels(name)
+        self._slow_paths = SLOW_PATHS.labels(name)
+        self._status.set(0)
+
+    def leading(self, *, now: bool) -> None:
+        """Publish whether this process leads now."""
+        self._status.set(1 if now else 0)
+
+    def slow_path(self) -> None:
+        """A renewal could not use the cached lease."""
+        self._slow_paths.inc()
+
+
+PLUGIN_CALLS = Counter(
+    "trainmaster_plugin_calls_total", "Calls of plugins by result", ("plugin", "phase", "result"), registry=REGISTRY
+)
+PLUGIN_DURATION = Histogram(
+    "trainmaster_plugin_call_seconds",
+    "How long one call of a plugin took",
+    ("plugin", "phase"),
+    buckets=(0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    registry=REGISTRY,
+)
+
+_PLUGIN_CALLS = Children(PLUGIN_CALLS)
+_PLUGIN_DURATIONS = Children(PLUGIN_DURATION)
+
+
+def observe_plugin_call(plugin: str, phase: str, seconds: float, succeeded: bool) -> None:
+    """Count and time one call of a plugin."""
+    _PLUGIN_CALLS[plugin, phase, "success" if succeeded else "error"].inc()
+    _PLUGIN_DURATIONS[plugin, phase].observe(seconds)

@@ -23,7 +23,7 @@ from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.names import dns_label
 from trainmaster.runtime.resource_claims import (
     CLAIM,
@@ -35,7 +35,6 @@ from trainmaster.runtime.resource_claims import (
     trainer_claims,
 )
 from trainmaster.runtime.resource_requirements import accelerator_count, gpu_count
-from trainmaster.runtime.watches import JobKey, Watch
 
 GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gpu.example.com")
 """The classes that the drivers of NVIDIA, AMD, Intel, and the example driver of Kubernetes come with."""

@@ -22,8 +22,7 @@ from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, COSCHEDU
 from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
-from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Listers, Watch
 
 
 class CoScheduling:

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Final
 
-from trainmaster.plugins.keys import Entropy, checked_entropy, curve_certificate
-from trainmaster.plugins.owned_objects import WATCHES, config_map, secret
+from trainmaster.plugins.owned_objects import WATCHES, Entropy, checked_entropy, config_map, curve_certificate, secret
 from trainmaster.runtime.api import FluxPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     FLUX_INSTALLER,
@@ -34,10 +33,9 @@ from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import set_node_count, unreachable
-from trainmaster.runtime.watches import Watch
 
 _DEFAULTS: Final = {
     FLUX_VIEW_IMAGE: "ghcr.io/converged-computing/flux-view-ubuntu:tag-jammy",

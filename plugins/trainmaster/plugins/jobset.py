@@ -33,11 +33,10 @@ from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.podspec import env_value, upsert_env
-from trainmaster.runtime.validation.runtime_patches import patches_changed
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.validation.trainjob import patches_changed
 
 _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
 _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")

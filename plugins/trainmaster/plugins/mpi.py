@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from trainmaster.plugins.keys import Entropy, checked_entropy, ssh_key_pair
-from trainmaster.plugins.owned_objects import WATCHES, config_map, secret
+from trainmaster.plugins.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret, ssh_key_pair
 from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     INTEL_MPI,
@@ -43,10 +42,9 @@ from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import reserved_env, set_pods, unreachable
-from trainmaster.runtime.watches import Watch
 
 _SSH_VOLUME: Final = "mpi-ssh-auth"
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"

@@ -15,15 +15,24 @@ A member that has ended still counts for both schedulers, so that a pod of anoth
 The pods of all other ReplicatedJobs bear no mark of the group and are scheduled one by one, before, beside or after the
 gang. Thus an MPI launcher that waits for its nodes follows a gang of nodes, and one that does not wait is a member.
 A gang of nobody has no group.
+
+What the members request is what their pods will request once the API server has admitted them. A template gets none of
+the defaults that a pod gets, so they are added here, in the order of Kubernetes:
+
+- a limit without a request is the request (B22: GPUs are usually given as limits alone);
+- what a container then still lacks comes from the LimitRanges of the namespace;
+- a RuntimeClass adds its overhead.
+
+Both kinds are read whenever the objects of a TrainJob are built. A change of them enqueues nothing (B21): what
+was built while a TrainJob was suspended is built again when it is resumed, from what holds then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from trainmaster.plugins import pod_resources
 from trainmaster.plugins.owned_objects import workload_runs
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, POD_GROUP_KIND
@@ -31,9 +40,8 @@ from trainmaster.runtime.extension import ApplyWhen, Desired, Rejected
 from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.resource_requirements import Resources
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 _INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
 
@@ -61,7 +69,7 @@ class Gang:
         """What the quorum takes up."""
         total: Resources = {}
         for pods in self.members:
-            for name, amount in pod_resources.admitted_pod_requests(pods.pod_spec, namespace, listers).items():
+            for name, amount in admitted_pod_requests(pods.pod_spec, namespace, listers).items():
                 share = amount * pods.size
                 total[name] = total[name] + share if name in total else share
         return total
@@ -83,7 +91,7 @@ def gang_of(info: Info) -> Gang:
 
 def watches(api_version: str) -> list[Watch]:
     """The PodGroups of a scheduler, which may be installed later, and what their resources depend on."""
-    return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *pod_resources.WATCHES]
+    return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *_RESOURCE_WATCHES]
 
 
 def pod_group(gang: Gang, job: TrainJob, listers: Listers, *, api_version: str, **spec: Any) -> Iterator[Desired]:
@@ -158,3 +166,58 @@ def _awaited(info: Info) -> dict[str, set[str]]:
 def _rank(info: Info, pods: PodSet) -> tuple[bool, bool, int]:
     """Order ReplicatedJobs by how much they matter to the gang."""
     return not info.takes_part(pods), pods.ancestor in _INITIALIZERS, -pods.size
+
+
+_LIMIT_RANGE: Final = ("v1", "LimitRange")
+_RUNTIME_CLASS: Final = ("node.k8s.io/v1", "RuntimeClass")
+
+# Optional, since a controller that may see a single namespace can do without.
+_RESOURCE_WATCHES: Iterable[Watch] = (
+    Watch(*_LIMIT_RANGE, "limitranges", optional=True),
+    Watch(*_RUNTIME_CLASS, "runtimeclasses", namespaced=False, optional=True),
+)
+"""The kinds that the requests of pods depend on."""
+
+
+def admitted_pod_requests(pod_spec: JsonObject, namespace: str, listers: Listers) -> Resources:
+    """Compute what the scheduler will reserve for one pod of a template."""
+    defaults = _default_requests(namespace, listers)
+    admitted = {**pod_spec, "overhead": _overhead(pod_spec, listers)}
+    for field in ("initContainers", "containers"):
+        admitted[field] = [
+            {**container, "resources": {"requests": {**defaults, **_own_requests(container)}}}
+            for container in pod_spec.get(field) or ()
+        ]
+    admitted["resources"] = {"requests": _pod_level_requests(pod_spec)}
+    return pod_requests(admitted)
+
+
+def _own_requests(holder: Mapping[str, Any]) -> dict[str, Any]:
+    resources = holder.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _pod_level_requests(pod_spec: JsonObject) -> dict[str, Any]:
+    """Requests of the pod as a whole, where a limit counts only for what no container names itself."""
+    requests = (pod_spec.get("resources") or {}).get("requests") or {}
+    containers = [*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())]
+    named = {name for container in containers for name in _own_requests(container)} - requests.keys()
+    return {name: amount for name, amount in _own_requests(pod_spec).items() if name not in named}
+
+
+def _default_requests(namespace: str, listers: Listers) -> dict[str, Any]:
+    """What LimitRanges give a container that says nothing; of several the first one counts."""
+    defaults: dict[str, Any] = {}
+    for limit_range in sorted(listers.list(*_LIMIT_RANGE, namespace), key=lambda obj: str(obj["metadata"]["name"])):
+        for limit in (limit_range.get("spec") or {}).get("limits") or ():
+            if limit.get("type") == "Container":
+                defaults = {**(limit.get("default") or {}), **(limit.get("defaultRequest") or {}), **defaults}
+    return defaults
+
+
+def _overhead(pod_spec: JsonObject, listers: Listers) -> JsonObject:
+    name = pod_spec.get("runtimeClassName")
+    if pod_spec.get("overhead") or not name:
+        return pod_spec.get("overhead") or {}
+    runtime_class = listers.get(*_RUNTIME_CLASS, None, name) or {}
+    return (runtime_class.get("overhead") or {}).get("podFixed") or {}

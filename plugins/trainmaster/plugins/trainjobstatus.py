@@ -32,10 +32,9 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
-from trainmaster.runtime.watches import Watch
 
 _WATCHES: Final = (Watch("v1", "ConfigMap", "configmaps", writes=True),)
 

@@ -32,8 +32,7 @@ from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Listers, Watch
 
 _PRIORITY_CLASS: Final = ("scheduling.k8s.io/v1", "PriorityClass")
 

@@ -31,8 +31,7 @@ from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Listers, Watch
 
 API_VERSION = (1, 0)
 """Version of this interface: a new minor version adds, a new major version may break."""

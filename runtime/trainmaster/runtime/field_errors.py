@@ -1,5 +1,7 @@
 """What is wrong with the fields of an object: errors as those of `field.Error` of apimachinery, and warnings.
 
+A `ValidationResult` has all of one object: what an admission webhook answers.
+
 Guarantee: texts are those of the API server's own libraries, word for word.
 """
 
@@ -142,3 +144,25 @@ def _ordered(value: Any) -> Any:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """Whether an object may be stored, and what its author is told."""
+
+    errors: Sequence[FieldError] = ()
+    warnings: Sequence[str] = ()
+    """Shown to whoever writes the object, whether or not it is stored: one line each, most of them after a path."""
+
+    refusal: str = ""
+    """Why the object cannot even be validated, instead of errors."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the object may be stored."""
+        return not (self.errors or self.refusal)
+
+    @property
+    def message(self) -> str:
+        """Why it may not be: all errors in one line."""
+        return self.refusal or aggregate(self.errors)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.builtin_runtimes import built_in_names
+from trainmaster.controller.cli.manifests import built_in_names
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents

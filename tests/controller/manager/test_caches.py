@@ -19,7 +19,7 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True)
 GANG = ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")

@@ -25,8 +25,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.manager.runnables import LeaderElectionRunnables
-from trainmaster.controller.manager.tasks import RunnableFailed
+from trainmaster.controller.manager.runnables import LeaderElectionRunnables, RunnableFailed
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.server import Server
 from trainmaster.metrics.queue import DEPTH

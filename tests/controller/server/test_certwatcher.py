@@ -1,4 +1,4 @@
-"""CertWatcher that are replaced while they are served."""
+"""Certificates that are replaced while they are served."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from support.authorities import Authority
 
-from trainmaster.controller.configuration import Tls
-from trainmaster.controller.server.certwatcher import CertWatcher
-from trainmaster.controller.server.tls import server_context
+from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 
 
 class Mounted:
@@ -39,7 +37,7 @@ def mounted(tmp_path: Path) -> Mounted:
 
 @pytest.fixture
 def certs(mounted: Mounted) -> CertWatcher:
-    return CertWatcher(mounted.directory, lambda: server_context(Tls()))
+    return CertWatcher(mounted.directory, server_context)
 
 
 def trusts(authority: Authority, certs: CertWatcher) -> bool:
@@ -108,11 +106,11 @@ def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certs: CertW
 
 
 def test_tls_as_go_describes_it(caplog: pytest.LogCaptureFixture) -> None:
-    assert server_context(Tls()).minimum_version is ssl.TLSVersion.TLSv1_2
-    assert server_context(Tls(min_version="1.3")).minimum_version is ssl.TLSVersion.TLSv1_3
-    assert server_context(Tls(min_version="9")).minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context().minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context(min_version="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
+    assert server_context(min_version="9").minimum_version is ssl.TLSVersion.TLSv1_2
     suites = ["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_RSA_WITH_RC4_128_SHA", "TLS_AES_128_GCM_SHA256"]
-    chosen = server_context(Tls(cipher_suites=suites)).get_ciphers()
+    chosen = server_context(cipher_suites=suites).get_ciphers()
     assert {suite["name"] for suite in chosen if not suite["name"].startswith("TLS_")} == {
         "ECDHE-RSA-AES256-GCM-SHA384"
     }

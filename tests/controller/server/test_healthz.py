@@ -1,10 +1,10 @@
-"""The probes."""
+"""The probes and the metrics endpoint."""
 
 from __future__ import annotations
 
 from support.http import get, listening
 
-from trainmaster.controller.server.healthz import probes
+from trainmaster.controller.server.healthz import metrics, probes
 
 
 async def test_l13_liveness_and_readiness_say_what_is_wrong() -> None:
@@ -36,3 +36,11 @@ async def test_a_part_of_a_probe_can_be_asked_about_on_its_own() -> None:
     async with listening(app) as port:
         assert (await get(port, "readyz/well"))[:2] == (200, "ok")
         assert (await get(port, "readyz/ill"))[:2] == (500, "failed: a fever")
+
+
+async def test_metrics_are_served_in_the_format_of_prometheus() -> None:
+    async with listening(metrics()) as port:
+        status, text, content_type = await get(port, "metrics")
+    assert status == 200
+    assert "# HELP process_resident_memory_bytes" in text
+    assert content_type.startswith("text/plain")

@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from support.stack import Stack, api_server
 from support.statusserver import MovableClock, StatusClient, Trainers
 
-from trainmaster.controller.statusserver.application import HTTP_OPTIONS, application
 from trainmaster.controller.statusserver.handler import StatusHandler
+from trainmaster.controller.statusserver.server import HTTP_OPTIONS, application
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers
 
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.statusserver import application
+from trainmaster.controller.statusserver import server
 from trainmaster.controller.statusserver.authorizer import REFUSALS_BURST
 from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, StatusHandler
 from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR
@@ -400,7 +400,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(http: StatusClient, t
 async def test_only_so_many_requests_are_answered_at_once(
     stack: Stack, http: StatusClient, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "MAX_IN_FLIGHT", 1)
+    monkeypatch.setattr(server, "MAX_IN_FLIGHT", 1)
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     hold = stack.cluster.faults.add(Delay(3600), verb="patch", resource="trainjobs")

@@ -1,4 +1,4 @@
-"""The framework: running plugins, and keeping their failures apart."""
+"""The framework: ordering and running plugins, and keeping their failures apart."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support.plugins import Builder, Enforcer
 from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
+from trainmaster.runtime.framework.framework import order_plugins
 from trainmaster.runtime.listers import NO_LISTERS
 from trainmaster.runtime.resolver import new_info, resolve
 
@@ -177,3 +178,29 @@ def test_a_plugin_cannot_change_the_runtime_for_the_next_resolution() -> None:
         resolve(trainjob(), on, Framework([Vandal()]))
     assert on.spec.template is not None
     assert len(on.spec.template.spec["replicatedJobs"]) == 1
+
+
+def names(plugins: list[Any]) -> list[str]:
+    return [plugin.name for plugin in order_plugins(plugins)]
+
+
+def test_order_is_by_name_without_any_wish() -> None:
+    assert names([Enforcer("c"), Enforcer("a"), Enforcer("b")]) == ["a", "b", "c"]
+
+
+def test_higher_priority_runs_first() -> None:
+    assert names([Enforcer("a"), Enforcer("z", priority=1), Enforcer("b", priority=-1)]) == ["z", "a", "b"]
+
+
+def test_before_and_after_win_over_priority() -> None:
+    first = Enforcer("first", priority=-5, before=("second", "unknown"))
+    assert names([Enforcer("second", priority=9), first, Enforcer("third", after=("second",))]) == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+def test_a_contradiction_in_the_order_is_refused() -> None:
+    with pytest.raises(PluginInvalid, match="contradicts itself: "):
+        order_plugins([Enforcer("a", before=("b",)), Enforcer("b", before=("a",))])

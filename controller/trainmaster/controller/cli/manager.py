@@ -22,10 +22,10 @@ from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.logs import configure_logs
-from trainmaster.controller.manager import heap
-from trainmaster.controller.manager.loop_monitor import monitored_loop
+from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.manager.tasks import RunnableFailed, background_task
+from trainmaster.controller.manager.process import monitored_loop
+from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.plugin_metrics import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
@@ -103,13 +103,13 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
     )
     framework = Framework(plugins, observer=PluginCallObserver())
     rest_config = await load_config(kubeconfig=kubeconfig)
-    heap.unmap_freed_blocks()
-    heap.freeze()  # nothing is late yet
+    process.unmap_freed_blocks()
+    process.freeze()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
-        async with monitored_loop(), background_task(heap.collect_periodically(), name="heap"):
+        async with monitored_loop(), background_task(process.collect_periodically(), name="heap"):
             await Manager(
-                rest_config, configuration, framework, status_server=status_server, on_caches_synced=heap.freeze
+                rest_config, configuration, framework, status_server=status_server, on_caches_synced=process.freeze
             ).run(stop)
     return 0
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
-from trainmaster.controller.cli.builtin_runtimes import built_in_file, built_in_names
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, built_in_file, built_in_names, scan_manifests
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,

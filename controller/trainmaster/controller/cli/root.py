@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """Drop what cannot be written; the interpreter would try again when it ends, and complain."""
+    """Drop what cannot be written; the interpreter would try again when it ends, and report that."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -35,7 +35,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, Gro
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""

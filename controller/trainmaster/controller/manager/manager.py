@@ -44,10 +44,13 @@ from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
-from trainmaster.controller.manager.runnables import LeaderElectionRunnables
-from trainmaster.controller.manager.tasks import cancel_and_wait, raise_if_ended, wait_for_first
-from trainmaster.controller.server.healthz import probes
-from trainmaster.controller.server.metrics import metrics
+from trainmaster.controller.manager.runnables import (
+    LeaderElectionRunnables,
+    cancel_and_wait,
+    raise_if_ended,
+    wait_for_first,
+)
+from trainmaster.controller.server.healthz import metrics, probes
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer

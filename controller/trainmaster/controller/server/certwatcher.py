@@ -1,14 +1,15 @@
-"""Certificates that change while they are served.
+"""TLS of the servers of the manager: certificates that change while they are served, with versions and suites as the
+configuration file describes them in the words of Go.
 
 Guarantees:
-- H-10: the files are looked at again and again; a new pair is used for new connections as soon as certificate and key
+- H-10: the files are read again and again; a new pair is used for new connections as soon as certificate and key
   fit each other, and until then the old one stays. Connections that are open do not notice.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
 log = structlog.get_logger(__name__)
 
 REFRESH_INTERVAL: Final = 10.0
-"""Seconds between two looks at the files."""
+"""Seconds between two reads of the files."""
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
@@ -42,7 +43,7 @@ class CertWatcher:
         """Why the files as they are cannot be used; None if they can."""
 
     def read_certificate(self) -> bool:
-        """Look at the files again; returns whether there is a certificate to serve, new or old."""
+        """Read the files again; returns whether there is a certificate to serve, new or old."""
         try:
             read = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
@@ -75,3 +76,51 @@ class CertWatcher:
 
         listening.sni_callback = choose
         return listening
+
+
+_VERSIONS: Final = {
+    "1.0": ssl.TLSVersion.TLSv1,
+    "1.1": ssl.TLSVersion.TLSv1_1,
+    "1.2": ssl.TLSVersion.TLSv1_2,
+    "1.3": ssl.TLSVersion.TLSv1_3,
+}
+_DEFAULT_VERSION: Final = ssl.TLSVersion.TLSv1_2
+
+# Suites of TLS 1.2 by the names of IANA; those of TLS 1.3 are all secure, and neither Go nor Python lets one choose.
+_CIPHERS: Final = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+_TLS_1_3: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+
+
+def server_context(*, min_version: str | None = None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
+    """Make the context of a server, without a certificate. What is unknown is logged, and the default is taken.
+
+    Args:
+        min_version: The lowest version of TLS, for instance `1.3`; None for the default.
+        cipher_suites: Suites of TLS 1.2 by the names of IANA; none for the default.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _DEFAULT_VERSION
+    if min_version is not None:
+        version = _VERSIONS.get(min_version)
+        if version is None:
+            known = ", ".join(_VERSIONS)
+            log.warning("tls.minVersion is unknown; 1.2 is taken", given=min_version, known=known)
+        else:
+            context.minimum_version = version
+    wanted = [suite for suite in cipher_suites if suite not in _TLS_1_3]
+    unknown = [suite for suite in wanted if suite not in _CIPHERS]
+    if unknown:
+        log.warning("some of tls.cipherSuites are unknown or not secure and are left out", suites=unknown)
+    suites = [_CIPHERS[suite] for suite in wanted if suite in _CIPHERS]
+    if suites:
+        context.set_ciphers(":".join(suites))
+    # The server speaks no HTTP/2; a client that insists on it gets no connection.
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,8 +1,9 @@
-"""The probes: healthz, readyz, and parts of them by name.
+"""What the manager serves about itself: the probes (healthz, readyz, parts of them by name), and `/metrics`.
 
 Guarantees:
 - Liveness answers as long as the event loop turns; it fails for a leader that cannot renew its lease (L-13).
 - Readiness is given once the caches are filled, and taken back when the manager is told to stop.
+- M-3: metrics are served by every replica, leader or not, in the format of Prometheus.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
+from prometheus_client.exposition import choose_encoder
+
+from trainmaster.metrics.registry import REGISTRY
 
 Checker = Callable[[], str | None]
 """Returns None if all is well, else what is wrong."""
@@ -51,3 +55,15 @@ def _probe(check: Checker, *, otherwise: str) -> Callable[[web.Request], Awaitab
         return web.Response(status=500, text=f"{otherwise}: {error}")
 
     return respond
+
+
+def metrics() -> web.Application:
+    """Build the application of the metrics endpoint."""
+
+    async def expose(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", expose)])
+    return app

@@ -4,7 +4,7 @@ Guarantees:
 - It is read from `ca.crt` beside the serving certificate, where Kubernetes mounts the Secret: the manager needs no
   right to read Secrets for it, and never holds the key of the authority in memory.
 - Only certificates are taken from the file, whatever else is in it: its text goes to every namespace that trains.
-- trainer S6: the file is looked at again and again. Who distributes the bundle hears of a change.
+- trainer S6: the file is read again and again; `refresh` returns whether the bundle has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CABundle:
         return self._current
 
     def refresh(self) -> bool:
-        """Look at the file again; returns whether the certificates have changed. An unusable file changes nothing."""
+        """Read the file again; returns whether the certificates have changed. An unusable file changes nothing."""
         try:
             read = self._path.read_bytes()
         except OSError as error:

@@ -1,10 +1,13 @@
-"""The status server as the manager and the command line see it: options of the plugin, and a part that runs.
+"""The status server: the application that trainers reach, options of the plugin that tells pods of it, and a runnable.
 
 Guarantees:
 - It is served by HTTPS on every replica, leader or not, from the first good certificate on, which may be replaced at
   any time (H-10); the webhooks have the same.
+- One path and one method are served; everything else is 404, and a body that says that it is too large is 413.
+- Not more than so many requests are answered at once; those beyond are told to come again.
 - Connections that send no request within ten seconds are closed, and idle ones after two minutes. Whoever speaks no TLS
-  leaves no trace in the log.
+  or no HTTP leaves no trace in the log.
+- An unforeseen error is a response like any other (500), and a line in the log; what was sent is in neither.
 - Its health is that a TLS connection to itself comes about, under the names of the original's probes.
 - trainer S6: when the CA bundle changes, all TrainJobs are enqueued, those that run included.
 - It has a client of its own, with a rate limit of its own: reports never delay reconciles. That one has no guard, since
@@ -14,10 +17,18 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Final
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.typedefs import Handler
 
 from trainmaster.controller.configuration import Configuration, Health
 from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT
@@ -26,13 +37,22 @@ from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
+from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
 from trainmaster.controller.server.healthz import Checker
 from trainmaster.controller.server.server import Server, ServerOptions
-from trainmaster.controller.server.tls import server_context
-from trainmaster.controller.statusserver.application import HTTP_OPTIONS, application
 from trainmaster.controller.statusserver.ca_bundle import CABundle
-from trainmaster.controller.statusserver.handler import StatusHandler
+from trainmaster.controller.statusserver.handler import (
+    LARGEST_BODY,
+    NOT_FOUND,
+    RETRY_WHEN_BUSY,
+    TOO_LARGE,
+    UNFORESEEN,
+    StatusHandler,
+    encode,
+    too_many_requests,
+)
+from trainmaster.metrics import statusserver as metrics
+from trainmaster.runtime.api.constants import status_path
 
 PLUGIN: Final = "trainjobstatus"
 """The entry point of the other half of the feature, which tells pods about the server."""
@@ -64,7 +84,7 @@ class StatusServer:
         self._ca_bundle = CABundle(directory)
         self._ca_bundle.refresh()
         options = ServerOptions(
-            purpose="progress",
+            purpose="trainer status",
             remedy="choose another statusServer.port in the configuration",
             subject="the status server is",
             unreachable="status server is not reachable at :{port}",
@@ -79,7 +99,9 @@ class StatusServer:
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
-        certs = CertWatcher(directory, lambda: server_context(tls))
+        certs = CertWatcher(
+            directory, lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites)
+        )
         self._server = Server(f":{self._settings.port}", options, clock=self._clock, certs=certs)
 
     def plugin_options(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -147,3 +169,68 @@ def operator_namespace() -> str:
     mounted = SERVICE_ACCOUNT / "namespace"
     own = os.environ.get("POD_NAMESPACE") or (mounted.read_text(encoding="utf-8").strip() if mounted.is_file() else "")
     return own or DEFAULT_NAMESPACE
+
+
+log = structlog.get_logger(__name__)
+
+IDLE_TIMEOUT: Final = 120.0
+MAX_IN_FLIGHT: Final = 256
+
+_LINGERING_TIME: Final = 1.0
+"""Seconds in which the rest of a refused body may come, so that its sender gets to read the response."""
+
+_LONGEST_PATH: Final = 300  # in logs
+
+_THEIR_FAULT: Final = (BadHttpMessage, ConnectionError)
+
+# What the HTTP library has to say about requests that are none is the business of who sent them.
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _THEIR_FAULT)))
+
+HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "logger": _http_log,
+        "keepalive_timeout": IDLE_TIMEOUT,
+        "lingering_time": _LINGERING_TIME,
+        "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original
+    }
+)
+"""How the HTTP library is to serve the application."""
+
+
+def application(reports: StatusHandler) -> web.Application:
+    """Build the application."""
+    in_flight = 0
+
+    async def post(request: web.Request) -> web.StreamResponse:
+        return encode(await reports.handle(request))
+
+    async def within_limits(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (request.content_length or 0) > LARGEST_BODY:
+            return encode(TOO_LARGE)
+        if in_flight > MAX_IN_FLIGHT:
+            return encode(too_many_requests(RETRY_WHEN_BUSY))
+        return await handler(request)
+
+    @web.middleware
+    async def respond(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal in_flight
+        started = perf_counter()
+        in_flight += 1
+        try:
+            with metrics.IN_FLIGHT.track_inprogress():
+                response = await within_limits(request, handler)
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+            response = encode(NOT_FOUND)
+        except Exception:
+            log.exception("a report could not be answered", path=request.path[:_LONGEST_PATH])
+            response = encode(UNFORESEEN)
+        finally:
+            in_flight -= 1
+        metrics.observe(response.status, perf_counter() - started)
+        log.debug("answered", method=request.method, path=request.path[:_LONGEST_PATH], code=response.status)
+        return response
+
+    app = web.Application(client_max_size=LARGEST_BODY, middlewares=[respond])
+    app.router.add_post(status_path("{namespace}", "{name}"), post)
+    return app

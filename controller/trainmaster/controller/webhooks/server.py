@@ -20,9 +20,8 @@ from aiohttp import web
 
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.server.certwatcher import CertWatcher
+from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.server import Server, ServerOptions
-from trainmaster.controller.server.tls import server_context
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored
 from trainmaster.metrics.webhook import PANICS, WebhookMetrics
@@ -72,7 +71,10 @@ class WebhookServer:
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http={"keepalive_timeout": IDLE_TIMEOUT},
         )
-        certs = CertWatcher(Path(settings.cert_dir), lambda: server_context(tls))
+        certs = CertWatcher(
+            Path(settings.cert_dir),
+            lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
+        )
         self._server = Server(f"{settings.host or ''}:{settings.port}", options, clock=clock, certs=certs)
 
     def readiness(self) -> str | None:

@@ -1,8 +1,7 @@
 """The Trainer API (`trainer.kubeflow.org/v1alpha1`) as Python types, and reading them from JSON."""
 
-from trainmaster.runtime.api.base import ApiModel
 from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
-from trainmaster.runtime.api.meta import Condition, ObjectMeta, OwnerReference
+from trainmaster.runtime.api.meta import ApiModel, Condition, ObjectMeta, OwnerReference
 from trainmaster.runtime.api.trainingruntime import (
     ClusterTrainingRuntime,
     CoschedulingPolicy,

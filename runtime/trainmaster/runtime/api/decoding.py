@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.base import ApiModel
+from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
 from trainmaster.runtime.api.trainjob import TrainJob
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, GetPydanticSchema
 from pydantic_core import core_schema
 from typing_extensions import TypedDict  # pydantic cannot use the one of `typing` before Python 3.12
 
-from trainmaster.runtime.api.base import NullIsDefault
+from trainmaster.runtime.api.meta import NullIsDefault
 from trainmaster.runtime.jsontree import JsonObject
 
 

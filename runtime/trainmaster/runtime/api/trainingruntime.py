@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.base import ApiModel, NullIsDefault, Strings
-from trainmaster.runtime.api.meta import ObjectMeta
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, ObjectMeta, Strings
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 
 

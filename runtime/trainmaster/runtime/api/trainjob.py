@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.base import ApiModel, NullIsDefault, Strings
-from trainmaster.runtime.api.meta import Condition, ObjectMeta
+from trainmaster.runtime.api.meta import ApiModel, Condition, NullIsDefault, ObjectMeta, Strings
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
 from trainmaster.runtime.jsontree import JsonObject
 

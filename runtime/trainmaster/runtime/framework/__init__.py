@@ -1,9 +1,7 @@
 """The plugin framework: finds plugins, checks them, orders them and runs them.
 
-- `loader`: finds and makes them;
-- `checks`: whether they fit the interface;
-- `order`: which comes first;
-- `framework`: runs them, phase by phase.
+- `loader`: finds and makes them, and checks whether they fit the interface;
+- `framework`: orders them and runs them, phase by phase.
 
 Guarantees:
 - Built-in and third-party plugins enter alike, through the entry-point group `trainmaster.plugins`.
@@ -11,8 +9,7 @@ Guarantees:
   framework is made: nothing surprising happens later.
 """
 
-from trainmaster.runtime.framework.checks import PluginInvalid
 from trainmaster.runtime.framework.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.loader import load_plugins
+from trainmaster.runtime.framework.loader import PluginInvalid, load_plugins
 
 __all__ = ["Framework", "PluginFailed", "PluginInvalid", "load_plugins"]

@@ -2,7 +2,8 @@
 
 Guarantees:
 - A plugin that raises fails the call with `PluginFailed`, which names it; other TrainJobs are not concerned.
-- The order within a phase is the same in every process; `Framework.order` prints it.
+- The order within a phase is the same in every process: by `before` and `after`, then priority (higher first), then
+  name. `Framework.order` prints it.
 - Each call is counted and timed by the observer that the framework gets.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import orjson
@@ -18,13 +21,61 @@ from trainmaster.runtime import extension
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
-from trainmaster.runtime.framework.checks import PHASES, PluginInvalid, check_plugin
-from trainmaster.runtime.framework.order import order_plugins
+from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by, owner_reference
-from trainmaster.runtime.watches import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    priority: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def _place(plugin: extension.Plugin) -> _Place:
+    return _Place(
+        priority=getattr(plugin, "priority", 0),
+        before=tuple(getattr(plugin, "before", ())),
+        after=tuple(getattr(plugin, "after", ())),
+    )
+
+
+def order_plugins(plugins: Sequence[extension.Plugin]) -> list[extension.Plugin]:
+    """Sort plugins: `before` and `after` first (names that are not loaded do not matter), then priority, then name.
+
+    Raises:
+        PluginInvalid: `before` and `after` contradict each other.
+    """
+    by_name = {plugin.name: plugin for plugin in plugins}
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_name, ()))
+    for plugin in plugins:
+        place = _place(plugin)
+        for name in place.after:
+            if name in by_name:
+                sorter.add(plugin.name, name)
+        for name in place.before:
+            if name in by_name:
+                sorter.add(name, plugin.name)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = " before ".join(error.args[1])
+        raise PluginInvalid(
+            f"the order of plugins contradicts itself: {cycle}; change their `before` and `after`"
+        ) from error
+    ordered: list[extension.Plugin] = []
+    ready: list[str] = []
+    while sorter.is_active():
+        ready.extend(sorter.get_ready())
+        ready.sort(key=lambda name: (-_place(by_name[name]).priority, name))
+        name = ready.pop(0)
+        ordered.append(by_name[name])
+        sorter.done(name)
+    return ordered
+
 
 Observer = Callable[[str, str, float, bool], None]
 """Called after each plugin call with plugin name, phase, seconds taken and whether it succeeded."""

@@ -3,8 +3,8 @@
 The webhooks, `trainmaster validate` and the tests call it.
 """
 
+from trainmaster.runtime.field_errors import ValidationResult
 from trainmaster.runtime.validation.defaulting import default_trainjob
-from trainmaster.runtime.validation.result import ValidationResult
 from trainmaster.runtime.validation.trainingruntime import validate_runtime
 from trainmaster.runtime.validation.trainjob import validate_trainjob
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, parse_runtime
 from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
-from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.field_errors import FieldError, ValidationResult
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import check_replicas
-from trainmaster.runtime.validation.result import ValidationResult
 from trainmaster.runtime.validation.trainjob import deprecation
 
 _REPLICATED_JOBS = "spec.template.spec.replicatedJobs"

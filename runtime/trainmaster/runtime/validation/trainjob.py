@@ -26,15 +26,14 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_LABEL,
 )
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
-from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.names import domain_prefixed_path
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import validate_jobset
-from trainmaster.runtime.validation.result import ValidationResult
-from trainmaster.runtime.validation.runtime_patches import validate_runtime_patches
 from trainmaster.runtime.validation.runtime_ref import (
     Runtime,
     RuntimeUnusable,
@@ -176,3 +175,22 @@ def _parsed(obj: JsonObject | None) -> TrainJob | None:
 
 def _mapping(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
+
+
+def validate_runtime_patches(job: TrainJob, old: TrainJob | None) -> Iterator[FieldError]:
+    """Validate who patches, and that nobody does while the TrainJob runs."""
+    for patch in job.spec.runtime_patches:
+        for part, problem in domain_prefixed_path(patch.manager):
+            yield FieldError("spec.runtimePatches.manager", problem, value=part)
+    if old is not None and patches_changed(job, old) and not (job.spec.suspend or old.spec.suspend):
+        detail = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
+        yield FieldError("spec.runtimePatches", detail, type="Forbidden")
+
+
+def patches_changed(job: TrainJob, old: TrainJob) -> bool:
+    """Tell whether an update changes any runtime patch."""
+    return _trees(job) != _trees(old)
+
+
+def _trees(job: TrainJob) -> list[JsonObject]:
+    return [without_blanks(patch.to_json()) for patch in job.spec.runtime_patches]

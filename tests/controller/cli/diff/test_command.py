@@ -12,7 +12,7 @@ from support.commands import Finished, trainmaster
 from support.objects import runtime_object, trainjob_object
 from support.stack import Stack, api_server
 
-from trainmaster.controller.cli.diff.differ import unified_diff
+from trainmaster.controller.cli.diff.command import unified_diff
 from trainmaster.controller.cli.diff.dry_run import DryRun
 from trainmaster.controller.cli.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected

@@ -11,8 +11,7 @@ from support.informers import Ear, Script, Until, bookmark, event, failure, pod,
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.event_handler import DeletedFinalStateUnknown, ResourceEventHandlerFuncs
+from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, Delta, ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS

@@ -19,7 +19,7 @@ from trainmaster.controller.kube.leaderelection.elector import LeaderElector, Le
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.metrics.leader import LeaderMetrics
+from trainmaster.metrics.controller import LeaderMetrics
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 pytestmark = pytest.mark.usefixtures("debugged")

@@ -22,7 +22,7 @@ from trainmaster.controller.kube.clock import Timer
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.metrics.leader import LeaderMetrics
+from trainmaster.metrics.controller import LeaderMetrics
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 SEEDS = range(15)

@@ -15,7 +15,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import strip_ma
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 ObjectKey = tuple[str, str, str | None, str]
 """API version, kind, namespace and name."""

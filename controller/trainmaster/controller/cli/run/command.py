@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.controller.cli.cluster import find_cluster
+from trainmaster.controller.cli.cluster import ManagerDown, find_cluster, wait_for_manager, watch_manager
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.follower import Follower
-from trainmaster.controller.cli.run.manager_health import ManagerDown, wait_for_manager, watch_manager
 from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
 from trainmaster.controller.cli.run.submit import SubmittedJob, require_trainjobs, submit
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -5,7 +5,7 @@
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
 - A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
   come from, is reported at once.
-- Why a job failed is remembered when it happens: a pod that failed may be deleted a moment later.
+- Why a job failed is recorded when it happens: a pod that failed may be deleted a moment later.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ from trainmaster.controller.cli.run.pod_logs import follow_log, last_lines
 from trainmaster.controller.cli.run.reporter import Reporter
 from trainmaster.controller.cli.run.runtime_reference import explain_missing
 from trainmaster.controller.cli.run.submit import SubmittedJob
-from trainmaster.controller.kube.cache.event_handler import (
-    DeletedFinalStateUnknown,
-    ResourceEventHandlerFuncs,
-    final_state,
-)
+from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
@@ -240,7 +236,7 @@ class Follower:
         self._changed()
 
     async def _catch_up(self) -> None:
-        """Look at the pods once more: their informer may be behind that of the end."""
+        """Read the pods once more: their informer may be behind that of the end."""
         for status in self.jobs:
             try:
                 pods = await self._client.list(

@@ -1,6 +1,7 @@
 """The cluster and the user of a kubeconfig; `loader` states the guarantees.
 
-kubernetes_asyncio finds and merges the files and knows their fields. What it does without a limit of time, or without
+kubernetes_asyncio merges the files and knows their fields. It stumbles over files that are empty, and tells of parts
+that are missing in terms of its own: `read_kubeconfig` names the part. What it does without a limit of time, or without
 verifying whom it talks to, is done here instead: token files, exec plugins and identity providers. What it does not
 know, impersonation, is done here or refused, never ignored: it takes rights away.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,9 +20,9 @@ import orjson
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, kube_config
+from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
 
 from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, ExecCredential, run_exec_plugin
-from trainmaster.controller.kube.auth.kubeconfig_files import read_kubeconfig
 from trainmaster.controller.kube.auth.oidc import PROVIDER_TIMEOUT, refresh_tokens
 from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingCredentials
 from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
@@ -243,3 +244,70 @@ def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
             )
         headers[name] = values[0] if values else None
     return {name: str(value) for name, value in headers.items() if value}
+
+
+_REMEDY: Final = "have the tool that made the cluster write it again, or name another with --kubeconfig or KUBECONFIG"
+_CHOOSE: Final = "choose one with `kubectl config use-context`"
+
+
+def read_kubeconfig(paths: str, *, context: str | None) -> ConfigNode:
+    """Read and merge files.
+
+    Args:
+        paths: The files, separated as in `$KUBECONFIG`.
+        context: The context that will be used; None: their current one.
+
+    Raises:
+        ConfigurationError: They hold nothing, or nothing to use in that context.
+    """
+    merged: ConfigNode | None = _Merger(paths).config
+    if merged is None:
+        raise ConfigurationError(f"there is nothing in it; {_REMEDY}")
+    _check(merged.value, context=context)
+    return merged
+
+
+class _Merger(KubeConfigMerger):
+    """Takes an empty file for one without entries, as kubectl does, which leaves such files behind."""
+
+    def load_config(self, path: str) -> None:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        if isinstance(document, dict):
+            super().load_config(path)
+        elif document is not None:
+            raise ConfigurationError(f"{path} is no kubeconfig, which is a mapping with clusters, users and contexts")
+
+
+def _check(config: Mapping[str, Any], *, context: str | None) -> None:
+    """Refuse parts that name others which are not there."""
+    clusters, contexts, users = (_by_name(config[part]) for part in ("clusters", "contexts", "users"))
+    if not clusters:
+        raise ConfigurationError(f"it names no cluster; {_REMEDY}")
+    if not contexts:
+        raise ConfigurationError(
+            f"it has no context; add one with `kubectl config set-context`, for one of: {', '.join(clusters)}"
+        )
+    current = config.get("current-context")
+    name = context or current
+    if not name:
+        raise ConfigurationError(f"no current-context is set; {_CHOOSE}: {_listed(contexts)}")
+    if name not in contexts:
+        problem = "" if context else f", its current-context; {_CHOOSE}"
+        raise ConfigurationError(f"it has no context {name!r}{problem}{':' if problem else ';'} {_listed(contexts)}")
+    chosen = contexts[name]["context"]
+    if not chosen.safe_get("cluster"):
+        raise ConfigurationError(f"its context {name!r} names no cluster; {_listed(clusters)}")
+    for part, known in (("cluster", clusters), ("user", users)):
+        wanted = chosen.safe_get(part)
+        if wanted and wanted not in known:
+            raise ConfigurationError(
+                f"its context {name!r} is of {part} {wanted!r}, which is missing; {_listed(known)}"
+            )
+
+
+def _by_name(entries: Sequence[ConfigNode]) -> dict[str, Any]:
+    return {str(entry["name"]): entry for entry in entries}
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return f"it has: {', '.join(names) or 'none'}"

@@ -38,10 +38,8 @@ from typing import Final, TypeAlias
 import structlog
 
 from trainmaster.controller.kube.cache.backoff import YieldBudget
-from trainmaster.controller.kube.cache.delta import Delta, Entry
-from trainmaster.controller.kube.cache.event_handler import ResourceEventHandler
-from trainmaster.controller.kube.cache.failures import ListWatchFailure
-from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher
+from trainmaster.controller.kube.cache.delta import Delta, Entry, ResourceEventHandler
+from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher, ListWatchFailure
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock

@@ -32,8 +32,16 @@ import structlog
 
 from trainmaster.controller.kube.cache.backoff import Backoff, YieldBudget
 from trainmaster.controller.kube.cache.delta import Entry
-from trainmaster.controller.kube.cache.failures import ListWatchFailure, Verb, failure_of, restart_cause
-from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher, Snapshot, version_of_event
+from trainmaster.controller.kube.cache.listwatch import (
+    Collection,
+    ListWatcher,
+    ListWatchFailure,
+    Snapshot,
+    Verb,
+    failure_of,
+    restart_cause,
+    version_of_event,
+)
 from trainmaster.controller.kube.cache.pager import ListPager
 from trainmaster.controller.kube.cache.watchlist import collect_initial_events
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock

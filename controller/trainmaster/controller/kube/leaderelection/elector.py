@@ -39,7 +39,7 @@ from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient, LeaseLock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.metrics.leader import LeaderMetrics
+from trainmaster.metrics.controller import LeaderMetrics
 
 log = structlog.get_logger(__name__)
 

@@ -213,7 +213,7 @@ class LeaseLock:
             raise
 
     def _observe(self, lease: JsonObject) -> None:
-        """Remember the lease, and when its spec last changed in our eyes."""
+        """Keep the lease as observed, and when its spec last changed in our eyes."""
         if self._known is None or _spec(lease) != _spec(self._known):
             if _holder(lease) != self.holder:
                 self._log.info("lease has a new holder", holder=_holder(lease) or "nobody")

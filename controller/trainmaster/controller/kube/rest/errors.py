@@ -6,7 +6,7 @@ Guarantees:
 - Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
   version from the future by text only (R-12).
 - Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
-- The text of a refusal is the server's. Where credentials or something that is no API server are the trouble, it also
+- The text of a refusal is the server's. Where credentials or something that is no API server are the cause, it also
   says which request, whose credentials, and what to do.
 """
 
@@ -97,7 +97,7 @@ class ApiError(KubeError):
         title = f"{status} {reason}".strip()
         text = f"{title}: {self.message}" if self.message else title
         # An object that is refused is named by the server, in words that may become a condition of that object.
-        # Where the trouble lies in the way to the server, the way is part of the answer.
+        # Where the fault lies in the way to the server, the way is part of the answer.
         if request and (self.advice or not reason):
             text = f"{text} ({request})"
         super().__init__(f"{text}; {self.advice}" if self.advice else text)

@@ -39,11 +39,10 @@ from trainmaster.controller.kube.rest.errors import (
     describe_body,
     from_response,
 )
-from trainmaster.controller.kube.rest.metrics import RequestMetrics
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import RetryPolicy
 from trainmaster.controller.kube.rest.transport import Response, Transport
-from trainmaster.metrics.rest_client import NO_ANSWER
+from trainmaster.metrics.rest_client import NO_ANSWER, RequestMetrics
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

@@ -54,7 +54,7 @@ class RetryPolicy:
 
         Args:
             repeatable: Whether performing the request twice comes to the same as performing it once.
-            before_retry: Hears of each failure that is followed by another try, and of the number of that failed try.
+            before_retry: Called with each failure that another try follows, and the number of that failed try.
         """
         # One for each request: tenacity keeps the state of a run in the object itself.
         return tenacity.AsyncRetrying(

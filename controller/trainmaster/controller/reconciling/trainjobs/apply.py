@@ -162,7 +162,7 @@ class Applier:
             raise Conflict(status=409, reason="Conflict", message="the TrainJob has changed, the cache lags")
 
     async def _find_field_conflict(self, resource: Resource, obj: JsonObject) -> FieldConflict:
-        """Look at what the others made of an object; the caches do not keep who set what."""
+        """Read what the others made of an object; the caches do not keep who set what."""
         metadata = obj["metadata"]
         try:
             live = await self._client.get(resource, metadata["namespace"], metadata["name"])

@@ -23,7 +23,7 @@ from trainmaster.runtime.api.constants import (
     snapshot_name,
 )
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.watches import Watch
+from trainmaster.runtime.listers import Watch
 
 RUNTIME_INDEX = "runtime"
 """Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-

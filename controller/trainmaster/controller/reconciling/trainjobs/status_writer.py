@@ -108,7 +108,7 @@ class StatusWriter:
         self._due.pop(key, None)
 
     async def _find_field_conflict(self, raw: JsonObject, desired: JsonObject) -> FieldConflict:
-        """Look at what the others made of a status; the cache does not keep who set what."""
+        """Read what the others made of a status; the cache does not keep who set what."""
         metadata = raw["metadata"]
         try:
             live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])

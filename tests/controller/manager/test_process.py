@@ -1,20 +1,88 @@
-"""K-12, P-22: what the process tells about itself."""
+"""The process: a heap that is frozen, tidied and given back, and a monitored event loop (K-12, P-22)."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import platform
+import subprocess
+import sys
 import threading
+import weakref
+from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import eventually
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.fatal import main_thread_calls
-from trainmaster.controller.manager import loop_monitor
-from trainmaster.controller.manager.loop_monitor import STALL, STUCK_AFTER, LoopMonitor, monitored_loop
+from trainmaster.controller.manager import process
+from trainmaster.controller.manager.process import STALL, STUCK_AFTER, LoopMonitor, monitored_loop
+from trainmaster.controller.manager.runnables import background_task
 from trainmaster.metrics.process import PauseHistogram
+
+LEFT_AFTER_TROUBLE = """
+import re
+from pathlib import Path
+from trainmaster.controller.manager import process
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+
+if {give_back}:
+    process.unmap_freed_blocks()
+del (block := bytearray(256 * 1024))[:]
+before, kept = resident(), []
+del block
+blocks = []
+for _ in range(200):
+    blocks.append(bytearray(256 * 1024))
+    kept.append(bytes(1000))
+blocks.clear()
+print(resident() - before)
+"""
+"""Prints how many MiB stay behind when 50 MiB of buffers are freed between which small things live on."""
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+def test_p22_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
+    process.freeze()
+    assert gc.get_freeze_count() > 10_000
+    assert len(gc.get_objects()) < 1000
+    assert gc.get_threshold() == (10_000, 5, 5)
+
+
+async def test_garbage_is_collected_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(process, "COLLECT_EVERY", 0.01)
+    gc.disable()
+    try:
+        left = weakref.ref(Cycle())
+        assert left() is not None
+        async with background_task(process.collect_periodically()):
+            await eventually(lambda: left() is None)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others give back what is freed by themselves")
+@pytest.mark.parametrize(("give_back", "at_least", "at_most"), [(True, -5, 5), (False, 40, 60)])
+def test_freed_buffers_go_back_to_the_operating_system(give_back: bool, at_least: int, at_most: int) -> None:
+    program = LEFT_AFTER_TROUBLE.format(give_back=give_back)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert at_least <= int(done.stdout) <= at_most
 
 
 def value(name: str, **labels: str) -> float:
@@ -53,7 +121,7 @@ def test_a_loop_that_never_turns_again_ends_the_process() -> None:
     while not ends:
         beats = monitor.check(beats)
         checks += 1
-    assert STUCK_AFTER <= checks * loop_monitor._CHECK_EVERY < STUCK_AFTER + 1
+    assert STUCK_AFTER <= checks * process._CHECK_EVERY < STUCK_AFTER + 1
     assert "has not turned for 60 s" in ends[0]
 
 
