@@ -8,6 +8,8 @@ LIGHT ?=
 TORCH_INDEX_URL ?=
 # More arguments for pytest or the benchmark: make test ARGS="-k quantities"
 ARGS ?=
+# How many tests `make test` runs at once. Most of them wait most of the time, for processes that start and clocks.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 # How long `make soak` makes trouble.
 MINUTES ?= 20
 # UPGRADE=1: `make lock` moves every pin to the newest version.
@@ -19,6 +21,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 LOCKS := hack/requirements
 GENERATORS := $(sort $(wildcard hack/generate_*.py))
 
+# Tests start hundreds of processes, each of which would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -28,7 +33,7 @@ run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or 
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
 test: $(VENV)/.dev $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check

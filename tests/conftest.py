@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.scheduling import ModuleScheduling, longest_first
 
 CLUSTER = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
 
@@ -19,6 +21,14 @@ def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run([*CLUSTER, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
     yield home
     subprocess.run([*CLUSTER, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
+    return ModuleScheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from support.audit import AuditedWrite, AuditLogReader
 from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
 from support.proxy import Direction, FaultProxy
@@ -24,14 +25,21 @@ from support.training import apply_runtime, runtime, trainjob, until
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
+TIMEOUT = 240
+"""Each of these tests takes a minute on a machine that is busy with others."""
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(TIMEOUT),
+    pytest.mark.slow(seconds=60),
+]
+
 LEASE, RENEWAL, RETRY = 4.0, 2.5, 0.5
 ELECTION = {
-    "leaderElection": {
-        "leaderElect": True,
-        "leaseDuration": f"{LEASE:g}s",
-        "renewDeadline": f"{RENEWAL:g}s",
-        "retryPeriod": f"{RETRY:g}s",
-    }
+    "leaderElect": True,
+    "leaseDuration": f"{LEASE:g}s",
+    "renewDeadline": f"{RENEWAL:g}s",
+    "retryPeriod": f"{RETRY:g}s",
 }
 LONGEST_WAIT = RETRY * (1 + 1.2)
 """Between two tries of a candidate: the retry period and its jitter."""
@@ -47,7 +55,7 @@ PAUSE = 60.0 if os.environ.get("TRAINMASTER_SOAK_MINUTES") else 8.0
 class Duel:
     """A leader, a candidate, and TrainJobs that come all the time."""
 
-    cluster: ClusterProcess
+    name: str
     client: KubeClient
     leader: ManagerProcess
     wire: FaultProxy
@@ -65,7 +73,7 @@ class Duel:
 
         async def create() -> None:
             while not enough.is_set():
-                name = f"job-{len(self.created)}"
+                name = f"{self.name}-{len(self.created)}"
                 await self.client.create(TRAINJOBS, trainjob(name))
                 self.created.append(name)
                 await asyncio.sleep(0.1)
@@ -121,24 +129,37 @@ def _renews(write: AuditedWrite) -> bool:
     return _of_lease(write) and write.code is not None and write.code < 300
 
 
-@pytest.fixture
-async def duel(tmp_path: Path) -> AsyncIterator[Duel]:
-    async with AsyncExitStack() as stack:
-        cluster, client = await stack.enter_async_context(cluster_process(tmp_path))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ClusterProcess, KubeClient]]:
+    """A cluster for all duels, and a client of its administrator."""
+    async with cluster_process(tmp_path_factory.mktemp("failover")) as (cluster, client):
         await apply_runtime(client, runtime())
+        yield cluster, client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def duel(cluster: tuple[ClusterProcess, KubeClient]) -> AsyncIterator[Duel]:
+    """Two managers that share a lease, accounts and TrainJobs with no other duel."""
+    process, client = cluster
+    name = f"duel-{secrets.token_hex(3)}"
+    configuration = {"leaderElection": {**ELECTION, "resourceName": name}}
+    async with AsyncExitStack() as stack:
         managers: list[ManagerProcess] = []
         wires: list[FaultProxy] = []
-        for name in ("first", "second"):
-            wire = await stack.enter_async_context(await FaultProxy.start("127.0.0.1", cluster.port))
-            token = await account_token(client, name)
-            manager = ManagerProcess(cluster, name, token=token, port=wire.port, configuration=ELECTION)
+        for role in ("first", "second"):
+            wire = await stack.enter_async_context(await FaultProxy.start("127.0.0.1", process.port))
+            account = f"{name}-{role}"
+            token = await account_token(client, account)
+            manager = ManagerProcess(process, account, token=token, port=wire.port, configuration=configuration)
             stack.push_async_callback(manager.kill)
             await manager.start()
             # The first one leads, since the second one starts when that is so.
             await manager.logged("waiting for the lease" if managers else "lease acquired")
             managers.append(manager)
             wires.append(wire)
-        yield Duel(cluster, client, managers[0], wires[0], managers[1], AuditLogReader(cluster.audit_log))
+        yield Duel(name, client, managers[0], wires[0], managers[1], AuditLogReader(process.audit_log))
+    for resource in (TRAINJOBS, JOBSETS):
+        await client.raw("DELETE", resource.path("default"))
 
 
 async def test_l5_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(duel: Duel) -> None:
@@ -153,7 +174,7 @@ async def test_l5_a_leader_that_was_killed_is_followed_when_its_lease_has_expire
     duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
 
 
-@pytest.mark.timeout(120 + PAUSE)
+@pytest.mark.timeout(TIMEOUT + PAUSE)
 async def test_l14_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_up(duel: Duel) -> None:
     async with duel.jobs_coming():
         await until_served(duel)

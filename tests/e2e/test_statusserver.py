@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 import yaml
 from support.authorities import Authority
 from support.commands import client_of, trainmaster
@@ -18,6 +19,8 @@ from support.training import apply_runtime, ended, pods, python, runtime, trainj
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow(seconds=20)]
 
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "progress.md").read_text(), re.DOTALL
@@ -39,10 +42,11 @@ class Setting:
     certificates: Path
 
 
-@pytest.fixture
-async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def setting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setting]:
     """A cluster whose manager has the feature on."""
-    certificates = tmp_path / "certificates"
+    home = tmp_path_factory.mktemp("statusserver")
+    certificates = home / "certificates"
     certificates.mkdir()
     _certify(certificates, Authority())
     port, health = _free_port(), _free_port()
@@ -56,17 +60,17 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
     }
-    config = tmp_path / "config.yaml"
+    config = home / "config.yaml"
     config.write_text(yaml.safe_dump(configuration))
-    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=tmp_path)
+    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=home)
     assert up.code == 0, up.err
     try:
-        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
+        async with client_of(home / ".trainmaster" / "kubeconfig") as client:
             await apply_runtime(client, runtime())
             await until(lambda: _is_ready(health))
             yield Setting(client, certificates)
     finally:
-        await trainmaster("cluster", "down", cwd=tmp_path)
+        await trainmaster("cluster", "down", cwd=home)
 
 
 def _free_port() -> int:

@@ -30,6 +30,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.slow(seconds=37)
+
 MANY = 200
 
 

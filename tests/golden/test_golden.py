@@ -20,7 +20,7 @@ CASES = sorted((HERE / "cases").glob("*.yaml"))
 DIFFERENCES: dict[str, Any] = load_yaml((HERE / "differences.yaml").read_text())
 DIFFERENT = {entry["case"]: entry for entry in DIFFERENCES["cases"]}
 
-pytestmark = pytest.mark.golden
+pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=108)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

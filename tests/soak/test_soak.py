@@ -31,6 +31,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 
+pytestmark = pytest.mark.slow(seconds=51)
+
 MINUTES = float(os.environ.get("TRAINMASTER_SOAK_MINUTES") or 0)
 SEED = int(os.environ.get("TRAINMASTER_SOAK_SEED") or secrets.randbelow(10**6))
 

@@ -20,6 +20,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.slow(seconds=36)
+
 BARE = ("--without", "manager,controllers,gc,kubelet")
 
 

@@ -17,6 +17,8 @@ from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.slow(seconds=52)
+
 WITHOUT_PODS = ("--without", "kubelet")
 WRONG = {"plugins": {"colour": "red"}}
 COMPLAINT = "plugins.colour: unknown field"

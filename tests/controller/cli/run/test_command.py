@@ -24,6 +24,8 @@ from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_def
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.slow(seconds=37)
+
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
 
 

@@ -1,0 +1,48 @@
+"""Which worker runs which tests, and in which order.
+
+A worker gets whole modules, so that a cluster that a module shares is started once, and the longest modules first, so
+that none of them is still at work when everything else has ended. A directory whose tests share one cluster goes to
+one worker as well; the simulated clusters share nothing but the undisturbed run of their scenario.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SHARING = ("tests/conformance/", "tests/sdk/")
+"""Directories whose tests share a cluster."""
+
+SIMULATED = "tests/sim/"
+
+
+class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Hands out modules in the order of the collection."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        for directory in SHARING:
+            if nodeid.startswith(directory):
+                return directory
+        if nodeid.startswith(SIMULATED):
+            return nodeid.partition("-")[0]  # the parameter begins with the scenario
+        return nodeid.partition("::")[0]
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put modules first that are marked as slow, by the seconds that they take."""
+    modules = [list(module) for _, module in groupby(items, attrgetter("path"))]
+    modules.sort(key=lambda module: -_seconds(module[0]))
+    items[:] = [item for module in modules for item in module]
+
+
+def _seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("slow")
+    return float(marker.kwargs["seconds"]) if marker else 0.0
