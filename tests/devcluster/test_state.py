@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.devcluster.errors import AlreadyRunning, StateError
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory
+from trainmaster.devcluster.state import AlreadyRunning, ClusterRecord, StateDirectory, StateError
 
 RECORD = ClusterRecord(version="1.2", pid=7, port=6443, server="https://127.0.0.1:6443", kubeconfig="/k", parts=("gc",))
 

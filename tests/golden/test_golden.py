@@ -13,7 +13,7 @@ from support.golden import Player, agree, load_case, load_yaml
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.kube.rest.errors import Invalid
-from trainmaster.devcluster.apiserver.patch import json_patch
+from trainmaster.devcluster.apiserver.jsonpatch import json_patch
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*.yaml"))

@@ -19,7 +19,7 @@ from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, PODS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import Networking
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 LIMIT = 15.0

@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.devcluster.kubelet.container import Termination
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import pod_status
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

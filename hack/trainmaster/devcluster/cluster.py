@@ -22,16 +22,19 @@ from typing import Any, Self, TypeVar
 import structlog
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
-from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.bootstrap import (
+    add_system_priority_classes,
+    create_system_namespaces,
+    ensure_bootstrap_policy,
+    register_plugins,
+)
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.server import ApiServer
 from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Store
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
@@ -49,7 +52,6 @@ from trainmaster.devcluster.crds.install import (
     TRAINER_DEFINITIONS,
     install_definitions,
 )
-from trainmaster.devcluster.errors import AuditLogUnusable, NetworkingUnavailable, PartFailed, StateError
 from trainmaster.devcluster.kubeconfig import check_replaceable, write_kubeconfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
@@ -61,7 +63,7 @@ from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
-from trainmaster.devcluster.state import ClusterRecord
+from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed, StateError
 from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__

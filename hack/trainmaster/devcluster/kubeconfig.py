@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from trainmaster.devcluster.certificates import write_private
-from trainmaster.devcluster.errors import KubeconfigUnusable
+from trainmaster.devcluster.state import KubeconfigUnusable
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from trainmaster.devcluster.errors import PortInUse
+from trainmaster.devcluster.state import PortInUse
 
 HOST = "127.0.0.1"
 

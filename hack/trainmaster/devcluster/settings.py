@@ -1,13 +1,34 @@
-"""What can be chosen about a cluster, and the parts that may run beside its API server."""
+"""What can be chosen about a cluster and its kubelet, and the parts that may run beside its API server."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.state import StateDirectory
+
+NetworkingChoice: TypeAlias = Literal["auto", "namespaces", "rewriting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The defaults suit a laptop: fast restarts, and nothing of the host that a pod did not bring itself."""
+
+    restart_backoff: float = 1.0
+    """Seconds before the first restart of a container; doubles with each further one. A real kubelet takes 10 s."""
+
+    retry_interval: float = 1.0
+    """Seconds between attempts to mount a volume or to build an environment whose ConfigMap or Secret is missing."""
+
+    networking: NetworkingChoice = "auto"
+    """How pods find each other and their volumes: in namespaces of their own (Linux), or by rewriting what they are
+    told. By default the first where it works, else the second."""
+
+    fake_gpus: int = 0
+    """GPUs that the node claims to have in place of real ones, to try out scheduling. Pods that ask for some are told
+    their numbers, as they would be; programs that look for the devices find none."""
+
 
 CONTROLLERS: Final = "controllers"
 GARBAGE_COLLECTION: Final = "gc"

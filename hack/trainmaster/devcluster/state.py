@@ -4,7 +4,8 @@ Guarantees:
 - At most one process runs a cluster on a directory. The kernel holds the lock for it and lets go when it dies, however
   it dies; a pid that was left behind is therefore never mistaken for a running cluster.
 - Only its owner can read it: the directory has mode 0700, the token in it 0600.
-- Whatever cannot be used is a `StateError`: one line that says what is wrong and what to do.
+- Whatever cannot be used is a `StateError`: one line that says what is wrong and what to do. Everything that keeps a
+  cluster from starting, running or being found is a `ClusterError` of that kind.
 - Only files that a cluster makes are ever deleted.
 """
 
@@ -22,7 +23,39 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from trainmaster.devcluster.certificates import write_private
-from trainmaster.devcluster.errors import AlreadyRunning, StateError
+
+
+class ClusterError(Exception):
+    """A cluster cannot do what its user wants; one line says why, and what to do."""
+
+
+class StateError(ClusterError):
+    """The state directory cannot be used."""
+
+
+class AlreadyRunning(StateError):
+    """A cluster runs on this state directory."""
+
+
+class PortInUse(ClusterError):
+    """The server cannot have its port."""
+
+
+class KubeconfigUnusable(ClusterError):
+    """The kubeconfig cannot be written where it was wanted."""
+
+
+class NetworkingUnavailable(ClusterError):
+    """Pods cannot run in the chosen mode."""
+
+
+class AuditLogUnusable(ClusterError):
+    """The audit log cannot be written where it was wanted."""
+
+
+class PartFailed(ClusterError):
+    """A part ended by itself."""
+
 
 FORMAT = 1
 """Version of the layout on disk; grows when an older version could not read what this one writes."""

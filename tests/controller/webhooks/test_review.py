@@ -20,7 +20,7 @@ from trainmaster.controller.webhooks.review import (
     errored,
     limit_warnings,
 )
-from trainmaster.devcluster.apiserver.patch import json_patch
+from trainmaster.devcluster.apiserver.jsonpatch import json_patch
 from trainmaster.runtime.jsontree import JsonObject
 
 

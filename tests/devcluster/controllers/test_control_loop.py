@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.storage import ObjectKey
-from trainmaster.devcluster.controllers.backoff import ExponentialBackoff
-from trainmaster.devcluster.controllers.control_loop import ControlLoop
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, ExponentialBackoff
 from trainmaster.devcluster.testing.stepper import Stepper
 
 BACKOFF = ExponentialBackoff(base=1, cap=4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.node import MODES, Node
 
-from trainmaster.devcluster.apiserver.registry.generic import create_system_namespaces
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
 

@@ -15,7 +15,7 @@ from support.sim.actors import Fate
 from support.sim.world import World
 
 from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.controllers.jobset.conditions import COMPLETED, FAILED, SUSPENDED
+from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 _API_VERSION = "trainer.kubeflow.org/v1alpha1"

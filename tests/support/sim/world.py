@@ -25,9 +25,10 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions

@@ -2,11 +2,12 @@
 
 Messages, reasons and details follow the Kubernetes API conventions to the letter, because clients match on them:
 `details.kind` holds the plural resource for NotFound, AlreadyExists and Conflict, and the kind for Invalid.
+What is wrong with one field is a `FieldError`; those that the rules of several kinds give have functions here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,6 +15,7 @@ import orjson
 
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
 
 FieldErrorType: TypeAlias = Literal[
     "NotFound",
@@ -228,7 +230,7 @@ def not_acceptable(message: str) -> StatusError:
 
 
 def expired(message: str) -> StatusError:
-    """410: the resource version is older than what the server remembers; list again."""
+    """410: the resource version is older than the watch history of the server; list again."""
     return StatusError(410, "Expired", message)
 
 
@@ -266,3 +268,34 @@ def resource_version_too_large(requested: int, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Too large resource version: {requested}, current: {current}"
     return timeout(message, causes=[cause], retry_after=1)
+
+
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+
+
+def immutable(path: str, value: Any) -> FieldError:
+    """Return the error of a field that may not change."""
+    return FieldError(path, "Invalid", value, "field is immutable")
+
+
+def unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
+    """Return the error of a value that is not one of a few."""
+    listed = ", ".join(f'"{each}"' for each in sorted(supported))
+    return FieldError(path, "NotSupported", value, f"supported values: {listed}")
+
+
+def too_many(path: str, value: Any, limit: int) -> FieldError:
+    """Return the error of a list with more than `limit` items; `value` is what the server shows of it."""
+    return FieldError(path, "TooMany", value, f"must have at most {limit} items")
+
+
+def negative(path: str, value: int) -> FieldError:
+    """Return the error of a number below zero."""
+    return FieldError(path, "Invalid", value, _NOT_NEGATIVE)
+
+
+def validate_nonnegative_quantity(value: str | float, path: str) -> Iterator[FieldError]:
+    """Check that a quantity is zero or more."""
+    amount = Quantity.parse(value)
+    if amount < Quantity.parse(0):
+        yield FieldError(path, "Invalid", str(amount), _NOT_NEGATIVE)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
 from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Authorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
-from trainmaster.devcluster.apiserver.filters.authentication import with_authentication
+from trainmaster.devcluster.apiserver.filters.authentication import Authenticator, with_authentication
 from trainmaster.devcluster.apiserver.filters.authorization import with_authorization
 from trainmaster.devcluster.apiserver.filters.impersonation import with_impersonation
 from trainmaster.devcluster.apiserver.filters.panic_recovery import with_panic_recovery

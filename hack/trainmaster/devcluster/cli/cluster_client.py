@@ -23,7 +23,7 @@ class ClusterUnreachable(Exception):
 
 
 def get(state: StateDirectory, record: ClusterRecord, path: str) -> JsonObject:
-    """Get an object from the cluster; raises `NoAnswer`."""
+    """Get an object from the cluster; raises `ClusterUnreachable`."""
     try:
         context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
         # No proxy, whatever the environment says: the server is on this machine.
@@ -42,7 +42,7 @@ def get(state: StateDirectory, record: ClusterRecord, path: str) -> JsonObject:
 
 
 def get_manager_status(state: StateDirectory, record: ClusterRecord) -> ManagerStatus:
-    """Get the status of the manager of the cluster; raises `NoAnswer`."""
+    """Get the status of the manager of the cluster; raises `ClusterUnreachable`."""
     try:
         return ManagerStatus.from_json(get(state, record, PATH))
     except (KeyError, TypeError) as error:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.devcluster.errors import ClusterError
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
-from trainmaster.devcluster.settings import PARTS, ClusterSettings
-from trainmaster.devcluster.state import HOME_VARIABLE, StateDirectory, default_directory
+from trainmaster.devcluster.settings import PARTS, ClusterSettings, KubeletSettings
+from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
 
 _HIGHEST_PORT = 65535
 

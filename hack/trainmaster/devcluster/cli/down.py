@@ -7,8 +7,7 @@ import os
 import signal
 import time
 
-from trainmaster.devcluster.errors import ClusterError
-from trainmaster.devcluster.state import StateDirectory
+from trainmaster.devcluster.state import ClusterError, StateDirectory
 
 GRACE = 30.0
 """Seconds for an orderly end: the manager gets ten of them, and processes of pods have their own grace periods."""

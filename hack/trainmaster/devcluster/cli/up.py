@@ -3,26 +3,63 @@
 The background process is the foreground command in a session of its own, with its terminal replaced by the log. It is
 started when its record names it; when it ends before that, the last lines of its log are the reason. Then the
 status of its manager is read, without which it is not ready.
+
+The log has one readable line an event, in a file that does not grow without limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+import structlog
+
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
-from trainmaster.devcluster.cli.log_config import configure_logging
 from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.errors import ClusterError
 from trainmaster.devcluster.manager.health import CRASHING, READY, READY_TIMEOUT, STARTING, ManagerHealth, ManagerStatus
 from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory
+from trainmaster.devcluster.state import ClusterError, ClusterRecord, StateDirectory
+
+_LEVEL = logging.INFO
+_SIZE_LIMIT = 10 * 2**20
+
+
+def configure_logging(path: Path) -> None:
+    """Write the logs of structlog and of the standard library to a file."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVEL),
+        cache_logger_on_first_use=True,
+    )
+    handler = RotatingFileHandler(path, maxBytes=_SIZE_LIMIT, backupCount=1, encoding="utf-8")
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("trainmaster").setLevel(_LEVEL)
+
 
 _START_TIMEOUT = 60.0 + READY_TIMEOUT
 """Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,

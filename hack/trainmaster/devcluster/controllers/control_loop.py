@@ -2,9 +2,9 @@
 
 - Level-triggered: an event only names an object to look at; any number of events for one key cause one more reconcile.
 - An event that arrives while its key is being reconciled causes another reconcile afterwards.
-- A reconcile that fails is repeated, after pauses that double up to a cap; the other keys are not held up.
-  Conflicts are part of normal life and logged as such; anything else is logged with its traceback. Nothing ends the
-  loop but its cancellation.
+- A reconcile that fails is repeated, after pauses that double up to a cap (exponential backoff); the other keys are not
+  held up. Conflicts are part of normal life and logged as such; anything else is logged with its traceback. Nothing
+  ends the loop but its cancellation.
 - At start every existing object is offered as ADDED, so a restart of the process needs no memory of the past.
 - Time is the injected clock, because deadlines are computed from time stamps of the API. `run_ready` does all that is
   due and returns: that is how tests drive controllers, without tasks and without waiting.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -26,8 +27,29 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.backoff import ExponentialBackoff
 from trainmaster.runtime.jsontree import JsonObject
+
+_MAX_EXPONENT = 30  # beyond it every pause is longer than any sensible cap, and the power stays a small number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialBackoff:
+    """How long to wait before trying again."""
+
+    base: float
+    """Seconds after the first failure; 0: never any."""
+
+    cap: float
+    """The longest pause, in seconds."""
+
+    def after(self, failures: int) -> float:
+        """Return the seconds to wait after a number of failures in a row, which is at least one."""
+        return min(self.base * float(2 ** min(failures - 1, _MAX_EXPONENT)), self.cap)
+
+
+NO_BACKOFF = ExponentialBackoff(base=0.0, cap=0.0)
+"""For tests, and for who wants every attempt at once."""
+
 
 Reconcile = Callable[[ObjectKey], Awaitable[float | None]]
 """Brings one object closer to its desired state; may return seconds after which to look at it again."""

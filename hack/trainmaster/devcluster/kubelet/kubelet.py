@@ -29,9 +29,9 @@ from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
+from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The lifecycle of one pod as a state machine without I/O.
 
-Facts go in (`running`, `exited`, `deferred`, `delete`, ...), and `compute_actions` says what has to be done now.
+Observations go in (`running`, `exited`, `deferred`, `delete`, ...), and `compute_actions` says what has to be done now.
 Guarantees:
 - Init containers run one after the other, each after the success of the one before; sidecars (init containers with
   restartPolicy Always) only have to be started, which includes the success of their startup probe. Main containers
@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from trainmaster.devcluster.kubelet.container import LOST_REASON, Container, Role, Termination, recorded_time
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
+from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
@@ -73,7 +73,7 @@ class PodLifecycle:
         self._kill_at: datetime | None = None
         self._resume(status, now=now)
 
-    # Facts
+    # Observations
 
     def running(self, name: str, *, at: datetime, started: bool = True, ready: bool = True) -> None:
         """Record that the process runs, and whether it needs no startup probe (`started`) and no readiness probe."""

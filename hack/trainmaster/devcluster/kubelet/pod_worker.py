@@ -1,8 +1,8 @@
 """The pod worker: carries out what the lifecycle of its pod decides and keeps the status in the API up to date.
 
-The lifecycle is pure; this module does its I/O. Facts (reports of processes, changes of the pod) arrive synchronously
-and wake the worker, which then syncs: it computes the actions, performs them and updates the status. Status writes that
-pile up while one is under way become one.
+The lifecycle is pure; this module does its I/O. Observations (reports of processes, changes of the pod) arrive
+synchronously and wake the worker, which then syncs: it computes the actions, performs them and updates the status.
+Status writes that pile up while one is under way become one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycl
 from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
 from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
-from trainmaster.devcluster.kubelet.settings import KubeletSettings
 from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient
 from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
+from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class PodWorker:
         self._gone = False
         self.update(pod)
 
-    # Facts
+    # Observations
 
     def update(self, pod: JsonObject) -> None:
         """Take note of a new version of the pod; only its deletion changes what happens."""

@@ -4,28 +4,116 @@
 - A manager that dies is started again after a pause that doubles up to half a minute; one that ran for a minute has its
   past forgiven.
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
-- Whether it works is known at any time (`health`): from its readiness endpoint on, and from its webhooks, which are
-  registered before it counts as ready; and why it ended, from its log.
+- Whether it works is known at any time (`health`). It is ready as soon as it says so itself at its readiness endpoint,
+  and serves its webhooks, which are registered before it counts as ready.
+- Why it ended is the last error in its log, as a sentence for people.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import time
 from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
+import aiohttp
 import structlog
 import yaml
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.manager.configuration import ManagerConfiguration, merge_configuration
 from trainmaster.devcluster.manager.health import ManagerHealth
-from trainmaster.devcluster.manager.last_error import last_error
-from trainmaster.devcluster.manager.readiness import ReadinessProbe
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
+
+_READ_AT_MOST: Final = 64 * 1024
+_EVENT: Final = re.compile(r"^\S+ \[(?:error|critical)\s*\] (?P<event>.*?)\s+\[(?P<logger>[\w.]+)\](?P<rest>.*)$")
+_NO_ERROR_LEVEL: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
+_ERROR: Final = re.compile(r"""\berror=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""")
+_NO_ERROR: Final = "it said nothing; see its log"
+
+
+def last_error(log: Path, begin: int) -> str:
+    """Return the last error in a log, of what was written after its first `begin` bytes.
+
+    That is the last event of level error, since its traceback says less to users; else the last line that is no event:
+    an interpreter that fails before there are logs ends with what is wrong.
+    """
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            # A log that is shorter than before was replaced by a new one.
+            file.seek(max(begin if begin <= size else 0, size - _READ_AT_MOST))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return _NO_ERROR
+    lines = [line for line in text.splitlines() if line.strip() and not _NO_ERROR_LEVEL.match(line)]
+    for line in reversed(lines):
+        if event := _EVENT.match(line):
+            return _sentence(event)
+    return lines[-1].strip() if lines else _NO_ERROR
+
+
+def _sentence(event: re.Match[str]) -> str:
+    error = _ERROR.search(event["rest"])
+    return f"{event['event']}: {_unquoted(error[1])}" if error else event["event"]
+
+
+def _unquoted(text: str) -> str:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    # An error may have several lines, one for each thing that is wrong.
+    return "; ".join(filter(None, map(str.strip, value.splitlines()))) if isinstance(value, str) else text
+
+
+_TIMEOUT: Final = 5.0
+_LONGEST_ANSWER: Final = 500
+
+
+class ReadinessProbe:
+    """Probes one run of a manager; an async context manager."""
+
+    def __init__(self, configuration: ManagerConfiguration | None, webhooks: ManagerWebhooks) -> None:
+        self._configuration = configuration
+        self._webhooks = webhooks
+        # The environment may name a proxy; the manager is on this machine.
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT), trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def missing(self) -> str | None:
+        """Say what is missing; None if it is ready."""
+        configuration = self._configuration
+        if configuration is None or configuration.readiness is None:
+            return "its configuration cannot be read"
+        missing = await self._get(configuration.readiness)
+        # At a port that the user chose, the manager of somebody else may answer; this certificate only ours has.
+        if missing is None and configuration.registers_webhooks and not await self._webhooks.are_served():
+            return "its webhooks are not served yet"
+        return missing
+
+    async def _get(self, url: str) -> str | None:
+        try:
+            async with self._session.get(url) as answer:
+                if answer.status == 200:
+                    return None
+                return (await answer.text(errors="replace"))[:_LONGEST_ANSWER].strip()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return "it does not answer yet"
+
 
 _log = structlog.get_logger(__name__)
 

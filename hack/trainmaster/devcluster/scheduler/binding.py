@@ -76,12 +76,12 @@ class Binder:
             RESOURCE_CLAIMS, {**claim, "status": allocation.status}, **where, subresource="status", options=_OPTIONS
         )
 
-    async def _set_condition(self, pod: JsonObject, facts: JsonObject) -> None:
+    async def _set_condition(self, pod: JsonObject, fields: JsonObject) -> None:
         metadata, status = pod["metadata"], pod.get("status", {})
         known = find_condition(pod, "PodScheduled") or {}
         now = timestamp(self._api.clock())
-        since = known.get("lastTransitionTime", now) if known.get("status") == facts["status"] else now
-        condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": since, **facts}
+        since = known.get("lastTransitionTime", now) if known.get("status") == fields["status"] else now
+        condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": since, **fields}
         others = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
         await self._api.update(
             PODS,

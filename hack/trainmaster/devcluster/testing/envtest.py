@@ -14,17 +14,20 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
-from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.bootstrap import (
+    add_system_priority_classes,
+    create_system_namespaces,
+    ensure_bootstrap_policy,
+    register_plugins,
+)
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.server import ApiServer, ServerTiming
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Attributes, require
-from trainmaster.devcluster.apiserver.auth.bootstrap_policy import ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.auth.user import (
     ADMINISTRATOR,
@@ -16,9 +15,10 @@ from trainmaster.devcluster.apiserver.auth.user import (
     make_username,
     split_username,
 )
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
+from trainmaster.devcluster.apiserver.filters.authentication import Authenticator
 from trainmaster.devcluster.testing.envtest import Environment
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import CRDS
 from trainmaster.devcluster.apiserver.storage import Store
 

@@ -8,7 +8,7 @@ import pytest
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
-from trainmaster.devcluster.controllers.backoff import NO_BACKOFF, ExponentialBackoff
+from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF, ExponentialBackoff
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
 from trainmaster.devcluster.controllers.job.controller import JobController

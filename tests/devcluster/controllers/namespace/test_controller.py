@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.controllers.backoff import NO_BACKOFF
+from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.namespace.controller import NamespaceController

@@ -13,8 +13,9 @@ import pytest
 
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController

@@ -13,10 +13,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.auth.authenticator import ALWAYS_ALLOW_PATHS
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, require
 from trainmaster.devcluster.apiserver.auth.user import MASTERS
-from trainmaster.devcluster.apiserver.filters.authentication import USER
+from trainmaster.devcluster.apiserver.filters.authentication import ALWAYS_ALLOW_PATHS, USER
 from trainmaster.devcluster.apiserver.http.query import read_boolean
 from trainmaster.devcluster.apiserver.http.request_info import request_info_of
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType

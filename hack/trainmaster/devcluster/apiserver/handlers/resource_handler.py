@@ -21,10 +21,9 @@ from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, Re
 from trainmaster.devcluster.apiserver.handlers.reviews import ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.update import patch_resource, serve_scale, update_resource
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
-from trainmaster.devcluster.apiserver.http.negotiation import OBJECT, negotiate_media_type
 from trainmaster.devcluster.apiserver.http.query import read_boolean, read_list_options
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, request_info_of, verb_of
-from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
+from trainmaster.devcluster.apiserver.http.responsewriters import OBJECT, negotiate_media_type, page_not_found
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.scale import Scaler

@@ -14,12 +14,11 @@ from typing import Any
 from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.auth.authenticator import Authenticator
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken
 from trainmaster.devcluster.apiserver.auth.user import User
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.filters.authentication import USER
+from trainmaster.devcluster.apiserver.filters.authentication import USER, Authenticator
 from trainmaster.devcluster.apiserver.handlers.discovery import ApiResource
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo

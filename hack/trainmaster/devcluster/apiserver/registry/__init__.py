@@ -7,8 +7,7 @@ CustomResourceDefinition, `generic` has the verbs. Light: `trainmaster render` i
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.registry.kind import Column, Kind
-from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.registry import Column, Kind, Registry
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 
 __all__ = ["Column", "Kind", "Registry", "Strategy"]

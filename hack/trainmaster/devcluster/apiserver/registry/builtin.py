@@ -18,10 +18,9 @@ from trainmaster.devcluster.apiserver.registry.core import (
     service,
     serviceaccount,
 )
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.node import runtimeclass
 from trainmaster.devcluster.apiserver.registry.rbac import role, rolebinding
-from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.resource import (
     deviceclass,
     resourceclaim,

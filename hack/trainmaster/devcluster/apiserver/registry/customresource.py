@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
-from trainmaster.devcluster.apiserver.registry.kind import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.printers import custom_columns
+from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.devcluster.apiserver.schema.cel import Rules

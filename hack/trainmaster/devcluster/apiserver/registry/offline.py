@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from trainmaster.devcluster.apiserver.registry.customresource import kind_of
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.objectmeta import validate_object_meta
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
-from trainmaster.devcluster.apiserver.registry.kind import Column
+from trainmaster.devcluster.apiserver.registry.registry import Column
 from trainmaster.devcluster.apiserver.registry.times import age, human_duration
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,12 +1,97 @@
-"""The registry: which kinds the API serves at the moment; custom resource definitions add to it and take away."""
+"""Kinds, and the registry of those that the API serves at the moment.
+
+A `Kind` is everything that the API needs to know to serve one resource in one version. Custom resource definitions add
+kinds to the registry and take them away.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import route_not_found
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.devcluster.apiserver.schema import Schema
+from trainmaster.devcluster.apiserver.schema.cel import Rules
+from trainmaster.runtime.jsontree import JsonObject
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`; `cell` computes it from an object and the present time."""
+
+    name: str
+    type: str
+    format: str
+    description: str
+    priority: int
+    cell: Callable[[JsonObject, datetime], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the objects of a kind hold what the scale subresource shows, as in `.spec.replicas`."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Kind:
+    """One resource in one version, as the API serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    strategy: Strategy
+    schema: Schema | None = None
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: frozenset[str] = frozenset()
+    columns: tuple[Column, ...] = ()
+    custom: bool = False
+    """Served because of a CustomResourceDefinition."""
+    definition: str | None = None
+    """The name of the OpenAPI definition of a built-in kind; strategic merge and OpenAPI documents start from it."""
+    rules: Rules = field(default_factory=Rules)
+    """Rules in CEL, which come from the definition of a custom resource."""
+    field_labels: Mapping[str, Callable[[JsonObject], str]] = field(default_factory=dict)
+    """What field selectors may ask for, besides `metadata.name` and `metadata.namespace`."""
+    scale: ScalePaths | None = None
+    """For kinds with the scale subresource."""
+    storage: GroupResource | None = None
+    """Where the objects are stored, if they are shared with another resource."""
+
+    @property
+    def resource(self) -> GroupResource:
+        """The resource that this kind is served under."""
+        return GroupResource(self.group, self.plural)
+
+    @property
+    def stored_as(self) -> GroupResource:
+        """The resource that the objects are stored under."""
+        return self.storage or self.resource
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of the objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the status is written by its own subresource only."""
+        return "status" in self.subresources
 
 
 class Registry:

@@ -1,4 +1,4 @@
-"""One compiled node of a structural schema: the facts that pruning, defaulting, validating and merging read.
+"""One compiled node of a structural schema: what pruning, defaulting, validating and merging read.
 
 - `$ref` is followed when a node is reached, so that recursive definitions (a schema of schemas) compile.
 - Asking for a child or an element always answers: what the schema does not describe is an *untyped* node, which accepts
@@ -115,7 +115,7 @@ class Node:
             pass
         node = self.properties.get(name)
         if not isinstance(node, dict):
-            # Not remembered: the keys of a map are as many as users care to invent.
+            # Not cached: the keys of a map are as many as users care to invent.
             return self.values()
         child = self._children[name] = type(self).compile(node, self.definitions)
         return child

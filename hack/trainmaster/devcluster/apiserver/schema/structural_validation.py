@@ -1,7 +1,7 @@
 """Validation of structural schemas: what Kubernetes demands of the schema of custom resources (KEP-1111).
 
 Every node has a type, so that pruning and defaulting know what they meet; what makes validation expensive or dependent
-on other documents is refused; defaults fit their own schema. The complaints are those of the API server.
+on other documents is refused; defaults fit their own schema. The errors are those of the API server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
 from trainmaster.devcluster.apiserver.schema import Schema
-from trainmaster.devcluster.apiserver.schema.patterns import compile_pattern
+from trainmaster.devcluster.apiserver.schema.formats import compile_pattern
 from trainmaster.runtime.jsontree import JsonObject
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")

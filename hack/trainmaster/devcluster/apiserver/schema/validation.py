@@ -17,7 +17,7 @@ import orjson
 
 from trainmaster.devcluster.apiserver.errors import FieldError, quote
 from trainmaster.devcluster.apiserver.schema import formats
-from trainmaster.devcluster.apiserver.schema.patterns import compile_pattern
+from trainmaster.devcluster.apiserver.schema.formats import compile_pattern
 from trainmaster.devcluster.apiserver.schema.structural import Node
 from trainmaster.runtime.jsontree import JsonObject
 

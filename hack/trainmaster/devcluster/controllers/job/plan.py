@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.controllers.backoff import ExponentialBackoff
+from trainmaster.devcluster.controllers.control_loop import ExponentialBackoff
 from trainmaster.devcluster.controllers.job.children import PodToCreate, is_active, is_ready, is_tracked
-from trainmaster.devcluster.controllers.job.conditions import (
+from trainmaster.devcluster.controllers.job.indexes import is_indexed
+from trainmaster.devcluster.controllers.job.replicas import plan_pod_changes
+from trainmaster.devcluster.controllers.job.status import (
     SUSPENDED,
+    count_finished_pods,
+    count_terminating,
     finished_condition,
     interim_outcome,
     set_condition,
 )
-from trainmaster.devcluster.controllers.job.indexes import is_indexed
-from trainmaster.devcluster.controllers.job.replicas import plan_pod_changes
-from trainmaster.devcluster.controllers.job.status import count_finished_pods, count_terminating
 from trainmaster.devcluster.controllers.job.termination import decide_outcome, seconds_to_deadline
 from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
 from trainmaster.devcluster.events import Note

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from trainmaster.devcluster.controllers.backoff import ExponentialBackoff
+from trainmaster.devcluster.controllers.control_loop import ExponentialBackoff
 from trainmaster.devcluster.controllers.job.children import (
     PodToCreate,
     finish_time,
@@ -39,7 +39,7 @@ class PodChanges:
     """Seconds after which more pods may be created."""
 
     def requeue(self, seconds: float) -> None:
-        """Remember the shortest pause."""
+        """Keep the shortest pause."""
         self.requeue_after = seconds if self.requeue_after is None else min(self.requeue_after, seconds)
 
 
@@ -115,7 +115,7 @@ def _pending_indexes(job: JsonObject, counts: PodCounts, taken: set[int | None])
 def _pause(job: JsonObject, pods: Sequence[JsonObject], *, backoff: ExponentialBackoff, now: datetime) -> float:
     """Return how long to wait before replacing a failed pod.
 
-    Computed from the pods that ended, which stay until the Job goes: nothing to remember, nothing lost by a restart.
+    Computed from the pods that ended, which stay until the Job goes: a restart loses nothing.
     """
     ended = [pod for pod in pods if is_terminal(pod) or is_failed(job, pod)]
     last_success = max((finish_time(pod) for pod in ended if phase_of(pod) == "Succeeded"), default=None)

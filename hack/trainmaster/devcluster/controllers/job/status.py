@@ -1,15 +1,19 @@
-"""Counting finished pods: each one exactly once, also across crashes.
+"""The status of a Job: finished pods are counted, each one exactly once, and its decided end becomes conditions. Pure.
 
 A pod is counted in three steps, each of which survives a crash before the next one: its uid is written to
 `status.uncountedTerminatedPods`, its tracking finalizer is removed, its uid is replaced by an increment of the counter.
 Succeeded pods of Indexed Jobs need no uid: the set of completed indexes tells by itself what has been counted.
+
+Conditions are written in the order that API validation demands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.controllers.job.children import is_terminal, is_tracked, phase_of
 from trainmaster.devcluster.controllers.job.indexes import (
     failures_of,
@@ -20,8 +24,77 @@ from trainmaster.devcluster.controllers.job.indexes import (
     valid_index,
 )
 from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy
-from trainmaster.devcluster.controllers.objects import is_terminating
+from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
 from trainmaster.runtime.jsontree import JsonObject
+
+SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
+FAILURE_TARGET = "FailureTarget"
+COMPLETE = "Complete"
+FAILED = "Failed"
+SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The decided end of a Job, which it reaches when its last pod is gone."""
+
+    succeeded: bool
+    reason: str
+    message: str
+
+    @property
+    def interim_condition(self) -> str:
+        """The condition that says: decided, pods may still be ending."""
+        return SUCCESS_CRITERIA_MET if self.succeeded else FAILURE_TARGET
+
+    @property
+    def terminal_condition(self) -> str:
+        """The condition that says: over."""
+        return COMPLETE if self.succeeded else FAILED
+
+
+def interim_outcome(job: JsonObject) -> Outcome | None:
+    """Return the end that was decided earlier; it is never reconsidered."""
+    conditions = job.get("status", {}).get("conditions") or ()
+    for kind in (SUCCESS_CRITERIA_MET, FAILURE_TARGET):
+        condition = condition_of(conditions, kind)
+        if condition is not None and condition["status"] == "True":
+            return Outcome(kind == SUCCESS_CRITERIA_MET, condition.get("reason", ""), condition.get("message", ""))
+    return None
+
+
+def finished_condition(job: JsonObject) -> JsonObject | None:
+    """Return the condition Complete or Failed of a finished Job."""
+    for condition in job.get("status", {}).get("conditions") or ():
+        if condition["type"] in {COMPLETE, FAILED} and condition["status"] == "True":
+            found: JsonObject = condition
+            return found
+    return None
+
+
+def set_condition(
+    conditions: list[JsonObject], kind: str, status: bool, *, reason: str, message: str, now: datetime
+) -> bool:
+    """Add or change a condition in a private list; a False one is not added. Tells whether its status changed."""
+    text = "True" if status else "False"
+    moment = timestamp(now)
+    new: JsonObject = {
+        "type": kind,
+        "status": text,
+        "lastProbeTime": moment,
+        "lastTransitionTime": moment,
+        "reason": reason,
+        "message": message,
+    }
+    for position, condition in enumerate(conditions):
+        if condition["type"] == kind:
+            if condition["status"] == text:
+                return False
+            conditions[position] = new
+            return True
+    if status:
+        conditions.append(new)
+    return status
 
 
 @dataclass(slots=True)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from trainmaster.devcluster.controllers.job.children import is_active, is_terminal, phase_of, restarts_of
-from trainmaster.devcluster.controllers.job.conditions import Outcome, interim_outcome
 from trainmaster.devcluster.controllers.job.indexes import is_indexed
 from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy, match_success_policy
-from trainmaster.devcluster.controllers.job.status import PodCounts
+from trainmaster.devcluster.controllers.job.status import Outcome, PodCounts, interim_outcome
 from trainmaster.devcluster.controllers.objects import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,12 +1,63 @@
-"""The children of a JobSet: how Jobs are built and resumed, the headless Service, PersistentVolumeClaims. Pure."""
+"""The children of a JobSet: labels and names, how Jobs are built and resumed, the headless Service, claims. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
-from trainmaster.devcluster.controllers.jobset import labels
 from trainmaster.devcluster.controllers.objects import new_controller_ref
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_PREFIX = "jobset.sigs.k8s.io/"
+JOBSET_NAME = _PREFIX + "jobset-name"
+JOBSET_UID = _PREFIX + "jobset-uid"
+REPLICATED_JOB_NAME = _PREFIX + "replicatedjob-name"
+REPLICATED_JOB_REPLICAS = _PREFIX + "replicatedjob-replicas"
+GLOBAL_REPLICAS = _PREFIX + "global-replicas"
+JOB_INDEX = _PREFIX + "job-index"
+JOB_GLOBAL_INDEX = _PREFIX + "job-global-index"
+JOB_KEY = _PREFIX + "job-key"
+RESTART_ATTEMPT = _PREFIX + "restart-attempt"
+GROUP_NAME = _PREFIX + "group-name"
+GROUP_REPLICAS = _PREFIX + "group-replicas"
+JOB_GROUP_INDEX = _PREFIX + "job-group-index"
+COORDINATOR = _PREFIX + "coordinator"
+
+CONTROLLER_NAME = "jobset.sigs.k8s.io/jobset-controller"
+
+
+def job_name(jobset_name: str, replicated_job: str, index: int) -> str:
+    """Name a child Job."""
+    return f"{jobset_name}-{replicated_job}-{index}"
+
+
+def job_key(namespace: str, name: str) -> str:
+    """Return the value of the label that identifies a Job across namespaces."""
+    return hashlib.sha1(f"{namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
+
+
+def subdomain(jobset: JsonObject) -> str:
+    """Return the DNS subdomain of the pods, which is also the name of the headless Service."""
+    name: str = (jobset["spec"].get("network") or {}).get("subdomain") or jobset["metadata"]["name"]
+    return name
+
+
+def has_dns_hostnames(jobset: JsonObject) -> bool:
+    """Tell whether the pods are to be found by name."""
+    return bool((jobset["spec"].get("network") or {}).get("enableDNSHostnames", False))
+
+
+def coordinator_endpoint(jobset: JsonObject) -> str:
+    """Return the DNS name of the pod that the JobSet names as its coordinator."""
+    coordinator = jobset["spec"]["coordinator"]
+    job = job_name(jobset["metadata"]["name"], coordinator["replicatedJob"], coordinator.get("jobIndex", 0))
+    return f"{job}-{coordinator.get('podIndex', 0)}.{subdomain(jobset)}"
+
+
+def claim_name(jobset: JsonObject, template: JsonObject) -> str:
+    """Name the PersistentVolumeClaim of a volume claim template."""
+    return f"{template['metadata']['name']}-{jobset['metadata']['name']}"
+
 
 _EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _NODE_SELECTOR_STRATEGY = "alpha.jobset.sigs.k8s.io/node-selector"
@@ -34,7 +85,7 @@ def build_job(jobset: JsonObject, replicated_job: JsonObject, index: int) -> Jso
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": labels.job_name(metadata["name"], replicated_job["name"], index),
+            "name": job_name(metadata["name"], replicated_job["name"], index),
             "namespace": metadata["namespace"],
             "labels": dict((template.get("metadata") or {}).get("labels") or {}),
             "annotations": dict((template.get("metadata") or {}).get("annotations") or {}),
@@ -50,8 +101,8 @@ def build_job(jobset: JsonObject, replicated_job: JsonObject, index: int) -> Jso
         own["labels"] = {**(own.get("labels") or {}), **identity}
         own["annotations"] = {**(own.get("annotations") or {}), **annotations}
     pod_spec = pod_template["spec"]
-    if labels.has_dns_hostnames(jobset):
-        pod_spec["subdomain"] = labels.subdomain(jobset)
+    if has_dns_hostnames(jobset):
+        pod_spec["subdomain"] = subdomain(jobset)
     if _EXCLUSIVE_TOPOLOGY in annotations and _NODE_SELECTOR_STRATEGY in annotations:
         name = job["metadata"]["name"]
         pod_spec["nodeSelector"] = {
@@ -72,23 +123,21 @@ def _labels_of(jobset: JsonObject, replicated_job: JsonObject, index: int) -> di
     group = replicated_job.get("groupName", "default")
     before = every[:position]
     identity = {
-        labels.JOBSET_NAME: metadata["name"],
-        labels.JOBSET_UID: metadata["uid"],
-        labels.REPLICATED_JOB_NAME: replicated_job["name"],
-        labels.REPLICATED_JOB_REPLICAS: replicas_of(replicated_job),
-        labels.GLOBAL_REPLICAS: sum(map(replicas_of, every)),
-        labels.JOB_INDEX: index,
-        labels.JOB_GLOBAL_INDEX: index + sum(map(replicas_of, before)),
-        labels.JOB_KEY: labels.job_key(
-            metadata["namespace"], labels.job_name(metadata["name"], replicated_job["name"], index)
-        ),
-        labels.RESTART_ATTEMPT: jobset.get("status", {}).get("restarts", 0),
-        labels.GROUP_NAME: group,
-        labels.GROUP_REPLICAS: sum(map(replicas_of, _in_group(every, group))),
-        labels.JOB_GROUP_INDEX: index + sum(map(replicas_of, _in_group(before, group))),
+        JOBSET_NAME: metadata["name"],
+        JOBSET_UID: metadata["uid"],
+        REPLICATED_JOB_NAME: replicated_job["name"],
+        REPLICATED_JOB_REPLICAS: replicas_of(replicated_job),
+        GLOBAL_REPLICAS: sum(map(replicas_of, every)),
+        JOB_INDEX: index,
+        JOB_GLOBAL_INDEX: index + sum(map(replicas_of, before)),
+        JOB_KEY: job_key(metadata["namespace"], job_name(metadata["name"], replicated_job["name"], index)),
+        RESTART_ATTEMPT: jobset.get("status", {}).get("restarts", 0),
+        GROUP_NAME: group,
+        GROUP_REPLICAS: sum(map(replicas_of, _in_group(every, group))),
+        JOB_GROUP_INDEX: index + sum(map(replicas_of, _in_group(before, group))),
     }
     if "coordinator" in jobset["spec"]:
-        identity[labels.COORDINATOR] = labels.coordinator_endpoint(jobset)
+        identity[COORDINATOR] = coordinator_endpoint(jobset)
     return {key: str(value) for key, value in identity.items()}
 
 
@@ -109,7 +158,7 @@ def _mount_claims(jobset: JsonObject, pod_spec: JsonObject) -> None:
     mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts") or ()}
     for template, _ in claim_templates(jobset):
         if template["metadata"]["name"] in mounted:
-            claim = {"claimName": labels.claim_name(jobset, template)}
+            claim = {"claimName": claim_name(jobset, template)}
             volume = {"name": template["metadata"]["name"], "persistentVolumeClaim": claim}
             pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
 
@@ -162,9 +211,9 @@ def build_claims(jobset: JsonObject) -> Iterator[JsonObject]:
     for template, deleted in claim_templates(jobset):
         claim: JsonObject = copy_tree(template)
         metadata: JsonObject = {
-            "name": labels.claim_name(jobset, template),
+            "name": claim_name(jobset, template),
             "namespace": jobset["metadata"]["namespace"],
-            "labels": {**(claim["metadata"].get("labels") or {}), labels.JOBSET_NAME: jobset["metadata"]["name"]},
+            "labels": {**(claim["metadata"].get("labels") or {}), JOBSET_NAME: jobset["metadata"]["name"]},
         }
         if claim["metadata"].get("annotations"):
             metadata["annotations"] = claim["metadata"]["annotations"]
@@ -180,13 +229,13 @@ def build_service(jobset: JsonObject) -> JsonObject:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": labels.subdomain(jobset),
+            "name": subdomain(jobset),
             "namespace": jobset["metadata"]["namespace"],
             "ownerReferences": [new_controller_ref(jobset)],
         },
         "spec": {
             "clusterIP": "None",
-            "selector": {labels.JOBSET_NAME: jobset["metadata"]["name"]},
+            "selector": {JOBSET_NAME: jobset["metadata"]["name"]},
             "publishNotReadyAddresses": network.get("publishNotReadyAddresses", True),
         },
     }

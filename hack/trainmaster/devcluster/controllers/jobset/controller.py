@@ -10,11 +10,9 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, SERVICES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import delete, find
+from trainmaster.devcluster.controllers.client import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
-from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid
-from trainmaster.devcluster.controllers.jobset.children import resume_job
-from trainmaster.devcluster.controllers.jobset.labels import CONTROLLER_NAME
+from trainmaster.devcluster.controllers.jobset.children import CONTROLLER_NAME, resume_job
 from trainmaster.devcluster.controllers.jobset.plan import JobSetPlan, plan_jobset
 from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
 from trainmaster.devcluster.controllers.objects import controller_of, is_terminating
@@ -31,7 +29,7 @@ _FAILURES: dict[GroupResource, str] = {
 
 
 class JobSetController(SingleLoopController):
-    """Runs the JobSets that name no other controller in `spec.managedBy`; guards admission from its construction on."""
+    """Runs the JobSets that name no other controller in `spec.managedBy`; admits them from its construction on."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

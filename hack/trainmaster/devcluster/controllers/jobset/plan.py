@@ -10,15 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from trainmaster.devcluster.controllers.jobset import conditions, policies
-from trainmaster.devcluster.controllers.jobset.children import build_claims, build_jobs, build_service, replicas_of
-from trainmaster.devcluster.controllers.jobset.conditions import set_condition
-from trainmaster.devcluster.controllers.jobset.labels import has_dns_hostnames
+from trainmaster.devcluster.controllers.jobset import policies
+from trainmaster.devcluster.controllers.jobset.children import (
+    build_claims,
+    build_jobs,
+    build_service,
+    has_dns_hostnames,
+    replicas_of,
+)
 from trainmaster.devcluster.controllers.jobset.status import (
+    COMPLETED,
+    FAILED,
+    RESTARTING,
+    STARTUP_COMPLETED,
+    STARTUP_IN_PROGRESS,
+    SUSPENDED,
     ChildJobs,
+    finished_condition,
     is_suspended,
     replicated_job_of,
     replicated_jobs_status,
+    set_condition,
     sort_child_jobs,
 )
 from trainmaster.devcluster.controllers.objects import is_terminating, parse_time
@@ -52,7 +64,7 @@ def plan_jobset(jobset: JsonObject, jobs: Sequence[JsonObject], *, now: datetime
     if not _same_counts(status.get("replicatedJobsStatus"), counts):
         status["replicatedJobsStatus"] = counts
     plan = JobSetPlan(status=status)
-    end = conditions.finished_condition(status)
+    end = finished_condition(status)
     if end is not None:
         plan.delete = children.active
         _apply_ttl(plan, jobset, end, now)
@@ -63,10 +75,8 @@ def plan_jobset(jobset: JsonObject, jobs: Sequence[JsonObject], *, now: datetime
     if children.failed:
         _apply_failure_policy(plan, jobset, children, now=now)
     elif children.successful and policies.is_success_policy_met(jobset, children.successful):
-        status["terminalState"] = conditions.COMPLETED
-        plan.notes += set_condition(
-            status, conditions.COMPLETED, "AllJobsCompleted", "jobset completed successfully", now=now
-        )
+        status["terminalState"] = COMPLETED
+        plan.notes += set_condition(status, COMPLETED, "AllJobsCompleted", "jobset completed successfully", now=now)
         _clear_restarting(plan, "JobSetCompleted", "jobset completed successfully", now=now)
     else:
         by_name = {count["name"]: count for count in counts}
@@ -108,7 +118,7 @@ def _are_all_ready(jobset: JsonObject, counts: Sequence[JsonObject]) -> bool:
 
 
 def _clear_restarting(plan: JobSetPlan, reason: str, message: str, *, now: datetime) -> None:
-    plan.notes += set_condition(plan.status, conditions.RESTARTING, reason, message, value=False, now=now)
+    plan.notes += set_condition(plan.status, RESTARTING, reason, message, value=False, now=now)
 
 
 def _apply_failure_policy(plan: JobSetPlan, jobset: JsonObject, children: ChildJobs, *, now: datetime) -> None:
@@ -131,14 +141,14 @@ def _apply_failure_policy(plan: JobSetPlan, jobset: JsonObject, children: ChildJ
     plan.status["restarts"] += 1
     message = f"applying {result.action} failure policy action (first failed job: {result.job})"
     reason = "DefaultFailurePolicy" if result.rule is None else f"FailurePolicy_{result.rule}"
-    set_condition(plan.status, conditions.RESTARTING, reason, message, now=now)
+    set_condition(plan.status, RESTARTING, reason, message, now=now)
     plan.notes.append(Note("Warning", f"{result.action}FailurePolicyAction", message))
 
 
 def _fail(plan: JobSetPlan, reason: str, text: str, *, job: str, now: datetime) -> None:
     message = f"{text} (first failed job: {job})"
-    plan.status["terminalState"] = conditions.FAILED
-    plan.notes += set_condition(plan.status, conditions.FAILED, reason, message, event="Warning", now=now)
+    plan.status["terminalState"] = FAILED
+    plan.notes += set_condition(plan.status, FAILED, reason, message, event="Warning", now=now)
     _clear_restarting(plan, "JobSetFailed", message, now=now)
 
 
@@ -165,15 +175,15 @@ def _create_jobs(
 
 def _set_startup_condition(plan: JobSetPlan, *, completed: bool, now: datetime) -> None:
     if completed:
-        kind, reason, text = conditions.STARTUP_COMPLETED, "InOrderStartupPolicyCompleted", "has completed"
+        kind, reason, text = STARTUP_COMPLETED, "InOrderStartupPolicyCompleted", "has completed"
     else:
-        kind, reason, text = conditions.STARTUP_IN_PROGRESS, "InOrderStartupPolicyInProgress", "is in progress"
+        kind, reason, text = STARTUP_IN_PROGRESS, "InOrderStartupPolicyInProgress", "is in progress"
     plan.notes += set_condition(plan.status, kind, reason, f"in order startup policy {text}", now=now)
 
 
 def _suspend_jobs(plan: JobSetPlan, children: ChildJobs, *, now: datetime) -> None:
     plan.suspend = [job for job in children.active if not is_suspended(job)]
-    plan.notes += set_condition(plan.status, conditions.SUSPENDED, "SuspendedJobs", "jobset is suspended", now=now)
+    plan.notes += set_condition(plan.status, SUSPENDED, "SuspendedJobs", "jobset is suspended", now=now)
     _clear_restarting(plan, "JobSetSuspended", "jobset is suspended", now=now)
 
 
@@ -191,6 +201,4 @@ def _resume_jobs(
         plan.resume += [(job, template) for job in waiting if replicated_job_of(job) == replicated_job["name"]]
         if policies.is_startup_in_order(jobset):
             break
-    plan.notes += set_condition(
-        plan.status, conditions.SUSPENDED, "ResumeJobs", "jobset is resumed", value=False, now=now
-    )
+    plan.notes += set_condition(plan.status, SUSPENDED, "ResumeJobs", "jobset is resumed", value=False, now=now)

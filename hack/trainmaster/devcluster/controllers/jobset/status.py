@@ -1,12 +1,19 @@
-"""What the child Jobs of a JobSet say about its status. Pure."""
+"""The status of a JobSet: what its child Jobs say about it, its conditions, and the events that go with them. Pure.
+
+A condition appears when it first becomes true; one that was never true is absent. Some exclude each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
 
-from trainmaster.devcluster.controllers.jobset import labels
-from trainmaster.devcluster.controllers.objects import is_condition_true
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.controllers.jobset.children import REPLICATED_JOB_NAME, RESTART_ATTEMPT
+from trainmaster.devcluster.controllers.objects import condition_of, is_condition_true
+from trainmaster.devcluster.events import Note
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -42,13 +49,13 @@ def sort_child_jobs(jobs: Iterable[JsonObject], *, restarts: int) -> ChildJobs:
 
 
 def _attempt(job: JsonObject) -> int:
-    text = (job["metadata"].get("labels") or {}).get(labels.RESTART_ATTEMPT, "")
+    text = (job["metadata"].get("labels") or {}).get(RESTART_ATTEMPT, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def replicated_job_of(job: JsonObject) -> str:
     """Return the name of the replicated Job that a child belongs to."""
-    name: str = (job["metadata"].get("labels") or {}).get(labels.REPLICATED_JOB_NAME, "")
+    name: str = (job["metadata"].get("labels") or {}).get(REPLICATED_JOB_NAME, "")
     return name
 
 
@@ -83,3 +90,60 @@ def _is_ready(job: JsonObject) -> bool:
     if "completions" in spec:
         wanted = min(wanted, spec["completions"])
     return bool(status.get("ready", 0) + status.get("succeeded", 0) >= wanted)
+
+
+COMPLETED = "Completed"
+FAILED = "Failed"
+SUSPENDED = "Suspended"
+STARTUP_IN_PROGRESS = "StartupPolicyInProgress"
+STARTUP_COMPLETED = "StartupPolicyCompleted"
+RESTARTING = "RestartingJobSet"
+
+_OPPOSITE = {STARTUP_IN_PROGRESS: STARTUP_COMPLETED, STARTUP_COMPLETED: STARTUP_IN_PROGRESS}
+
+
+def finished_condition(status: JsonObject) -> JsonObject | None:
+    """Return the condition Completed or Failed from the status of a finished JobSet."""
+    for kind in (COMPLETED, FAILED):
+        condition = condition_of(status.get("conditions") or (), kind)
+        if condition is not None and condition["status"] == "True":
+            return condition
+    return None
+
+
+def set_condition(
+    status: JsonObject,
+    kind: str,
+    reason: str,
+    message: str,
+    *,
+    value: bool = True,
+    event: Literal["Normal", "Warning"] = "Normal",
+    now: datetime,
+) -> list[Note]:
+    """Set a condition in a private status; returns the event to record if that changed anything."""
+    conditions: list[JsonObject] = status.setdefault("conditions", [])
+    text = "True" if value else "False"
+    new = {
+        "type": kind,
+        "status": text,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(now),
+    }
+    known = changed = False
+    for position, condition in enumerate(conditions):
+        if condition["type"] == kind:
+            known = True
+            if condition["status"] != text:
+                conditions[position] = new
+                changed = True
+        elif value and condition["type"] == _OPPOSITE.get(kind) and condition["status"] == "True":
+            conditions[position] = {**condition, "status": "False"}
+            changed = True
+    if not known and value:
+        conditions.append(new)
+        changed = True
+    if not conditions:
+        del status["conditions"]
+    return [Note(event, reason, message)] if changed else []

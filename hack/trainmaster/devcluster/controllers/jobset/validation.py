@@ -9,8 +9,13 @@ import re
 from collections.abc import Callable, Iterator
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
-from trainmaster.devcluster.controllers.jobset.children import claim_templates, replicas_of
-from trainmaster.devcluster.controllers.jobset.labels import claim_name, coordinator_endpoint, job_name
+from trainmaster.devcluster.controllers.jobset.children import (
+    claim_name,
+    claim_templates,
+    coordinator_endpoint,
+    job_name,
+    replicas_of,
+)
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value
 

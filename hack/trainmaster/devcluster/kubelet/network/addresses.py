@@ -3,7 +3,7 @@
 - Each pod gets an address of its own in 127.0.0.0/8 (Linux; elsewhere only 127.0.0.1 exists). It depends on the names
   of the pod alone: it is known before the pod exists, and a pod that replaces another of its name gets the same one.
   Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`), else to 127.0.0.1
-  (see `rewriting`).
+  (see `rewriter`).
 - Pods of a job share one table from container ports to free local ports, so that two jobs can both use 29500. The table
   is on disk before a process sees it, and the same after a restart of the server.
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainmaster.devcluster.kubelet.runtime import supervisor
-from trainmaster.devcluster.kubelet.settings import NetworkingChoice
+from trainmaster.devcluster.settings import NetworkingChoice
 from trainmaster.runtime.jsontree import JsonObject
 
 _PROBE_LIMIT = 10.0
@@ -83,15 +83,15 @@ async def _probe() -> JsonObject:
         )
         try:
             async with asyncio.timeout(_PROBE_LIMIT):
-                printed, complaint = await process.communicate()
+                stdout, stderr = await process.communicate()
         except TimeoutError:
             return {"error": f"the trial did not end within {_PROBE_LIMIT:g} seconds"}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     try:
-        result: JsonObject = json.loads(printed)
+        result: JsonObject = json.loads(stdout)
     except ValueError:
-        last = (complaint.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        last = (stderr.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return {"error": f"the trial failed: {last}"}
     return result

@@ -5,7 +5,7 @@
 - A container that is being stopped is not probed any more: its results from then on are about its end.
 - Nothing of this outlives the container attempt that it is about.
 
-Facts go to the pod's lifecycle, which decides what follows from them.
+Results go to the pod's lifecycle, which decides what follows from them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ProbeManager:
         for name in list(self._tasks):
             self._cancel(name)
 
-    # Facts about processes
+    # Processes that start and end
 
     def started(self, name: str, config: ContainerConfig, *, pid: int, at: datetime) -> None:
         """The process runs. Its hook and probes are begun by `sync`."""
@@ -193,7 +193,7 @@ class ProbeManager:
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         if self._group is None:
             raise RuntimeError("the probe manager was not started")
-        task = self._group.create_task(_guarded(name, work), name=f"prober-{name}")
+        task = self._group.create_task(_logged(name, work), name=f"prober-{name}")
         self._tasks.setdefault(name, set()).add(task)
         task.add_done_callback(self._tasks[name].discard)
 
@@ -202,7 +202,7 @@ class ProbeManager:
             task.cancel()
 
 
-async def _guarded(name: str, work: Coroutine[None, None, None]) -> None:
+async def _logged(name: str, work: Coroutine[None, None, None]) -> None:
     try:
         await work
     except Exception:  # a mistake in this code must not end the pod

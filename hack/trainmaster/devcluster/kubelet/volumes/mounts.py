@@ -16,7 +16,7 @@ from typing import TypeAlias
 from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles
 from trainmaster.devcluster.kubelet.environment import expand
-from trainmaster.devcluster.kubelet.volumes.atomic_writer import path_inside
+from trainmaster.devcluster.kubelet.volumes.volume_manager import path_inside
 from trainmaster.runtime.jsontree import JsonObject
 
 HOSTS_FILE = "/etc/hosts"

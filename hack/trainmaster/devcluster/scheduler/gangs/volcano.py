@@ -77,10 +77,10 @@ def _set_condition(
     opposite = _SCHEDULED if kind == _UNSCHEDULABLE else _UNSCHEDULABLE
     moment = timestamp(now)
     known = condition_of(conditions, kind)
-    facts = {"status": "True", "reason": reason, **({"message": message} if message else {})}
-    if known is None or {key: known.get(key) for key in ("status", "reason", "message")} != {"message": None, **facts}:
+    fields = {"status": "True", "reason": reason, **({"message": message} if message else {})}
+    if known is None or {key: known.get(key) for key in ("status", "reason", "message")} != {"message": None, **fields}:
         attempt = uuid.uuid5(uuid.UUID(group["metadata"]["uid"]), f"{kind} {reason} {moment}")
-        new = {"type": kind, **facts, "transitionID": str(attempt), "lastTransitionTime": moment}
+        new = {"type": kind, **fields, "transitionID": str(attempt), "lastTransitionTime": moment}
         conditions = [each for each in conditions if each["type"] != kind] + [new]
         update.notes.append(Note("Warning" if kind == _UNSCHEDULABLE else "Normal", kind, message or reason))
     other = condition_of(conditions, opposite)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.apiserver.admission.plugins.ordered_plugins import register_plugins
-from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
+from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes, register_plugins
 from trainmaster.devcluster.testing.stepper import Stepper
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.apiserver import create_pod, refusal
 
-from trainmaster.devcluster.apiserver.admission.plugins.priority import add_system_priority_classes
+from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import (
     PODS,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, create_system_namespaces
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from trainmaster.devcluster.apiserver.storage import Store
 

@@ -8,9 +8,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
-from trainmaster.devcluster.apiserver.registry.scheduling.priorityclass import SYSTEM_PRIORITIES
 from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
@@ -59,28 +57,6 @@ def class_admission(api: Api) -> AdmissionHook:
         return obj
 
     return admit
-
-
-async def add_system_priority_classes(api: Api) -> None:
-    """Create the two classes that every cluster has, where they are missing."""
-    texts = {
-        "system-cluster-critical": "Used for system critical pods that must run in the cluster, "
-        "but can be moved to another node if necessary.",
-        "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
-    }
-    for name, value in SYSTEM_PRIORITIES.items():
-        body = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "description": texts[name],
-        }
-        try:
-            await api.create(PRIORITY_CLASSES, body)
-        except StatusError as error:
-            if error.reason != "AlreadyExists":
-                raise
 
 
 def _class(api: Api, pod: JsonObject, name: str) -> JsonObject:

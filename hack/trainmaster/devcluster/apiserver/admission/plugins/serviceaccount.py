@@ -13,7 +13,7 @@ import random
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
-from trainmaster.devcluster.apiserver.registry.generic.meta import generated_name
+from trainmaster.devcluster.apiserver.registry.objectmeta import generated_name
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

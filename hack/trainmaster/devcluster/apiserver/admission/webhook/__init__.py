@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.admission.webhook.dispatcher import WebhookDispatcher
-from trainmaster.devcluster.apiserver.admission.webhook.service_resolver import (
+from trainmaster.devcluster.apiserver.admission.webhook.client import (
     LocalServices,
     ServiceResolver,
     ServiceUnresolvable,
 )
+from trainmaster.devcluster.apiserver.admission.webhook.dispatcher import WebhookDispatcher
 
 __all__ = ["LocalServices", "ServiceResolver", "ServiceUnresolvable", "WebhookDispatcher"]

@@ -17,9 +17,13 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import AdmissionOperation, AdmissionRequest, Reshape
-from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
-from trainmaster.devcluster.apiserver.admission.webhook.client import CallFailed, WebhookClient
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import (
+    Phase,
+    WebhookInvocation,
+    WebhookSource,
+    convert,
+)
+from trainmaster.devcluster.apiserver.admission.webhook.client import CallFailed, ServiceResolver, WebhookClient
 from trainmaster.devcluster.apiserver.admission.webhook.matcher import WebhookMatcher
 from trainmaster.devcluster.apiserver.admission.webhook.review import (
     AdmissionResponse,
@@ -28,12 +32,15 @@ from trainmaster.devcluster.apiserver.admission.webhook.review import (
     rejection,
     verify_admission_response,
 )
-from trainmaster.devcluster.apiserver.admission.webhook.service_resolver import ServiceResolver
-from trainmaster.devcluster.apiserver.admission.webhook.source import WebhookInvocation, WebhookSource, convert
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.patch import PatchError, json_patch
+from trainmaster.devcluster.apiserver.jsonpatch import PatchError, json_patch
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import (
+    AdmissionOperation,
+    AdmissionRequest,
+    Reshape,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 _PHASES: tuple[Phase, ...] = ("mutating", "validating")

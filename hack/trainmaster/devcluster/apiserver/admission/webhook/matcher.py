@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import AdmissionRequest
-from trainmaster.devcluster.apiserver.admission.webhook.accessors import WebhookAccessor
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import WebhookAccessor, WebhookInvocation, convert
 from trainmaster.devcluster.apiserver.admission.webhook.review import request_object
-from trainmaster.devcluster.apiserver.admission.webhook.source import WebhookInvocation, convert
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import AdmissionRequest
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
-from trainmaster.devcluster.apiserver.schema.cel.condition import compile_condition
+from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_condition
 from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFailed, EvaluationFailed
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
 from trainmaster.runtime.jsontree import JsonObject

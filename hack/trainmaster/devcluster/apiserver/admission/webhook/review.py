@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import AdmissionRequest
 from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry import Kind
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import AdmissionRequest
 from trainmaster.runtime.jsontree import JsonObject
 
 _VERSION = "admission.k8s.io/v1"

@@ -15,9 +15,9 @@ from trainmaster.devcluster.apiserver.registry.admissionregistration.webhookconf
     validate_webhook,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
-from trainmaster.devcluster.apiserver.schema.cel.condition import asks_authorizer
+from trainmaster.devcluster.apiserver.schema.cel.compiler import asks_authorizer
 from trainmaster.runtime.jsontree import JsonObject
 
 

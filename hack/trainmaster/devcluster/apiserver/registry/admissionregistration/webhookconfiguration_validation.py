@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.field_errors import unsupported
-from trainmaster.devcluster.apiserver.schema.cel.condition import compile_condition
+from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_condition
 from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value, qualified_name

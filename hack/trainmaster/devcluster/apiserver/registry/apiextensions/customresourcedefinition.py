@@ -1,20 +1,100 @@
-"""CustomResourceDefinitions: what the server fills in, serves and writes into their status."""
+"""CustomResourceDefinitions: what the server fills in, serves and writes into their status, and their rules.
+
+The rules: names, scope, versions, and that schemas, paths and rules in CEL compile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
-from trainmaster.devcluster.apiserver.registry.apiextensions.customresourcedefinition_validation import (
-    validate_custom_resource_definition,
-)
 from trainmaster.devcluster.apiserver.registry.apiextensions.naming import CLEANUP_FINALIZER, accept_names, condition
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable
-from trainmaster.devcluster.apiserver.registry.kind import Kind
-from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.customresource import kind_of, rules_of
+from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
+from trainmaster.devcluster.apiserver.schema.structural_validation import validate_structural
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_label_1035, dns_subdomain
+
+
+def validate_custom_resource_definition(obj: JsonObject) -> list[FieldError]:
+    """Check a definition that has its defaults; what compiles is looked at only if the rest is right."""
+    problems = list(_validate_names_and_versions(obj))
+    if not problems:
+        try:
+            kind_of(obj)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(FieldError("spec.versions", "Invalid", errors.OMITTED, str(error)))
+        else:
+            problems += _validate_rules(obj["spec"]["versions"])
+    return problems
+
+
+def _validate_names_and_versions(obj: JsonObject) -> Iterator[FieldError]:
+    spec = obj.get("spec", {})
+    names = spec.get("names", {})
+    group, plural = spec.get("group"), names.get("plural")
+    if not group:
+        yield FieldError("spec.group", "Required")
+    else:
+        yield from (FieldError("spec.group", "Invalid", group, problem) for problem in dns_subdomain(group))
+        if "." not in group:
+            yield FieldError("spec.group", "Invalid", group, "should be a domain with at least one dot")
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = names.get(field)
+        if not name:
+            yield FieldError(f"spec.names.{field}", "Required")
+        else:
+            yield from (
+                FieldError(f"spec.names.{field}", "Invalid", name, problem)
+                for problem in dns_label_1035(name.lower() if field in ("kind", "listKind") else name)
+            )
+    if spec.get("preserveUnknownFields"):
+        instead = "set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        yield FieldError("spec.preserveUnknownFields", "Invalid", True, f"cannot set to true, {instead}")
+    # Only a new definition has a choice: later the names themselves are what cannot change.
+    is_new = "resourceVersion" not in obj["metadata"]
+    if is_new and group and plural and obj["metadata"].get("name") != f"{plural}.{group}":
+        name = obj["metadata"].get("name", "")
+        yield FieldError("metadata.name", "Invalid", name, 'must be spec.names.plural+"."+spec.group')
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        yield unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"])
+    yield from _validate_versions(spec.get("versions") or [])
+
+
+def _validate_versions(versions: list[JsonObject]) -> Iterator[FieldError]:
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        detail = "must have exactly one version marked as storage version"
+        yield FieldError("spec.versions", "Invalid", errors.OMITTED, detail)
+    if not any(each.get("served") for each in versions):
+        yield FieldError("spec.versions", "Invalid", errors.OMITTED, "must have at least one served version")
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        name = version.get("name", "")
+        yield from (FieldError(f"{path}.name", "Invalid", name, problem) for problem in dns_label_1035(name))
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if not schema:
+            yield FieldError(f"{path}.schema.openAPIV3Schema", "Required", detail="schemas are required")
+            continue
+        # With one version the real server looks at the schema in its older, unversioned place.
+        where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{path}.schema.openAPIV3Schema"
+        if schema.get("type") != "object":
+            yield FieldError(f"{where}.type", "Invalid", schema.get("type", ""), "must be object at the root")
+        else:
+            yield from validate_structural(schema, where)
+
+
+def _validate_rules(versions: list[JsonObject]) -> Iterator[FieldError]:
+    """Check the rules of all versions; where these agree the server names `spec.validation`, which v1 no longer has."""
+    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
+    same = all(schema == schemas[0] for schema in schemas)
+    for index, schema in enumerate(schemas[:1] if same else schemas):
+        path = "spec.validation.openAPIV3Schema" if same else f"spec.versions[{index}].schema.openAPIV3Schema"
+        for place, problem in rules_of(schema).problems:
+            yield FieldError(path + place, problem.kind, problem.value, problem.text)
 
 
 class CustomResourceDefinitionStrategy(Strategy):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
-from trainmaster.devcluster.apiserver.registry.batch.job_status_validation import validate_job_status_update
-from trainmaster.devcluster.apiserver.registry.batch.job_validation import validate_job, validate_job_update
+from trainmaster.devcluster.apiserver.registry.batch.job_validation import (
+    validate_job,
+    validate_job_status_update,
+    validate_job_update,
+)
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
-from trainmaster.devcluster.apiserver.registry.field_errors import too_many, unsupported
+from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, too_many, unsupported
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import qualified_name
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import EVENTS

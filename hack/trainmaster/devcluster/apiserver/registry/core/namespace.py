@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.kind import ALL_VERBS, Kind
+from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject

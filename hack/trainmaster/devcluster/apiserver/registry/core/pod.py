@@ -9,9 +9,8 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod
-from trainmaster.devcluster.apiserver.registry.core.podspec_validation import validate_pod_spec
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod, validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.runtime.jsontree import JsonObject
 

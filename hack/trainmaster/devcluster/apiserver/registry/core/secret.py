@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
 from trainmaster.devcluster.apiserver.registry.core.configmap import ConfigMapStrategy
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.runtime.jsontree import JsonObject
 
 

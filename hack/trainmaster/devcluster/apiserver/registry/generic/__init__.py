@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, Operation
-from trainmaster.devcluster.apiserver.registry.generic.system_namespaces import (
-    SYSTEM_NAMESPACES,
-    create_system_namespaces,
-)
 from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
 from trainmaster.devcluster.apiserver.registry.options import (
     DeleteOptions,
@@ -21,7 +17,6 @@ from trainmaster.devcluster.apiserver.registry.options import (
 )
 
 __all__ = [
-    "SYSTEM_NAMESPACES",
     "AdmissionHook",
     "Api",
     "DeleteOptions",
@@ -32,5 +27,4 @@ __all__ = [
     "Watch",
     "WatchEvent",
     "WriteOptions",
-    "create_system_namespaces",
 ]

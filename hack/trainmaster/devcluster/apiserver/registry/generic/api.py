@@ -19,26 +19,25 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import Admission
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.registry.generic.apply import applied, applied_configuration
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission
 from trainmaster.devcluster.apiserver.registry.generic.crd_controller import CrdController
 from trainmaster.devcluster.apiserver.registry.generic.decoder import decode
 from trainmaster.devcluster.apiserver.registry.generic.event_ttl import EventTTL
 from trainmaster.devcluster.apiserver.registry.generic.patch import (
+    applied,
+    applied_configuration,
     check_patch_type,
     decode_patched,
     parse_patch,
     patched,
 )
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook
-from trainmaster.devcluster.apiserver.registry.generic.selection_predicate import SelectionPredicate
 from trainmaster.devcluster.apiserver.registry.generic.update import check_identity
-from trainmaster.devcluster.apiserver.registry.generic.watch import Watch
+from trainmaster.devcluster.apiserver.registry.generic.watch import SelectionPredicate, Watch
 from trainmaster.devcluster.apiserver.registry.generic.writer import Writer, object_key
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, Patch, PatchType, WriteOptions
-from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.times import Clock
 from trainmaster.devcluster.apiserver.resources import EVENTS, GroupResource
 from trainmaster.devcluster.apiserver.selectors import FieldSelector, LabelSelector

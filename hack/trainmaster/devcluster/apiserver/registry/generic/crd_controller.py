@@ -20,9 +20,8 @@ from trainmaster.devcluster.apiserver.registry.apiextensions.naming import (
 )
 from trainmaster.devcluster.apiserver.registry.customresource import kind_of
 from trainmaster.devcluster.apiserver.registry.generic.delete import before_delete
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions
-from trainmaster.devcluster.apiserver.registry.registry import Registry
+from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.times import Clock, timestamp
 from trainmaster.devcluster.apiserver.resources import CRDS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey, Record, Store

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.registry.generic.meta import fill_system_fields
 from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_schema
-from trainmaster.devcluster.apiserver.registry.kind import Kind
-from trainmaster.devcluster.apiserver.registry.objectmeta import validate_object_meta
+from trainmaster.devcluster.apiserver.registry.objectmeta import fill_system_fields, validate_object_meta
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
 from trainmaster.runtime.jsontree import JsonObject

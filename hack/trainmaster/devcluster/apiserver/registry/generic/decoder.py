@@ -11,8 +11,8 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.options import WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

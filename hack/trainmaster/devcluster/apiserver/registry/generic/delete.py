@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

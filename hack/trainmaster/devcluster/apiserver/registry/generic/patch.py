@@ -1,20 +1,28 @@
-"""Patch: what a PATCH body makes of an object, for the patch types other than server-side apply.
+"""Patch: what a PATCH body makes of an object.
 
-The live object is never changed; the result may share parts with it.
+- JSON patch, merge patch and strategic merge patch: from the live object and the body to the new object. The live
+  object is never changed; the result may share parts with it.
+- Server-side apply: from the configuration that a manager sends to the merged object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.apply import ApplyConflict, ApplyInvalid, apply
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.patch import PatchError, PatchTooLarge, json_patch, merge_patch
-from trainmaster.devcluster.apiserver.registry.generic.decoder import DecodingError, decode
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.jsonpatch import PatchError, PatchTooLarge, json_patch, merge_patch
+from trainmaster.devcluster.apiserver.registry.generic.decoder import DecodingError, decode, decode_parts
 from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge_patch
 
@@ -78,3 +86,93 @@ def patched(kind: Kind, live: JsonObject, patch: Any, patch_type: PatchType) -> 
     if not isinstance(result, dict):
         raise errors.unprocessable("the patch does not leave an object")
     return result
+
+
+_UNTYPED = Schema.compile({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+def applied_configuration(
+    kind: Kind,
+    configuration: JsonObject,
+    *,
+    namespace: str | None,
+    name: str,
+    subresource: str | None,
+    options: WriteOptions,
+) -> JsonObject:
+    """Return what a manager wants, checked and reduced to what the endpoint writes."""
+    for field in ("apiVersion", "kind"):
+        if not configuration.get(field):
+            raise errors.bad_request(f"an applied configuration must have {field}: add it and apply again")
+    try:
+        # Whatever the client wants of unknown fields: what has no schema can have no owner.
+        wanted = decode_parts(kind, configuration, options=replace(options, field_validation="Strict"))
+    except DecodingError as error:
+        if not error.unknown:
+            raise
+        raise _untyped(kind, error.unknown, namespace=namespace, name=name) from error
+    metadata = wanted["metadata"]
+    if metadata.pop("managedFields", None):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    if metadata.setdefault("name", name) != name:
+        raise errors.bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+    if kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    # A manager must not come to own what the endpoint does not write.
+    if subresource == "status":
+        wanted.pop("spec", None)
+        if kind.custom:
+            kept = ("name", "namespace", "uid", "resourceVersion")
+            wanted["metadata"] = {field: metadata[field] for field in kept if field in metadata}
+            wanted = {field: wanted[field] for field in ("apiVersion", "kind", "metadata", "status") if field in wanted}
+    elif kind.has_status:
+        wanted.pop("status", None)
+    return wanted
+
+
+def _untyped(kind: Kind, unknown: Sequence[str], *, namespace: str | None, name: str) -> errors.StatusError:
+    problems = [f".{path}: field not declared in schema" for path in unknown]
+    text = problems[0] if len(problems) == 1 else "errors:\n  " + "\n  ".join(problems)
+    identity = f"{namespace or ''}/{name}; {kind.group}/{kind.version}, Kind={kind.kind}"
+    # The real server gives this error no reason, and so no better code.
+    return errors.StatusError(500, "", f"failed to create typed patch object ({identity}): {text}")
+
+
+def applied(
+    kind: Kind,
+    live: JsonObject | None,
+    wanted: JsonObject,
+    *,
+    subresource: str | None,
+    options: WriteOptions,
+    now: datetime,
+) -> JsonObject:
+    """Merge a configuration into the live object; 409 when it meets fields of other managers or another object."""
+    name, uid, version = (wanted["metadata"].get(field) for field in ("name", "uid", "resourceVersion"))
+    if live is None:
+        if subresource:
+            raise errors.not_found(kind.resource, name)
+        if uid:
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise errors.conflict(kind.resource, name, text)
+    elif version not in (None, "", "0", live["metadata"]["resourceVersion"]):
+        raise errors.modified(kind.resource, name)
+    try:
+        return apply(
+            live,
+            wanted,
+            manager=options.field_manager,
+            force=options.force,
+            schema=kind.schema or _UNTYPED,
+            api_version=kind.api_version,
+            now=timestamp(now),
+            subresource=subresource or "",
+        )
+    except ApplyConflict as conflict:
+        raise errors.apply_conflict(str(conflict), conflict.causes()) from conflict
+    except ApplyInvalid as error:
+        raise errors.bad_request(f"the configuration cannot be applied: {error}") from error

@@ -12,11 +12,11 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
-from trainmaster.devcluster.apiserver.patch import PatchError, json_patch, merge_patch
+from trainmaster.devcluster.apiserver.jsonpatch import PatchError, json_patch, merge_patch
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
 from trainmaster.devcluster.apiserver.registry.generic.patch import parse_patch
-from trainmaster.devcluster.apiserver.registry.kind import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

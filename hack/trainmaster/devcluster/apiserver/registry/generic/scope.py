@@ -13,13 +13,12 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import Admission, write_request
 from trainmaster.devcluster.apiserver.apply import update
-from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable
+from trainmaster.devcluster.apiserver.errors import FieldError, StatusError, immutable
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission, write_request
 from trainmaster.devcluster.apiserver.registry.generic.decoder import check_types, decode, prune
-from trainmaster.devcluster.apiserver.registry.kind import Kind
 from trainmaster.devcluster.apiserver.registry.options import WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject

@@ -9,10 +9,13 @@ import orjson
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.generic.meta import restore_system_fields
 from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_schema
-from trainmaster.devcluster.apiserver.registry.kind import Kind
-from trainmaster.devcluster.apiserver.registry.objectmeta import validate_object_meta, validate_object_meta_update
+from trainmaster.devcluster.apiserver.registry.objectmeta import (
+    restore_system_fields,
+    validate_object_meta,
+    validate_object_meta_update,
+)
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import restore
 from trainmaster.devcluster.apiserver.storage import Record
 from trainmaster.runtime.jsontree import JsonObject

@@ -10,15 +10,15 @@ import random
 from collections.abc import Callable
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.admission.request import Admission, deletion_request
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission, deletion_request
 from trainmaster.devcluster.apiserver.registry.generic.crd_controller import CrdController
 from trainmaster.devcluster.apiserver.registry.generic.create import before_create, check_namespace
 from trainmaster.devcluster.apiserver.registry.generic.delete import before_delete, check_preconditions, is_released
-from trainmaster.devcluster.apiserver.registry.generic.meta import generated_name
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, RequestScope
 from trainmaster.devcluster.apiserver.registry.generic.update import before_update
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.objectmeta import generated_name
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, WriteOptions
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import Clock
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Record, RevisionConflict, Store

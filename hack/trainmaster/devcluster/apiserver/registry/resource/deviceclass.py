@@ -7,10 +7,9 @@ from __future__ import annotations
 import re
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, too_many
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.field_errors import too_many
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable
-from trainmaster.devcluster.apiserver.registry.kind import Kind
-from trainmaster.devcluster.apiserver.registry.resource.resourceclaim_validation import (
+from trainmaster.devcluster.apiserver.registry.registry import Kind
+from trainmaster.devcluster.apiserver.registry.resource.resourceclaim import (
     check_claim_spec,
     default_claim_spec,
     validate_claim_spec,

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, too_many
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.field_errors import immutable, too_many
-from trainmaster.devcluster.apiserver.registry.kind import Kind
+from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label, dns_subdomain

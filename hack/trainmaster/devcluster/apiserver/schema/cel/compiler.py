@@ -1,6 +1,7 @@
 """The compiler: from an entry of `x-kubernetes-validations` to a rule, or to what is wrong with the entry.
 
-The comparison `self == oldSelf` is made here, and needs no library.
+The comparison `self == oldSelf` is made here, and needs no library. The match conditions of webhooks are compiled here,
+too: expressions over `object`, `oldObject` and `request`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from trainmaster.devcluster.apiserver.errors import FieldErrorType
 from trainmaster.devcluster.apiserver.schema.cel import decltype
+from trainmaster.devcluster.apiserver.schema.cel.decltype import PathInvalid, normalize_field_path
 from trainmaster.devcluster.apiserver.schema.cel.equality import align, has_unordered, is_equal
-from trainmaster.devcluster.apiserver.schema.cel.field_paths import PathInvalid, normalize
-from trainmaster.devcluster.apiserver.schema.cel.parser import Selection, find_selections
+from trainmaster.devcluster.apiserver.schema.cel.parser import Selection, find_selections, tokens
 from trainmaster.devcluster.apiserver.schema.cel.program import (
     CompilationFailed,
     EvaluationFailed,
@@ -89,7 +90,7 @@ def compile_rule(entry: JsonObject, scope: Scope) -> Rule | list[RuleProblem]:
     problems = list(_text_problems(entry))
     path = ""
     try:
-        path = normalize(entry.get("fieldPath", ""), scope.schema)
+        path = normalize_field_path(entry.get("fieldPath", ""), scope.schema)
     except PathInvalid as error:
         detail = f"fieldPath must be a valid path: {error}"
         problems.append(RuleProblem("fieldPath", "Invalid", entry["fieldPath"], detail))
@@ -283,3 +284,18 @@ def _missing() -> str:
         f"{platform.machine()}). It has wheels for CPython 3.11 to 3.14 on Linux with glibc and on macOS, for x86_64 "
         "and arm64: install it with pip, or use one of these platforms"
     )
+
+
+_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "dyn"}
+_AUTHORIZER = "authorizer"
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_condition(expression: str) -> Program:
+    """Compile a condition; raises CompilationFailed."""
+    return compile_program(expression, _VARIABLES, "bool")
+
+
+def asks_authorizer(expression: str) -> bool:
+    """Return whether a condition depends on what the user may do, which is not known here."""
+    return any(token.text == _AUTHORIZER for token in tokens(expression))

@@ -1,17 +1,102 @@
-"""Declared types: the part of a schema that rules can see, and the types that it has in them.
+"""Declared types: the part of a schema that rules can see, its types in them, and how its fields are called.
 
 - Fields are visible where the schema names them; the keys of a map always are.
 - Of the metadata of a whole resource, at the root or embedded, rules see the name and generateName only.
 - What the schema leaves untyped (`x-kubernetes-preserve-unknown-fields`) is invisible. An int-or-string is of any type.
+- CEL names are identifiers, JSON names are not, so they are escaped: `a-b` is `a__dash__b` in a rule, and a reserved
+  word such as `namespace` is `__namespace__`. Reserved words that CEL can read after a dot may also stand as they are,
+  as in Kubernetes 1.33.
+- The `fieldPath` of a rule is a JSON path of fields and map keys (`.a.b`, `['a-b'].c`), checked by the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from trainmaster.devcluster.apiserver.schema.cel import escaping
 from trainmaster.runtime.jsontree import JsonObject
+
+_RESERVED = frozenset(
+    {
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"),
+        *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
+    }
+)
+_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_ORIGINALS = {escape: text for text, escape in _ESCAPES.items()}
+_SPECIAL = re.compile(r"__|[-./]")
+_ESCAPED = re.compile(r"__[^_]+__")
+_EXPRESSIBLE = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
+
+
+def escape(name: str) -> str | None:
+    """Return the name of a field in a rule, or None if rules cannot reach a field of this name."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    if not _EXPRESSIBLE.fullmatch(name):
+        return None
+    return _SPECIAL.sub(lambda match: _ESCAPES[match.group()], name)
+
+
+def find_field(name: str, fields: Container[str]) -> str | None:
+    """Return which of the fields a rule means by a name, if any."""
+    if name in _RESERVED:
+        return name if name in fields else None
+    if name.startswith("__") and name.endswith("__") and name[2:-2] in _RESERVED:
+        original = name[2:-2]
+    else:
+        original = _ESCAPED.sub(lambda match: _ORIGINALS.get(match.group(), match.group()), name)
+    # A name that should have been escaped is no name of the field: `a__b` is not the field a__b.
+    return original if original in fields and escape(original) == name else None
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Return every name by which rules can reach a field."""
+    escaped = escape(name)
+    if escaped is None:
+        return ()
+    return (escaped, name) if name in _RESERVED else (escaped,)
+
+
+_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:\\.|[^'\\])*)'\]")
+_CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
+
+
+class PathInvalid(ValueError):
+    """The text is no path, or leads to nothing that the schema knows."""
+
+
+def normalize_field_path(path: str, schema: JsonObject) -> str:
+    """Return the path as it stands in messages: `a.b`, with map keys in brackets; raises PathInvalid."""
+    steps = ""
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            raise PathInvalid("expected [ or . and then a name" if position else "a path begins with . or ['")
+        position = match.end()
+        name = match["name"] if match["name"] is not None else _unquoted(match["quoted"])
+        properties, others = schema.get("properties"), schema.get("additionalProperties")
+        if properties and name in properties:
+            schema = properties[name]
+            steps += f".{name}"
+        elif not properties and isinstance(others, dict):
+            schema = others
+            steps += f"[{name}]"
+        else:
+            raise PathInvalid("does not refer to a valid field")
+    return steps.removeprefix(".")
+
+
+def _unquoted(text: str) -> str:
+    def original(match: re.Match[str]) -> str:
+        if match.group(1) not in _CHARACTERS:
+            raise PathInvalid(f"invalid escape char {match.group()}")
+        return _CHARACTERS[match.group(1)]
+
+    return re.sub(r"\\(.)", original, text)
+
 
 _STRING: JsonObject = {"type": "string"}
 _OF_RESOURCES: JsonObject = {
@@ -84,7 +169,7 @@ def follow(schema: JsonObject, names: Sequence[str], *, is_resource: bool) -> li
         is_whole = is_resource and not index
         known = fields(schema, is_resource=is_whole)
         if known is not None:
-            field = escaping.find(name, known)
+            field = find_field(name, known)
             if field is None:
                 raise Undefined(index, f"undefined field '{name}'")
             schema = known[field]

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from trainmaster.devcluster.apiserver.schema.formats import parses_by
-from trainmaster.devcluster.apiserver.schema.patterns import compile_pattern
+from trainmaster.devcluster.apiserver.schema.formats import compile_pattern, parses_by
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 _QUANTITY, _SEMVER, _URL, _IP, _CIDR = (

@@ -1,17 +1,29 @@
-"""Bootstrap policy: the roles and bindings that every cluster has from the start.
+"""Bootstrap: what every API server has from the start: admission plugins, namespaces, priority classes, roles.
 
-The roles for people (admin, edit, view) cover the kinds that the embedded cluster serves; like the real ones they take
-in every ClusterRole that is labelled to be aggregated into them.
+- The admission plugins are registered in the order in which a real API server runs them.
+- The namespaces are those that every cluster has, and those in which Kubeflow expects to live.
+- The roles for people (admin, edit, view) cover the kinds that the embedded cluster serves; like the real ones they
+  take in every ClusterRole that is labelled to be aggregated into them.
+- A restarted cluster keeps what it has; what somebody changed stays as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from trainmaster.devcluster.apiserver.admission.plugins import limitranger, priority, runtimeclass
 from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, MASTERS
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLES
+from trainmaster.devcluster.apiserver.registry.scheduling.priorityclass import SYSTEM_PRIORITIES
+from trainmaster.devcluster.apiserver.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    PRIORITY_CLASSES,
+    ROLES,
+    GroupResource,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -79,12 +91,12 @@ _BINDINGS = {
 async def ensure_bootstrap_policy(api: Api) -> None:
     """Create the roles and bindings that are missing; what somebody changed stays as it is."""
     for role in _roles():
-        await _create(api, "ClusterRole", role)
+        await _create_missing(api, CLUSTER_ROLES, {**_type_meta("ClusterRole"), **role})
     for name, group in _BINDINGS.items():
         subject = {"kind": "Group", "apiGroup": ROLES.group, "name": group}
         reference = {"kind": "ClusterRole", "apiGroup": ROLES.group, "name": name}
         body = {"metadata": {"name": name, "labels": _LABELS}, "subjects": [subject], "roleRef": reference}
-        await _create(api, "ClusterRoleBinding", body)
+        await _create_missing(api, CLUSTER_ROLE_BINDINGS, {**_type_meta("ClusterRoleBinding"), **body})
 
 
 def _roles() -> list[JsonObject]:
@@ -103,10 +115,49 @@ def _roles() -> list[JsonObject]:
     return roles
 
 
-async def _create(api: Api, kind: str, body: dict[str, Any]) -> None:
-    resource = CLUSTER_ROLES if kind == "ClusterRole" else CLUSTER_ROLE_BINDINGS
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow-system", "kubeflow")
+
+
+async def create_system_namespaces(api: Api) -> None:
+    """Create the namespaces that are missing; a restarted cluster keeps what it has."""
+    for name in SYSTEM_NAMESPACES:
+        await _create_missing(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def add_system_priority_classes(api: Api) -> None:
+    """Create the two classes that every cluster has, where they are missing."""
+    texts = {
+        "system-cluster-critical": "Used for system critical pods that must run in the cluster, "
+        "but can be moved to another node if necessary.",
+        "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+    }
+    for name, value in SYSTEM_PRIORITIES.items():
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "description": texts[name],
+        }
+        await _create_missing(api, PRIORITY_CLASSES, body)
+
+
+def register_plugins(api: Api) -> None:
+    """Register the admission plugins, in the order in which a real API server runs them."""
+    api.add_admission(PODS, limitranger.pod_admission(api))
+    api.add_admission(PODS, priority.pod_admission(api))
+    api.add_admission(PODS, runtimeclass.pod_admission(api))
+    api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
+    api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
+
+
+def _type_meta(kind: str) -> JsonObject:
+    return {"apiVersion": f"{ROLES.group}/v1", "kind": kind}
+
+
+async def _create_missing(api: Api, resource: GroupResource, body: JsonObject) -> None:
     try:
-        await api.create(resource, {"apiVersion": f"{ROLES.group}/v1", "kind": kind, **body})
+        await api.create(resource, body)
     except StatusError as error:
         if error.reason != "AlreadyExists":
             raise

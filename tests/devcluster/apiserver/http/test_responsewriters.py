@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.http.negotiation import (
+from trainmaster.devcluster.apiserver.http.responsewriters import (
     OBJECT,
     MediaTypeOptions,
     accepts_aggregated_discovery,

@@ -1,8 +1,10 @@
-"""JSON Patch, RFC 6902: a list of operations, carried out in order on a copy of the document.
+"""Patches that need no schema: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
 
-- A patch with any operation that fails changes nothing and raises `PatchError`, in the words of the API server.
-- The size of a patch is bounded, and so is what its `copy` operations may add up to, because a short list of copies can
-  double a document as often as it likes.
+- Both return a new document and leave what they were given untouched. A patch that cannot be carried out raises
+  `PatchError`, in the words of the API server; nothing is ever applied halfway.
+- In a merge patch objects merge, null removes, everything else replaces.
+- The size of a JSON patch is bounded, and so is what its `copy` operations may add up to, because a short list of
+  copies can double a document as often as it likes.
 """
 
 from __future__ import annotations
@@ -14,8 +16,38 @@ import jsonpatch
 import orjson
 from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
-from trainmaster.devcluster.apiserver.patch.mergepatch import PatchError, PatchTooLarge
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+
+class PatchError(ValueError):
+    """The patch is malformed or does not fit the document; the message says which operation failed on which path."""
+
+
+class PatchTooLarge(PatchError):
+    """The patch asks for more work than the server is willing to do."""
+
+
+def merge_patch(doc: JsonObject, patch: Any) -> JsonObject:
+    """Return the document with the patch merged into it; the result has no nulls that came from the patch."""
+    if not isinstance(patch, dict):
+        raise PatchError(
+            "a merge patch must be a JSON object: send the fields to change, with null for those to remove"
+        )
+    merged: JsonObject = _merge(copy_tree(doc), patch)
+    return merged
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return copy_tree(patch)
+    result = target if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value)
+    return result
+
 
 MAX_OPERATIONS = 10_000  # the limit of the Kubernetes API server
 MAX_COPIED_BYTES = 3 * 1024 * 1024  # the limit of the Kubernetes API server for a request body, and for copies
