@@ -12,8 +12,8 @@ from support.objects import replicated_job, runtime_object, trainjob
 from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset, warning_details
 
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
-from trainmaster.runtime.extension import ApplyWhen, Rejected
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
+from trainmaster.runtime.framework.interface import ApplyWhen, Rejected
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.ownership import owner_reference

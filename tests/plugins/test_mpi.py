@@ -30,11 +30,11 @@ from support.resolutions import (
 )
 
 from trainmaster.plugins.mpi import MPI
-from trainmaster.plugins.owned_objects import ssh_key_pair
+from trainmaster.plugins.util.owned_objects import ssh_key_pair
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import MPI_IMPLEMENTATIONS
-from trainmaster.runtime.extension import ApplyWhen
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
+from trainmaster.runtime.framework.interface import ApplyWhen
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolver import resolve

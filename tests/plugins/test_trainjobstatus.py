@@ -10,8 +10,8 @@ from support.resolutions import FakeListers, Runtime, entropy, env, job_spec
 
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.ownership import owner_reference

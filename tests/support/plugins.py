@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.framework.interface import Desired
 
 
 class Builder:

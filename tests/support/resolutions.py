@@ -7,9 +7,9 @@ from typing import Any
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
-from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resolver import new_info, resolve

@@ -19,8 +19,8 @@ from typing import Final
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import NODE, RESOURCE_API_VERSION
-from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import JobKey, Listers, Watch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainmaster.plugins.podgroup import (
+from trainmaster.plugins.util.podgroup import (
     TWO_SCHEDULERS,
     gang_of,
     has_two_schedulers,
@@ -19,8 +19,8 @@ from trainmaster.plugins.podgroup import (
 )
 from trainmaster.runtime.api import CoschedulingPolicy, TrainJob
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, COSCHEDULING_POD_LABEL
-from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers, Watch
 

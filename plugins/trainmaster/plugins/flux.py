@@ -19,7 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Final
 
-from trainmaster.plugins.owned_objects import WATCHES, Entropy, checked_entropy, config_map, curve_certificate, secret
+from trainmaster.plugins.util.owned_objects import (
+    WATCHES,
+    Entropy,
+    checked_entropy,
+    config_map,
+    curve_certificate,
+    secret,
+)
 from trainmaster.runtime.api import FluxPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     FLUX_INSTALLER,
@@ -29,8 +36,8 @@ from trainmaster.runtime.api.constants import (
     flux_config_map_name,
     flux_secret_name,
 )
-from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -29,8 +29,8 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
 )
 from trainmaster.runtime.canonical import spelled_out
-from trainmaster.runtime.extension import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from trainmaster.plugins.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret, ssh_key_pair
+from trainmaster.plugins.util.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret, ssh_key_pair
 from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     INTEL_MPI,
@@ -38,8 +38,8 @@ from trainmaster.runtime.api.constants import (
     mpi_config_map_name,
     mpi_secret_name,
 )
-from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -29,8 +29,8 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ID,
     TORCH_RESERVED_ENV,
 )
-from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers

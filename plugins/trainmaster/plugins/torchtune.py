@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.rendezvous import Rendezvous, node_count
 

@@ -29,7 +29,7 @@ from trainmaster.runtime.api.constants import (
     status_config_map_name,
     status_path,
 )
-from trainmaster.runtime.extension import Desired, Rejected
+from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from trainmaster.plugins.podgroup import (
+from trainmaster.plugins.util.podgroup import (
     gang_of,
     has_two_schedulers,
     left_out,
@@ -28,8 +28,8 @@ from trainmaster.runtime.api.constants import (
     VOLCANO_POD_ANNOTATION,
     VOLCANO_QUEUE_ANNOTATION,
 )
-from trainmaster.runtime.extension import Desired, Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

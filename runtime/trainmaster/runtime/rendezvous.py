@@ -18,8 +18,8 @@ from trainmaster.runtime.api.constants import (
     MEGASCALE_SLICE_ID,
     TRAINER_PORT,
 )
-from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import PLACE, SlicesInvalid, hosts_per_slice, ranked

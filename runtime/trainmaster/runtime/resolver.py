@@ -17,8 +17,8 @@ from trainmaster.runtime.canonical import (
     canonicalize_resources,
     without_blanks,
 )
-from trainmaster.runtime.extension import Desired
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS, Listers

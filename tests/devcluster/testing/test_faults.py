@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.testing.faults import (
-    CloseWatch,
-    Delay,
-    FaultInvalid,
-    FaultRequest,
-    Faults,
-)
+from trainmaster.devcluster.testing.faults import CloseWatch, Delay, FaultInvalid, FaultRequest, Faults
 
 
 def _request(**parts: str) -> FaultRequest:

@@ -8,10 +8,10 @@ import pytest
 from support.objects import runtime, trainjob
 from support.plugins import Builder, Enforcer
 
-from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
 from trainmaster.runtime.framework.framework import order_plugins
+from trainmaster.runtime.framework.interface import Desired, Rejected, StatusReport
 from trainmaster.runtime.listers import NO_LISTERS
 from trainmaster.runtime.resolver import new_info, resolve
 

@@ -9,9 +9,9 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.validation import patch, pods, validate
 
 from trainmaster.runtime.api import TrainJob, parse_trainjob
-from trainmaster.runtime.extension import Rejected
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers

@@ -21,7 +21,7 @@ from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
-from trainmaster.controller.logs import configure_logs
+from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop

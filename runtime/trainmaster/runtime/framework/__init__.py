@@ -1,5 +1,6 @@
 """The plugin framework: finds plugins, checks them, orders them and runs them.
 
+- `interface`: the extension points, which are what a plugin is;
 - `loader`: finds and makes them, and checks whether they fit the interface;
 - `framework`: orders them and runs them, phase by phase.
 

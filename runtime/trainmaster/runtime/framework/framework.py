@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
-from trainmaster.runtime import extension
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.extension import Desired, Rejected, StatusReport
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework import interface
+from trainmaster.runtime.framework.interface import Desired, Rejected, StatusReport
 from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
@@ -35,7 +35,7 @@ class _Place:
     after: tuple[str, ...]
 
 
-def _place(plugin: extension.Plugin) -> _Place:
+def _place(plugin: interface.Plugin) -> _Place:
     return _Place(
         priority=getattr(plugin, "priority", 0),
         before=tuple(getattr(plugin, "before", ())),
@@ -43,7 +43,7 @@ def _place(plugin: extension.Plugin) -> _Place:
     )
 
 
-def order_plugins(plugins: Sequence[extension.Plugin]) -> list[extension.Plugin]:
+def order_plugins(plugins: Sequence[interface.Plugin]) -> list[interface.Plugin]:
     """Sort plugins: `before` and `after` first (names that are not loaded do not matter), then priority, then name.
 
     Raises:
@@ -66,7 +66,7 @@ def order_plugins(plugins: Sequence[extension.Plugin]) -> list[extension.Plugin]
         raise PluginInvalid(
             f"the order of plugins contradicts itself: {cycle}; change their `before` and `after`"
         ) from error
-    ordered: list[extension.Plugin] = []
+    ordered: list[interface.Plugin] = []
     ready: list[str] = []
     while sorter.is_active():
         ready.extend(sorter.get_ready())
@@ -107,7 +107,7 @@ class PluginFailed(Exception):
 class Framework:
     """The loaded plugins, ready to run. Immutable after construction."""
 
-    def __init__(self, plugins: Sequence[extension.Plugin], *, observer: Observer | None = None) -> None:
+    def __init__(self, plugins: Sequence[interface.Plugin], *, observer: Observer | None = None) -> None:
         for plugin in plugins:
             check_plugin(plugin, origin=f"plugin {getattr(plugin, 'name', plugin)!r}")
         self._plugins = order_plugins(plugins)
@@ -228,7 +228,7 @@ class Framework:
             raise PluginFailed(plugin.name, "status", TypeError(fault))
         return None
 
-    def _call(self, plugin: extension.Plugin, phase: str, *arguments: object) -> Any:
+    def _call(self, plugin: interface.Plugin, phase: str, *arguments: object) -> Any:
         started = time.perf_counter()
         succeeded = False
         try:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
-from trainmaster.runtime import extension
-from trainmaster.runtime.extension import (
+from trainmaster.runtime.framework import interface
+from trainmaster.runtime.framework.interface import (
     API_VERSION,
     ENTRY_POINT_GROUP,
     Build,
@@ -41,7 +41,7 @@ class PluginInvalid(Exception):
     """A plugin cannot be used: it does not load, does not fit the interface, or contradicts another one."""
 
 
-def check_plugin(plugin: extension.Plugin, *, origin: str) -> None:
+def check_plugin(plugin: interface.Plugin, *, origin: str) -> None:
     """Check that an object fits the interface.
 
     Raises:
@@ -72,7 +72,7 @@ def check_plugin(plugin: extension.Plugin, *, origin: str) -> None:
             raise PluginInvalid(f"{origin}: {name} must be a plain function, not async: plugins decide, they do no I/O")
 
 
-def _check_place(plugin: extension.Plugin, origin: str) -> None:
+def _check_place(plugin: interface.Plugin, origin: str) -> None:
     priority = getattr(plugin, "priority", 0)
     if not isinstance(priority, int):
         raise PluginInvalid(f"{origin}: priority must be a whole number, not {priority!r}")
@@ -93,7 +93,7 @@ def load_plugins(
     disabled: frozenset[str] = frozenset(),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     features: frozenset[str] = frozenset(),
-) -> list[extension.Plugin]:
+) -> list[interface.Plugin]:
     """Load and construct plugins.
 
     Args:
@@ -106,7 +106,7 @@ def load_plugins(
         PluginInvalid: A plugin does not load, or the names do not add up.
     """
     options = dict(options or {})
-    plugins: dict[str, extension.Plugin] = {}
+    plugins: dict[str, interface.Plugin] = {}
     known: set[str] = set()
     for point in discover() if points is None else points:
         known.add(point.name)
@@ -142,17 +142,17 @@ def _name_of(distribution: Distribution | None) -> str:
     return distribution.name if distribution else "an unknown distribution"
 
 
-def _import(point: EntryPoint, origin: str) -> Callable[..., extension.Plugin]:
+def _import(point: EntryPoint, origin: str) -> Callable[..., interface.Plugin]:
     try:
-        make: Callable[..., extension.Plugin] = point.load()
+        make: Callable[..., interface.Plugin] = point.load()
     except Exception as error:
         raise _unloadable(origin, error) from error
     return make
 
 
 def _construct(
-    make: Callable[..., extension.Plugin], options: Mapping[str, Any], *, origin: str, place: str
-) -> extension.Plugin:
+    make: Callable[..., interface.Plugin], options: Mapping[str, Any], *, origin: str, place: str
+) -> interface.Plugin:
     """Make a plugin and check it; `place` is where whoever wrote the options finds them."""
     _check_options(make, options, origin=origin, place=place)
     try:
@@ -166,7 +166,7 @@ def _construct(
 
 
 def _check_options(
-    make: Callable[..., extension.Plugin], options: Mapping[str, Any], *, origin: str, place: str
+    make: Callable[..., interface.Plugin], options: Mapping[str, Any], *, origin: str, place: str
 ) -> None:
     """Refuse options that a plugin does not have, and their absence where it needs them."""
     try:

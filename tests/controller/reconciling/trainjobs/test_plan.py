@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, jobset_of, world_with
 
 from trainmaster.runtime.api import parse_trainjob
-from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
 

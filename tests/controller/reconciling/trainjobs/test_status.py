@@ -10,7 +10,7 @@ from support.objects import trainjob_object
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.status import next_status, only_counters, status_patch
 from trainmaster.runtime.api import parse_trainjob
-from trainmaster.runtime.extension import StatusReport
+from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
 NOW = "2026-01-01T00:10:00Z"

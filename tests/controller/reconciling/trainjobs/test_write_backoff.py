@@ -25,7 +25,7 @@ from trainmaster.controller.reconciling.trainjobs.write_backoff import (
     WriteBackoff,
     find_field_conflict,
 )
-from trainmaster.runtime.extension import Desired
+from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBSET = 'JobSet "demo"'

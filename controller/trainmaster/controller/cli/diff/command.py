@@ -25,7 +25,7 @@ from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.logs import configure_logs
+from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.framework import Framework, PluginInvalid
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__

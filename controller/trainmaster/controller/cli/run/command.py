@@ -22,7 +22,7 @@ from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
 from trainmaster.controller.cli.run.submit import SubmittedJob, require_trainjobs, submit
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.logs import configure_logs
+from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
 

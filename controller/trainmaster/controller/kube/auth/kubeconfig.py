@@ -54,7 +54,7 @@ class KubeconfigCredentials(RefreshingCredentials):
             await self._authenticate(self._read())
 
     def bind(self, config: RestConfig) -> None:
-        """Serve an config: with the credentials, the namespace of the context and, for https, a TLS context."""
+        """Serve a configuration: with the credentials, the namespace of the context and, for https, a TLS context."""
         config.credentials = self
         config.source = f'{self._name}, context "{self._loader.name}"'
         config.namespace = self._loader.context.get("namespace") or "default"

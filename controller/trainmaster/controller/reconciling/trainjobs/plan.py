@@ -33,8 +33,8 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
 )
 from trainmaster.runtime.canonical import TemplateInvalid
-from trainmaster.runtime.extension import ApplyWhen, Desired
 from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, resolve

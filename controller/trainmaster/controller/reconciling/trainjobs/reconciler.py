@@ -50,8 +50,8 @@ from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWri
 from trainmaster.controller.reconciling.trainjobs.write_backoff import WriteBackoff
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
-from trainmaster.runtime.extension import StatusReport
 from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 

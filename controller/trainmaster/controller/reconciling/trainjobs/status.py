@@ -25,7 +25,7 @@ from trainmaster.runtime.api.constants import (
     SUSPENDED_MESSAGE,
     SUSPENDED_REASON,
 )
-from trainmaster.runtime.extension import StatusReport
+from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2}

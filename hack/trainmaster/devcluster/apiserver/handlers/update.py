@@ -11,11 +11,7 @@ from aiohttp import web
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.handlers.create import read_strictly
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
-from trainmaster.devcluster.apiserver.handlers.write_options import (
-    invalid_options,
-    read_patch_type,
-    read_write_options,
-)
+from trainmaster.devcluster.apiserver.handlers.write_options import invalid_options, read_patch_type, read_write_options
 from trainmaster.devcluster.apiserver.http.bodies import decode_json, decode_yaml, read_body, read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response

@@ -8,10 +8,7 @@ import pytest
 from support.apiserver import create_pod, refusal
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.resources import (
-    LIMIT_RANGES,
-    PERSISTENT_VOLUME_CLAIMS,
-)
+from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -9,10 +9,7 @@ from support.apiserver import create_pod, refusal
 
 from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.resources import (
-    PODS,
-    PRIORITY_CLASSES,
-)
+from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES
 from trainmaster.devcluster.testing.stepper import Stepper
 
 

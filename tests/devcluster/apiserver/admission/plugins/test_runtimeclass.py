@@ -6,9 +6,7 @@ import pytest
 from support.apiserver import create_pod, refusal
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.resources import (
-    RUNTIME_CLASSES,
-)
+from trainmaster.devcluster.apiserver.resources import RUNTIME_CLASSES
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.resource_requirements import pod_requests
 

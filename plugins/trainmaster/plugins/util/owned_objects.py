@@ -16,7 +16,7 @@ from typing import Final
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
-from trainmaster.runtime.extension import ApplyWhen, Desired
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by

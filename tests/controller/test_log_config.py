@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from trainmaster.controller.logs import Format, configure_logs
+from trainmaster.controller.log_config import Format, configure_logs
 
 
 @pytest.fixture(autouse=True)

@@ -33,11 +33,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainmaster.plugins.owned_objects import workload_runs
+from trainmaster.plugins.util.owned_objects import workload_runs
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, POD_GROUP_KIND
-from trainmaster.runtime.extension import ApplyWhen, Desired, Rejected
 from trainmaster.runtime.field_errors import FieldWarning
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -1,0 +1,1 @@
+"""What several plugins share: gangs as PodGroups, and the ConfigMaps and Secrets that pods mount."""
