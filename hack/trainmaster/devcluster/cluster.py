@@ -43,9 +43,9 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
-from trainmaster.devcluster.controllers.queue.controller import QueueController
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,

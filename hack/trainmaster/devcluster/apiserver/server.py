@@ -27,8 +27,8 @@ from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
-from trainmaster.devcluster.apiserver.handlers.resource_handler import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
+from trainmaster.devcluster.apiserver.handlers.router import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found

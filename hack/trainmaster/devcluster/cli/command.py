@@ -166,7 +166,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from trainmaster.devcluster.cli.status import print_status  # noqa: PLC0415 - see `_up`
+    from trainmaster.devcluster.cli.cluster_status import print_status  # noqa: PLC0415 - see `_up`
 
     return _exit_code_of(lambda: print_status(_state(arguments)))
 

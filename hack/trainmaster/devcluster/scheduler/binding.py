@@ -10,8 +10,8 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIMS
-from trainmaster.devcluster.controllers.client import find
 from trainmaster.devcluster.controllers.control_loop import key_of
+from trainmaster.devcluster.controllers.indexer import find
 from trainmaster.devcluster.controllers.objects import find_condition, has_finalizer
 from trainmaster.devcluster.controllers.resourceclaim.claims import FINALIZER
 from trainmaster.devcluster.events import EventRecorder, Note

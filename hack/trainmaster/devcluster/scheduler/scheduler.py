@@ -19,8 +19,8 @@ from trainmaster.devcluster.apiserver.resources import (
     VOLCANO_QUEUES,
 )
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import Indexer, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.resourceclaim.claims import pod_claims
 from trainmaster.devcluster.scheduler.binding import Binder

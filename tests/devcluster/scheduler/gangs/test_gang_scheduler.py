@@ -16,7 +16,7 @@ from trainmaster.devcluster.apiserver.resources import (
     VOLCANO_QUEUES,
     GroupResource,
 )
-from trainmaster.devcluster.controllers.queue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper

@@ -15,8 +15,8 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.registry.options import Propagation
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import delete, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import delete, find
 from trainmaster.devcluster.controllers.objects import (
     FOREGROUND_FINALIZER,
     ORPHAN_FINALIZER,

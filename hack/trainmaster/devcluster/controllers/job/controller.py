@@ -13,13 +13,13 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.control_loop import (
     ControlLoop,
     ExponentialBackoff,
     SingleLoopController,
     key_of,
 )
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER, PodToCreate, build_pod, is_tracked
 from trainmaster.devcluster.controllers.job.plan import JobPlan, plan_job
 from trainmaster.devcluster.controllers.job.status import finished_condition

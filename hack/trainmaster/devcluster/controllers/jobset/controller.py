@@ -10,8 +10,8 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, SERVICES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.jobset.children import CONTROLLER_NAME, resume_job
 from trainmaster.devcluster.controllers.jobset.plan import JobSetPlan, plan_jobset
 from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook

@@ -13,7 +13,7 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Operation
 from trainmaster.devcluster.apiserver.resources import JOBSETS
-from trainmaster.devcluster.controllers.jobset.validation import validate_create, validate_update
+from trainmaster.devcluster.controllers.jobset.webhook_validation import validate_create, validate_update
 from trainmaster.runtime.jsontree import JsonObject
 
 _WEBHOOK = "vjobset.kb.io"

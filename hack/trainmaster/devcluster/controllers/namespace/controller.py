@@ -13,8 +13,8 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import NAMESPACES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import delete, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import delete, find
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.runtime.jsontree import JsonObject
 

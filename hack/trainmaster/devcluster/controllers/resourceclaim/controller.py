@@ -11,8 +11,8 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.objects import has_finalizer, is_terminating, without_finalizer
 from trainmaster.devcluster.controllers.resourceclaim.claims import (
     FINALIZER,

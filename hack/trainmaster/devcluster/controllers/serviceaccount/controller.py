@@ -9,8 +9,8 @@ from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import ad
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import find
 from trainmaster.devcluster.controllers.objects import is_terminating
 
 ROOT_CA = "kube-root-ca.crt"

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, POD_GROUPS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
-from trainmaster.devcluster.controllers.client import Indexer, find
-from trainmaster.devcluster.controllers.queue.controller import DEFAULT_QUEUE
+from trainmaster.devcluster.controllers.indexer import Indexer, find
+from trainmaster.devcluster.controllers.volcanoqueue.controller import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator

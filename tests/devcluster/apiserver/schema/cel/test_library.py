@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.apiserver.schema.cel.environment import compile_program
+from trainmaster.devcluster.apiserver.schema.cel.env import compile_program
 from trainmaster.devcluster.apiserver.schema.cel.program import EvaluationFailed
 
 TRUE = [

@@ -271,10 +271,10 @@ def compile_program(expression: str, variables: Mapping[str, str], result: str) 
     Raises CompilationFailed, or LibraryMissing on a platform without cel-expr-python.
     """
     try:
-        from trainmaster.devcluster.apiserver.schema.cel import environment  # noqa: PLC0415 - 14 MB, for rules only
+        from trainmaster.devcluster.apiserver.schema.cel import env  # noqa: PLC0415 - 14 MB, for rules only
     except ImportError as error:
         raise LibraryMissing(_missing()) from error
-    return environment.compile_program(expression, variables, result)
+    return env.compile_program(expression, variables, result)
 
 
 def _missing() -> str:

@@ -7,8 +7,8 @@ from collections import Counter
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import CRDS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.client import find
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import find
 
 DEFAULT_QUEUE = "default"
 _OPTIONS = WriteOptions(field_manager="vc-scheduler")
