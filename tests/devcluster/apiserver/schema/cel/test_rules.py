@@ -54,8 +54,8 @@ def test_a_changed_value_is_reported(rule: str) -> None:
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A platform for which there is no cel-expr-python."""
-    monkeypatch.delattr(cel, "environment", raising=False)
-    monkeypatch.setitem(sys.modules, f"{cel.__name__}.environment", None)
+    monkeypatch.delattr(cel, "env", raising=False)
+    monkeypatch.setitem(sys.modules, f"{cel.__name__}.env", None)
 
 
 @pytest.mark.usefixtures("no_library")
