@@ -23,7 +23,7 @@ from trainmaster.controller.resources import TRAINJOBS
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow(seconds=20)]
 
 SNIPPET = re.findall(
-    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "progress.md").read_text(), re.DOTALL
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "status-server.md").read_text(), re.DOTALL
 )[0]
 
 INTRUDER = """
