@@ -7,6 +7,22 @@ from typing import Any
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 
+SUSPENDED: JsonObject = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "Suspended",
+    "message": "TrainJob is suspended",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+COMPLETE: JsonObject = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "AllJobsCompleted",
+    "message": "jobset completed successfully",
+    "lastTransitionTime": "2026-01-01T00:05:00Z",
+}
+"""Conditions of a TrainJob."""
+
 
 def replicated_job(
     name: str = "node",

@@ -27,7 +27,7 @@ ErrorType: TypeAlias = Literal[
 ]
 """What kind of error it is, by the name that apimachinery gives it."""
 
-_TEXTS: Final[dict[ErrorType, str]] = {
+ERROR_TEXTS: Final[dict[ErrorType, str]] = {
     "NotFound": "Not found",
     "Required": "Required value",
     "Duplicate": "Duplicate value",
@@ -39,7 +39,10 @@ _TEXTS: Final[dict[ErrorType, str]] = {
     "TypeInvalid": "Invalid value",
     "InternalError": "Internal error",
 }
-_WITHOUT_VALUE: Final = frozenset({"Required", "Forbidden", "TooLong", "InternalError"})
+"""How the text of an error of each type begins."""
+
+TYPES_WITHOUT_VALUE: Final = frozenset({"Required", "Forbidden", "TooLong", "InternalError"})
+"""Types whose text leaves out the value."""
 
 _LONGEST_VALUE: Final = 4096  # characters of a wrong value that a text shows
 _LONGEST_TEXT: Final = 32_768
@@ -82,8 +85,8 @@ class FieldError:
     @property
     def body(self) -> str:
         """The text without the path."""
-        text = _TEXTS[self.type]
-        if self.type not in _WITHOUT_VALUE:
+        text = ERROR_TEXTS[self.type]
+        if self.type not in TYPES_WITHOUT_VALUE:
             text = f"{text}: {_printed(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 

@@ -9,41 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import orjson
 
 from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.runtime.field_errors import ERROR_TEXTS, TYPES_WITHOUT_VALUE, ErrorType
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
-
-FieldErrorType: TypeAlias = Literal[
-    "NotFound",
-    "Required",
-    "Duplicate",
-    "Invalid",
-    "NotSupported",
-    "Forbidden",
-    "TooLong",
-    "TooMany",
-    "TypeInvalid",
-    "InternalError",
-]
-"""What is wrong with a field, by the name that Kubernetes gives it."""
-
-_TEXTS: dict[FieldErrorType, str] = {
-    "NotFound": "Not found",
-    "Required": "Required value",
-    "Duplicate": "Duplicate value",
-    "Invalid": "Invalid value",
-    "NotSupported": "Unsupported value",
-    "Forbidden": "Forbidden",
-    "TooLong": "Too long",
-    "TooMany": "Too many",
-    "TypeInvalid": "Invalid value",
-    "InternalError": "Internal error",
-}
-_WITHOUT_VALUE = frozenset({"Required", "Forbidden", "TooLong", "InternalError"})
 
 
 class _Omitted:
@@ -72,15 +45,15 @@ class FieldError:
     """What is wrong with one field of an object, as apimachinery's `field.Error`."""
 
     field: str
-    type: FieldErrorType
+    type: ErrorType
     value: Any = None
     detail: str = ""
 
     @property
     def body(self) -> str:
         """The error without the field's path, as it stands in a cause."""
-        text = _TEXTS[self.type]
-        if self.type not in _WITHOUT_VALUE and self.value is not OMITTED:
+        text = ERROR_TEXTS[self.type]
+        if self.type not in TYPES_WITHOUT_VALUE and self.value is not OMITTED:
             text = f"{text}: {_printed(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.objects import runtime_object, trainjob_object
+from support.objects import COMPLETE, SUSPENDED, runtime_object, trainjob_object
 from support.world import World
 
 from trainmaster.controller.kube.rest.errors import Conflict
@@ -96,22 +96,6 @@ async def test_an_unusable_snapshot_deletes_nothing() -> None:
     world.change("ConfigMap", name="demo-runtime-snapshot", data={"runtime": "{"})
     assert await world.reconcile() == DONE
     assert world.requests == []
-
-
-SUSPENDED = {
-    "type": "Suspended",
-    "status": "True",
-    "reason": "Suspended",
-    "message": "TrainJob is suspended",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
-COMPLETE = {
-    "type": "Complete",
-    "status": "True",
-    "reason": "AllJobsCompleted",
-    "message": "jobset completed successfully",
-    "lastTransitionTime": "2026-01-01T00:05:00Z",
-}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.objects import trainjob_object
+from support.objects import COMPLETE, SUSPENDED, trainjob_object
 
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.status import next_status, only_counters, status_patch
@@ -14,20 +14,6 @@ from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
 NOW = "2026-01-01T00:10:00Z"
-SUSPENDED = {
-    "type": "Suspended",
-    "status": "True",
-    "reason": "Suspended",
-    "message": "TrainJob is suspended",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
-COMPLETE = {
-    "type": "Complete",
-    "status": "True",
-    "reason": "AllJobsCompleted",
-    "message": "jobset completed successfully",
-    "lastTransitionTime": "2026-01-01T00:05:00Z",
-}
 BLOCKED = Problem("RuntimeNotFound", "nowhere")
 
 

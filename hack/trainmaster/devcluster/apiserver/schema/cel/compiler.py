@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from trainmaster.devcluster.apiserver.errors import FieldErrorType
 from trainmaster.devcluster.apiserver.schema.cel import decltype
 from trainmaster.devcluster.apiserver.schema.cel.decltype import PathInvalid, normalize_field_path
 from trainmaster.devcluster.apiserver.schema.cel.equality import align, has_unordered, is_equal
@@ -27,6 +26,7 @@ from trainmaster.devcluster.apiserver.schema.cel.program import (
     VariableMissing,
 )
 from trainmaster.devcluster.apiserver.schema.cel.variables import Variable
+from trainmaster.runtime.field_errors import ErrorType
 from trainmaster.runtime.jsontree import JsonObject
 
 _T = TypeVar("_T")
@@ -34,7 +34,7 @@ Selections: TypeAlias = Mapping[str, tuple[Selection, ...]]
 
 _IMMUTABLE = "self==oldSelf"
 _LONGEST_MESSAGE = 5 * 1024  # bytes, of an evaluated messageExpression
-_REASONS: dict[str, FieldErrorType] = {
+_REASONS: dict[str, ErrorType] = {
     "FieldValueInvalid": "Invalid",
     "FieldValueForbidden": "Forbidden",
     "FieldValueRequired": "Required",
@@ -47,7 +47,7 @@ class RuleProblem:
     """Something wrong with a rule; `field` is the part of the entry that it is in."""
 
     field: str
-    kind: FieldErrorType
+    kind: ErrorType
     value: Any
     text: str
 
@@ -59,7 +59,7 @@ class Rule:
     text: str
     """How the rule is called in messages about its evaluation."""
     message: str
-    kind: FieldErrorType
+    kind: ErrorType
     path: str
     uses_old: bool
     needs_old: bool
