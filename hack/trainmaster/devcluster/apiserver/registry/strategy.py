@@ -76,6 +76,14 @@ class Strategy:
         """Return the broken rules of a change through the status endpoint."""
         return []
 
+    def warnings_on_create(self, obj: JsonObject) -> list[str]:
+        """Return what the author of a sound new object should know."""
+        return []
+
+    def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
+        """Return what the author of a sound change through the main endpoint should know."""
+        return []
+
     def check_delete(self, obj: JsonObject) -> None:
         """Raise a StatusError if the object must not be deleted."""
 

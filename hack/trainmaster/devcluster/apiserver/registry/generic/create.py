@@ -34,6 +34,7 @@ async def before_create(
         problems += scope.validate_rules(obj, None, problems)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+    scope.warn(kind.strategy.warnings_on_create(obj))
     if is_applied:
         return obj
     metadata.pop("managedFields", None)

@@ -110,6 +110,10 @@ class RequestScope:
         self.options.warnings.extend(result.warnings)
         return result.errors
 
+    def warn(self, warnings: Sequence[str]) -> None:
+        """Tell the client something besides, once however often the write is tried."""
+        self.options.warnings.extend(text for text in warnings if text not in self.options.warnings)
+
     def track(self, old: JsonObject | None, new: JsonObject, subresource: str) -> JsonObject:
         """Note which fields the writer manages from now on."""
         return update(

@@ -49,6 +49,8 @@ async def before_update(
         problems = strategy.validate_status_update(new, old)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
+    if not subresource:
+        scope.warn(strategy.warnings_on_update(new, old))
     if not is_applied:
         if not _is_edit(metadata.get("managedFields")):
             restore(metadata, old["metadata"], "managedFields")
