@@ -25,6 +25,16 @@ def child(kind: str = "JobSet", *, version: str = "7", uid: str = "c1", **metada
     return {"apiVersion": "v1", "kind": kind, "metadata": identity | metadata}
 
 
+def test_c4_writes_of_one_kind_and_name_in_two_groups_are_both_expected() -> None:
+    """Two projects have a PodGroup, and a TrainJob may have one of each."""
+    expectations, behind = Expectations(clock=VirtualClock()), store_at(5)
+    expectations.expect_write(KEY, {**child("PodGroup"), "apiVersion": "scheduling.x-k8s.io/v1alpha1"}, behind)
+    expectations.expect_write(KEY, {**child("PodGroup"), "apiVersion": "scheduling.volcano.sh/v1beta1"}, store_at(9))
+    assert not expectations.satisfied(KEY)
+    behind.update_resource_version("7")
+    assert expectations.satisfied(KEY)
+
+
 def test_c4_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(), store)
@@ -108,4 +118,4 @@ def test_c3_no_wait_is_for_ever() -> None:
     clock.step(1)
     with capture_logs() as logs:
         assert expectations.satisfied(KEY)
-    assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "JobSet team/demo")]
+    assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "v1 JobSet team/demo")]

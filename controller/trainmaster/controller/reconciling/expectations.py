@@ -109,5 +109,5 @@ class Expectations:
 
     def _expect(self, key: str, obj: JsonObject, is_fulfilled: _IsFulfilled, *, owner: str | None) -> None:
         # A later write of the same object has a later version, so it replaces the earlier one.
-        what = f"{obj['kind']} {object_key(obj)}"
+        what = f"{obj['apiVersion']} {obj['kind']} {object_key(obj)}"
         self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner)

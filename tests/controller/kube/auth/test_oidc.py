@@ -70,11 +70,52 @@ async def test_provider_is_verified(tmp_path: Path, serve: Serve, clock: Any) ->
     assert provider.seen == []
 
 
-async def test_provider_that_refuses(tmp_path: Path, server: Any, clock: Any) -> None:
-    server.on("list", server.reply(200, {"token_endpoint": f"{server.url}/token"}))
-    server.on("POST", server.reply(400, {"error": "invalid_grant", "hint": "secret"}))
-    provider_config = {"idp-issuer-url": server.url, "client-id": "cli", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
+async def test_provider_that_refuses(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    authority = Authority()
+    provider = await serve(authority.server_context(tmp_path))
+    provider.on("list", provider.reply(200, {"token_endpoint": f"{provider.url}/token"}))
+    provider.on("POST", provider.reply(400, {"error": "invalid_grant", "hint": "secret"}))
     with pytest.raises(ConfigurationError, match=r"refused at .*/token: 400 invalid_grant; log in again") as caught:
-        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", "http://one", user=user), clock=clock)
+        await load_config(kubeconfig=kubeconfig_of(tmp_path, provider.url, authority), clock=clock)
     assert "secret" not in str(caught.value)
+
+
+async def test_query_of_the_token_endpoint_is_sent(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """Some providers tell their tenants and policies apart by it (RFC 6749, 3.2)."""
+    authority = Authority()
+    provider = await serve(authority.server_context(tmp_path))
+    provider.on("list", provider.reply(200, {"token_endpoint": f"{provider.url}/token?p=sign%2Din&empty="}))
+    provider.on("POST", provider.reply(200, {"id_token": id_token(expires=1e10)}))
+    await load_config(kubeconfig=kubeconfig_of(tmp_path, provider.url, authority), clock=clock)
+    (request,) = provider.requests("POST")
+    assert request.path == "/token"
+    assert request.query == {"p": "sign-in", "empty": ""}
+
+
+async def test_no_token_goes_to_a_token_endpoint_without_tls(
+    tmp_path: Path, serve: Serve, server: Any, clock: Any
+) -> None:
+    authority = Authority()
+    provider = await serve(authority.server_context(tmp_path))
+    provider.on("list", provider.reply(200, {"token_endpoint": f"{server.url}/token"}))
+    with pytest.raises(ConfigurationError, match=r"'http://.*/token', of the identity provider, is not https"):
+        await load_config(kubeconfig=kubeconfig_of(tmp_path, provider.url, authority), clock=clock)
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("issuer", ["http://127.0.0.1:1", "https://[::1", "https://provider:port", "provider"])
+async def test_issuer_that_cannot_be_trusted_is_not_asked(tmp_path: Path, issuer: str, clock: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"of the identity provider, is not (a URL|https)"):
+        await load_config(kubeconfig=kubeconfig_of(tmp_path, issuer, Authority()), clock=clock)
+
+
+def kubeconfig_of(directory: Path, issuer: str, authority: Authority) -> Path:
+    """Write a kubeconfig whose user has a refresh token and no id token."""
+    provider_config = {
+        "idp-issuer-url": issuer,
+        "client-id": "cli",
+        "refresh-token": "r",
+        "idp-certificate-authority-data": base64.b64encode(authority.pem).decode(),
+    }
+    user = {"auth-provider": {"name": "oidc", "config": provider_config}}
+    return write_kubeconfig(directory / "k", "http://one", user=user)

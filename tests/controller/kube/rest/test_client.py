@@ -38,7 +38,9 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
+from trainmaster.controller.kube.rest.retry import TRIES, WAITS_AT_MOST
 from trainmaster.controller.kube.rest.transport import IDLE_AT_MOST
+from trainmaster.controller.reconciling.controller import RECONCILE_TIMEOUT
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
@@ -95,7 +97,6 @@ def test_impossible_paths_are_refused() -> None:
         CLUSTER_TRAINING_RUNTIMES.path("ns", "a")
     with pytest.raises(ValueError, match="needs a namespace"):
         PODS.path(None, "a")
-    assert PODS.path("n/s", "a?b") == "/api/v1/namespaces/n%2Fs/pods/a%3Fb"
 
 
 async def test_incomplete_objects_are_refused_before_they_are_sent(server: Any, client: KubeClient) -> None:
@@ -376,6 +377,16 @@ async def test_t3_retry_after_of_hours_is_left_to_the_caller(server: Any, client
         await client.create(CONFIGMAPS, OBJECT)
     assert caught.value.retry_after == 7200
     assert clock.slept == []
+
+
+async def test_t3_all_waits_for_one_request_are_bounded_together(server: Any, client: KubeClient, clock: Any) -> None:
+    """Five tries with a minute between them would outlast the reconcile that waits for the answer."""
+    refusal = server.status(429, "TooManyRequests", Retry_After="25")
+    server.on("POST", *[refusal] * TRIES)
+    with pytest.raises(TooManyRequests):
+        await client.create(CONFIGMAPS, OBJECT)
+    assert clock.slept == [25, 25]
+    assert sum(clock.slept) <= WAITS_AT_MOST < RECONCILE_TIMEOUT
 
 
 async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:

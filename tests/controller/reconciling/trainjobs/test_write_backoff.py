@@ -180,6 +180,23 @@ async def test_a_fight_over_the_status_is_no_hot_loop() -> None:
     assert "the status does not stay" in note
 
 
+async def test_the_successors_of_a_name_do_not_wait_for_each_other() -> None:
+    """Run, deleted and run again, from one file: what is written twenty times is twenty jobs and no fight."""
+    world = World()
+    world.put(runtime_object())
+    for number in range(20):
+        world.put(trainjob_object(uid=f"run-{number}", suspend=True))
+        await world.reconcile()
+        await world.reconcile()
+        assert world.find("JobSet")["metadata"]["ownerReferences"][0]["uid"] == f"run-{number}"
+        assert world.conditions["Suspended"]["status"] == "True"
+        for kind in ("TrainJob", "JobSet", "ConfigMap"):
+            world.remove(kind, "demo-runtime-snapshot" if kind == "ConfigMap" else "demo")
+        await world.reconcile()
+    assert world.requests.count("apply JobSet") == 20
+    assert world.events == []
+
+
 async def test_others_do_not_wait_for_a_contested_object_that_is_there() -> None:
     """The status is still written, and a deadline still counts."""
     world = World()

@@ -1,7 +1,8 @@
 """New id tokens from the OpenID Connect provider of a kubeconfig.
 
 Guarantees:
-- The provider is always verified: against the authority of the kubeconfig, or those of the machine.
+- The provider is always verified: against the authority of the kubeconfig, or those of the machine. So it is asked over
+  https alone, at its issuer's URL (OpenID Connect Discovery 1.0, 4.3) as well as at the token endpoint that it names.
 - It has `PROVIDER_TIMEOUT` to answer, and may say so much and no more.
 - A refresh token that the provider replaces is replaced, for as long as this process lives: the kubeconfig is not ours
   to write.
@@ -13,7 +14,7 @@ import base64
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import orjson
 
@@ -45,7 +46,7 @@ async def refresh_tokens(config: Mapping[str, Any], *, clock: Clock) -> tuple[st
         async with clock.timeout(PROVIDER_TIMEOUT):
             described = await _request(f"{issuer.rstrip('/')}/.well-known/openid-configuration", config, clock=clock)
             form = urlencode({"grant_type": "refresh_token", "refresh_token": token})
-            answer = await _request(str(described.get("token_endpoint")), config, clock=clock, form=form)
+            answer = await _request(str(described.get("token_endpoint") or ""), config, clock=clock, form=form)
     except TimeoutError as error:
         raise ConfigurationError(
             f"the identity provider {issuer} gave no answer within {PROVIDER_TIMEOUT:g} s"
@@ -58,9 +59,17 @@ async def refresh_tokens(config: Mapping[str, Any], *, clock: Clock) -> tuple[st
 
 
 async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: str | None = None) -> dict[str, Any]:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = bool(parts.scheme and parts.hostname and (parts.port is None or parts.port))
+    except ValueError:
+        is_url = False
+    if not is_url:
         raise ConfigurationError(f"{url!r}, of the identity provider, is not a URL")
+    if parts.scheme != "https":
+        raise ConfigurationError(
+            f"{url!r}, of the identity provider, is not https; nobody else may read the refresh token and the secret"
+        )
     origin = f"{parts.scheme}://{parts.netloc}"
     provider = RestConfig(server=origin, ssl_context=_context(config), proxy=proxy_for(origin))
     headers = {"Accept": "application/json"}
@@ -72,7 +81,7 @@ async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: s
     async with HttpTransport(provider, clock=clock) as transport:
         response = await transport.send(
             "GET" if form is None else "POST",
-            parts.path or "/",
+            urlunsplit(("", "", parts.path or "/", parts.query, "")),
             params={},
             headers=headers,
             body=None if form is None else form.encode(),

@@ -2,7 +2,7 @@
 
 Guarantees:
 - Every failure of this package's I/O is a `KubeError`: `ApiError` when the server answered, `TransportError` when it
-  did not (or not to the end), the rest when its answer is of no use.
+  did not (or not to the end), the rest when its answer is of no use. The one `ApiError` of our own is `InvalidName`.
 - Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
   version from the future by text only (R-12).
 - Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
@@ -165,6 +165,13 @@ class UnsupportedMediaType(ApiError):
 
 class Invalid(ApiError):
     """422: the object breaks the rules of its schema."""
+
+
+class InvalidName(Invalid):
+    """A name that cannot stand in a path, where it would lead to another object: refused before anything is sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(status=422, reason="Invalid", message=message)
 
 
 class TooManyRequests(ApiError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from trainmaster.controller.kube.rest.errors import InvalidName
+from trainmaster.runtime.names import path_segment
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -48,20 +51,24 @@ class Resource:
         return f"{definition}, which comes with what that kind belongs to"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of a collection, an object or a subresource; without a namespace it spans all of them."""
+        """Return the URL path of a collection, an object or a subresource; without a namespace it spans all of them.
+
+        Raises:
+            InvalidName: The name or the namespace would lead to another path.
+        """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.name} is not namespaced; leave out the namespace {namespace!r}")
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.name} {name!r} needs a namespace")
         if subresource and not name:
             raise ValueError(f"the subresource {subresource!r} of {self.name} needs an object name")
+        for what, segment in (("namespace", namespace), (f"{self.kind} name", name)):
+            problems = path_segment(segment) if segment else []
+            if problems:
+                raise InvalidName(f'invalid {what} "{segment}": {", ".join(problems)}')
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root]
-        if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        parts += [quote(part, safe="/") for part in (name, subresource) if part]
-        return "/".join(parts)
+        collection = ["namespaces", namespace, self.plural] if namespace else [self.plural]
+        return "/".join([root, *(quote(part, safe="") for part in (*collection, name, subresource) if part)])
 
 
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)

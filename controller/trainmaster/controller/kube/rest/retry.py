@@ -9,8 +9,9 @@ Guarantees:
   was lost. Any other write whose answer was lost is not: only the caller can find out whether it was performed.
 - A request that ran into its timeout is not: so much later the caller may want something else (C-1).
 - A certificate that we do not accept stays that way: it is no reason to try again.
-- The number of tries is bounded, and no single wait is longer than `RETRY_AFTER_AT_MOST`: a server that asks for more
-  gets its refusal back to the caller, who has better things to wait for.
+- The number of tries is bounded, and all waits of one request together are no longer than `WAITS_AT_MOST`, half of what
+  a reconcile may take: the refusal of a server that asks for more is given to the caller, who has better things to
+  wait for.
 - W-15: waits that we choose ourselves are random, so that clients that failed together do not return together.
 """
 
@@ -34,8 +35,8 @@ from trainmaster.controller.kube.rest.errors import (
 TRIES: Final = 5
 """Half of client-go's ten, because the work queue tries again as well."""
 
-RETRY_AFTER_AT_MOST: Final = 60.0
-"""Seconds; kube-apiserver asks for one, its storage layer for up to ten."""
+WAITS_AT_MOST: Final = 60.0
+"""Seconds; kube-apiserver asks for one at a time, its storage layer for up to ten."""
 
 _FIRST_PAUSE: Final = 0.2
 _PAUSE_AT_MOST: Final = 5.0
@@ -59,7 +60,7 @@ class RetryPolicy:
         # One for each request: tenacity keeps the state of a run in the object itself.
         return tenacity.AsyncRetrying(
             sleep=self._sleep,
-            stop=tenacity.stop_after_attempt(self._tries),
+            stop=tenacity.stop_any(tenacity.stop_after_attempt(self._tries), _waited_enough),
             retry=tenacity.retry_if_exception(lambda error: _is_worth_a_try(error, repeatable=repeatable)),
             wait=self._pause,
             before_sleep=lambda state: before_retry(_error_of(state), state.attempt_number),
@@ -74,10 +75,14 @@ class RetryPolicy:
         return self._random() * min(_FIRST_PAUSE * 2.0**state.attempt_number, _PAUSE_AT_MOST)
 
 
+def _waited_enough(state: tenacity.RetryCallState) -> bool:
+    return state.idle_for + state.upcoming_sleep > WAITS_AT_MOST
+
+
 def _is_worth_a_try(error: BaseException, *, repeatable: bool) -> bool:
     if isinstance(error, ApiError):
         turned_away = error.status in {429, 503} or (repeatable and error.status >= 500)
-        return turned_away and error.retry_after is not None and error.retry_after <= RETRY_AFTER_AT_MOST
+        return turned_away and error.retry_after is not None
     if isinstance(error, (CertificateRejected, RequestTimeout)):
         return False
     return isinstance(error, NotConnected) or (repeatable and isinstance(error, TransportError))

@@ -112,14 +112,15 @@ class Applier:
     async def _apply_object(self, key: str, raw: JsonObject, apply: Apply) -> float | None:
         obj = apply.object
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
+        trainjob, target = raw["metadata"]["uid"], f"{obj['apiVersion']} {what}"
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
-        delay = self._write_backoff.delay(key, what, obj)
+        delay = self._write_backoff.delay(trainjob, target, obj)
         if delay is not None:
             if delay.first:
                 self._problem_reporter.report_conflict(raw, what, await self._find_field_conflict(resource, obj))
             return delay.seconds
-        built = key in self._uncertain or self._write_backoff.wrote_recently(key, what, obj) or bool(raw.get("status"))
-        if apply.uid is None and built:
+        written_before = self._write_backoff.wrote_recently(trainjob, target, obj)
+        if apply.uid is None and (key in self._uncertain or written_before or raw.get("status")):
             await self._check_owner(raw)
         sent = obj if apply.uid is None else {**obj, "metadata": {**obj["metadata"], "uid": apply.uid}}
         try:
@@ -148,7 +149,7 @@ class Applier:
         self._uncertain.discard(key)
         log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
         self._expectations.expect_write(key, written, store)
-        self._write_backoff.record_write(key, what, obj)
+        self._write_backoff.record_write(trainjob, target, obj)
         return None
 
     async def _check_owner(self, raw: JsonObject) -> None:

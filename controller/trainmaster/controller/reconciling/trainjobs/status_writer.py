@@ -78,12 +78,12 @@ class StatusWriter:
             if now < due:
                 return due - now
         content = without_times(new)
-        delay = self._write_backoff.delay(key, _STATUS, content)
+        metadata = raw["metadata"]
+        delay = self._write_backoff.delay(metadata["uid"], _STATUS, content)
         if delay is not None:
             if delay.first:
                 self._problem_reporter.report_conflict(raw, _STATUS, await self._find_field_conflict(raw, content))
             return delay.seconds
-        metadata = raw["metadata"]
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
             written = await self._client.patch(
@@ -100,7 +100,7 @@ class StatusWriter:
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         log.info("status changed", conditions=holding)
         self._expectations.expect_write(key, written, self._trainjobs, own=True)
-        self._write_backoff.record_write(key, _STATUS, content)
+        self._write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 
     def forget(self, key: str) -> None:

@@ -1,7 +1,8 @@
 """Write backoff: noticing that somebody keeps undoing what we write, and writing less often then.
 
 Two controllers that want different things of one object, or an admission webhook that changes what we send, make
-a reconciler that only compares and writes run as fast as the server answers. So writes are counted for each object.
+a reconciler that only compares and writes run as fast as the server answers. So writes are counted for each object of
+a TrainJob, which is known by its UID: the successor of a name starts afresh, however often the name is used again.
 
 Guarantees:
 - `FREE_WRITES` writes of the same content go through at once; each further one waits twice as long as the one before,
@@ -73,7 +74,7 @@ class _RepeatedWrites:
 
 
 class WriteBackoff:
-    """What was written when, by object."""
+    """What was written when, by TrainJob and object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -83,15 +84,15 @@ class WriteBackoff:
     def __len__(self) -> int:
         return len(self._written)
 
-    def delay(self, key: str, what: str, desired: Any) -> WriteDelay | None:
+    def delay(self, trainjob: str, what: str, desired: Any) -> WriteDelay | None:
         """Tell whether writing `desired` has to wait, and for how long.
 
         Args:
-            key: The TrainJob.
-            what: Which of its objects.
+            trainjob: The UID of the TrainJob.
+            what: Which of its objects: API version, kind and name.
             desired: All that would be written.
         """
-        writes = self._written.get((key, what))
+        writes = self._written.get((trainjob, what))
         now = self._clock.monotonic()
         if writes is None or writes.is_over(now):
             return None
@@ -104,22 +105,22 @@ class WriteBackoff:
         first, writes.reported = not writes.reported, True
         return WriteDelay(seconds, first)
 
-    def wrote_recently(self, key: str, what: str, desired: Any) -> bool:
+    def wrote_recently(self, trainjob: str, what: str, desired: Any) -> bool:
         """Tell whether `desired` was written in the last minutes."""
-        writes = self._written.get((key, what))
+        writes = self._written.get((trainjob, what))
         return writes is not None and writes.content == _digest(desired)
 
-    def record_write(self, key: str, what: str, desired: Any) -> None:
+    def record_write(self, trainjob: str, what: str, desired: Any) -> None:
         """Record a write that the server accepted."""
         now, content = self._clock.monotonic(), _digest(desired)
-        writes = self._written.get((key, what))
+        writes = self._written.get((trainjob, what))
         if writes is None or writes.is_over(now):
-            writes = self._written[key, what] = _RepeatedWrites(content, 0, now, changes=0)
+            writes = self._written[trainjob, what] = _RepeatedWrites(content, 0, now, changes=0)
         elif writes.content != content:
-            writes = self._written[key, what] = _RepeatedWrites(content, 0, now, changes=writes.changes + 1)
+            writes = self._written[trainjob, what] = _RepeatedWrites(content, 0, now, changes=writes.changes + 1)
         writes.count += 1
         writes.last = now
-        self._written.move_to_end((key, what))
+        self._written.move_to_end((trainjob, what))
         while self._written and next(iter(self._written.values())).is_over(now):
             self._written.popitem(last=False)
 
