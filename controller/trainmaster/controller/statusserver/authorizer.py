@@ -63,6 +63,8 @@ class Target:
     namespace: str
     name: str
     uid: str
+    resource_version: str
+    """The last one that is known here; the server may have a later one."""
 
 
 class Authorizer:
@@ -111,7 +113,7 @@ class Authorizer:
         conditions = (trainjob.get("status") or {}).get("conditions") or ()
         if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):
             raise Finished
-        return Target(namespace, name, uid)
+        return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
 
 
 def bearer_token(header: str | None) -> str:

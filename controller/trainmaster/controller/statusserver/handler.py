@@ -4,6 +4,7 @@ Guarantees:
 - Every response is JSON: the report as it was understood, or a `Status` of Kubernetes.
 - A body has at most 64 KiB; reading it and each part of answering take at most ten seconds.
 - Each report replaces the one before, by a server-side apply of `status.trainerStatus` and of nothing else.
+- A report is never written to a successor of the TrainJob's name: what is written names a resource version of it.
 - A TrainJob is written at most once a second, after a burst; who is faster is told when to come again.
 """
 
@@ -21,7 +22,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError, NotFound, TooManyRequests
+from trainmaster.controller.kube.rest.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, TooManyRequests
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver.authorizer import Authorizer, Denied, Finished, Target, TooMany
@@ -38,6 +39,9 @@ REQUEST_TIMEOUT: Final = 10.0
 REPORTS_QPS: Final = 1.0
 REPORTS_BURST: Final = 10
 _REPORTERS: Final = 65_536
+
+_TRIES: Final = 5
+"""Of writing a report: others write the same status, and the cache is a little behind them."""
 
 RETRY_WHEN_BUSY: Final = 5.0
 """Seconds after which to try again when requests to the API server take too long, for instance at its rate limit."""
@@ -124,22 +128,44 @@ class StatusHandler:
         body = report.to_json()
         if "trainerStatus" not in body:
             return Response(200, body)
-        trainjob = {
-            "apiVersion": TRAINJOBS.api_version,
-            "kind": TRAINJOBS.kind,
-            "metadata": {"name": target.name, "namespace": target.namespace},
-            "status": body,
-        }
         try:
             async with self._clock.timeout(REQUEST_TIMEOUT):
-                await self._client.apply(TRAINJOBS, trainjob, field_manager=STATUS_FIELD_MANAGER, subresource="status")
+                await self._apply(target, body)
         except (Invalid, BadRequest) as error:
             return failure(422, "Invalid", error.message)
         except NotFound:
             return _GONE
+        except Conflict:
+            return too_many_requests(RETRY_WHEN_BUSY)
         except (KubeError, TimeoutError) as error:
             return self._unavailable("a report cannot be written", error, target.namespace, target.name)
         return Response(200, body)
+
+    async def _apply(self, target: Target, status: JsonObject) -> None:
+        """Apply a status to the TrainJob that was authorized, and to no successor of its name.
+
+        kube-apiserver takes no notice of the UID in a write to the status of a custom resource. So the write names a
+        resource version that belongs to this UID.
+        """
+        version = target.resource_version
+        for tries_left in reversed(range(_TRIES)):
+            trainjob = {
+                "apiVersion": TRAINJOBS.api_version,
+                "kind": TRAINJOBS.kind,
+                "metadata": {"name": target.name, "namespace": target.namespace, "resourceVersion": version},
+                "status": status,
+            }
+            try:
+                await self._client.apply(TRAINJOBS, trainjob, field_manager=STATUS_FIELD_MANAGER, subresource="status")
+            except Conflict:
+                if not tries_left:
+                    raise
+            else:
+                return
+            live = await self._client.get(TRAINJOBS, target.namespace, target.name, metadata_only=True)
+            if live["metadata"]["uid"] != target.uid:
+                raise NotFound(status=404, reason="NotFound", message="another TrainJob has the name now")
+            version = live["metadata"]["resourceVersion"]
 
     def _unavailable(self, what: str, error: Exception, namespace: str, name: str) -> Response:
         if isinstance(error, TimeoutError | TooManyRequests):

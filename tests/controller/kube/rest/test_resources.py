@@ -26,7 +26,8 @@ def test_a_name_that_leads_to_another_path_is_refused(name: str, where: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "written"), [("a?watch=1", "a%3Fwatch%3D1"), ("a#b", "a%23b"), ("ä b", "%C3%A4%20b"), ("a..b:c", "a..b%3Ac")]
+    ("name", "written"),
+    [("a?watch=1", "a%3Fwatch%3D1"), ("a#b", "a%23b"), ("ä b", "%C3%A4%20b"), ("a..b:c", "a..b%3Ac")],
 )
 def test_what_a_path_cannot_hold_is_escaped(name: str, written: str) -> None:
     assert CONFIGMAPS.path("ns", name) == f"/api/v1/namespaces/ns/configmaps/{written}"
