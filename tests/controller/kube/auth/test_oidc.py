@@ -109,7 +109,7 @@ async def test_issuer_that_cannot_be_trusted_is_not_asked(tmp_path: Path, issuer
         await load_config(kubeconfig=kubeconfig_of(tmp_path, issuer, Authority()), clock=clock)
 
 
-def kubeconfig_of(directory: Path, issuer: str, authority: Authority) -> Path:
+def kubeconfig_of(directory: Path, issuer: str, authority: Authority) -> str:
     """Write a kubeconfig whose user has a refresh token and no id token."""
     provider_config = {
         "idp-issuer-url": issuer,

@@ -21,7 +21,7 @@ def test_a_kind_of_kubernetes_itself_takes_a_cluster_that_serves_it(resource: Re
 @pytest.mark.parametrize("where", ["namespace", "name"])
 def test_a_name_that_leads_to_another_path_is_refused(name: str, where: str) -> None:
     segments = {"namespace": "ns", "name": "a"} | {where: name}
-    with pytest.raises(InvalidName, match=rf'422 Invalid: invalid (namespace|ConfigMap name) ".*": may not'):
+    with pytest.raises(InvalidName, match=r'422 Invalid: invalid (namespace|ConfigMap name) ".*": may not'):
         CONFIGMAPS.path(**segments)
 
 

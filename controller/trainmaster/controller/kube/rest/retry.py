@@ -60,12 +60,15 @@ class RetryPolicy:
         # One for each request: tenacity keeps the state of a run in the object itself.
         return tenacity.AsyncRetrying(
             sleep=self._sleep,
-            stop=tenacity.stop_any(tenacity.stop_after_attempt(self._tries), _waited_enough),
+            stop=self._is_enough,
             retry=tenacity.retry_if_exception(lambda error: _is_worth_a_try(error, repeatable=repeatable)),
             wait=self._pause,
             before_sleep=lambda state: before_retry(_error_of(state), state.attempt_number),
             reraise=True,
         )
+
+    def _is_enough(self, state: tenacity.RetryCallState) -> bool:
+        return state.attempt_number >= self._tries or state.idle_for + state.upcoming_sleep > WAITS_AT_MOST
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         """Wait as long as the server asked for; without its word longer each time, and at random."""
@@ -73,10 +76,6 @@ class RetryPolicy:
         if isinstance(error, ApiError) and error.retry_after is not None:
             return error.retry_after
         return self._random() * min(_FIRST_PAUSE * 2.0**state.attempt_number, _PAUSE_AT_MOST)
-
-
-def _waited_enough(state: tenacity.RetryCallState) -> bool:
-    return state.idle_for + state.upcoming_sleep > WAITS_AT_MOST
 
 
 def _is_worth_a_try(error: BaseException, *, repeatable: bool) -> bool:
