@@ -20,12 +20,12 @@ from trainmaster.runtime.canonical import (
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.multislice import effective_replicas
 from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
 from trainmaster.runtime.resource_requirements import merge_resources
-from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patch
+from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patches
 
 
 class JobInvalid(ValueError):
@@ -113,9 +113,8 @@ def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:
 
 
 def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> JsonObject:
-    template: JsonObject = copy_tree(runtime_template)
-    for spec in [patch["spec"] for patch in patches if patch.get("spec")]:
-        template = strategic_merge_patch(template, with_whole_claims(spec), jobset_spec())
+    specs = [with_whole_claims(patch["spec"]) for patch in patches if patch.get("spec")]
+    template = strategic_merge_patches(runtime_template, specs, jobset_spec())
     # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
     # rest on.
     order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from support.strategicpatch import POD, POD_SPEC, containers, finalizers, named, names
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.strategicpatch import MergeError, MergeSchema, definition, jobset_spec, strategic_merge_patch
+from trainmaster.runtime.strategicpatch import (
+    MergeError,
+    MergeSchema,
+    definition,
+    jobset_spec,
+    strategic_merge_patch,
+    strategic_merge_patches,
+)
 
 CONFIG_MAP = definition("io.k8s.api.core.v1.ConfigMap")
 
@@ -451,3 +458,42 @@ def assert_outside_unchanged(original: JsonObject, patch: JsonObject, merged: Js
             results = {element[identity]: element for element in merged[key]}
             for element in value:
                 assert_outside_unchanged(element, changes.get(element[identity], {}), results[element[identity]])
+
+
+@given(OBJECTS, st.lists(PATCHES, max_size=4))
+def test_several_patches_are_merged_as_one_after_the_other(pod: JsonObject, patches: list[JsonObject]) -> None:
+    before, patches_before = deepcopy(pod), deepcopy(patches)
+    expected = pod
+    for patch in patches:
+        expected = strategic_merge_patch(expected, patch, POD)
+    merged = strategic_merge_patches(pod, patches, POD)
+    assert merged == expected
+    overwrite(merged)
+    assert (pod, patches) == (before, patches_before), "nothing of the arguments is in the result"
+
+
+class Counted(dict[str, Any]):
+    """An object that counts how often it is walked through."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_the_original_is_copied_once_whatever_the_number_of_patches() -> None:
+    beside = Counted(a="1")
+    patches: list[JsonObject] = [{"nodeSelector": {f"k{position}": "v"}} for position in range(1000)]
+    merged = strategic_merge_patches({"affinity": beside}, patches, POD_SPEC)
+    assert len(merged["nodeSelector"]) == 1000
+    assert beside.walks == 1
+
+
+def test_a_patch_that_cannot_be_merged_leaves_the_original_as_it_was() -> None:
+    original: JsonObject = {"nodeSelector": {"a": "1"}, "containers": named("a")}
+    before = deepcopy(original)
+    good: JsonObject = {"nodeSelector": {"a": "2"}, "containers": named("a", image="i")}
+    with pytest.raises(MergeError, match=r"containers\[0\]"):
+        strategic_merge_patches(original, [good, {"containers": [{"image": "no name"}]}], POD_SPEC)
+    assert original == before

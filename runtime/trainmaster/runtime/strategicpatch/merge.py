@@ -20,6 +20,7 @@ Directives, with the decisions where Kubernetes' own code is vague:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -46,20 +47,34 @@ def strategic_merge_patch(original: JsonObject, patch: JsonObject, schema: Merge
 
     Raises MergeError.
     """
-    if not isinstance(patch, dict):
-        raise MergeError("", f"must be an object, not {kind_of(patch)}")
+    return strategic_merge_patches(original, (patch,), schema)
+
+
+def strategic_merge_patches(original: JsonObject, patches: Iterable[JsonObject], schema: MergeSchema) -> JsonObject:
+    """Apply strategic merge patches one after the other, and give the result as a new tree.
+
+    The original is copied once, and each patch costs what it touches, however much there is beside that.
+
+    Raises MergeError.
+    """
     try:
-        # Inside, results share subtrees with the arguments; one copy at the end costs less than a copy at each level.
-        merged: JsonObject = copy_tree(_merge_object(original, patch, schema, ""))
+        merged: JsonObject = copy_tree(original)
+        for patch in patches:
+            if not isinstance(patch, dict):
+                raise MergeError("", f"must be an object, not {kind_of(patch)}")
+            merged = _merge_object(merged, patch, schema, "")
     except RecursionError:
         raise MergeError("", "is nested too deeply to be a Kubernetes object") from None
     return merged
 
 
-def _merge_object(original: JsonObject, patch: JsonObject, schema: MergeSchema, path: str) -> JsonObject:
+# From here on what is merged into belongs to the merge and is changed in place; what comes from a patch is built anew.
+
+
+def _merge_object(merged: JsonObject, patch: JsonObject, schema: MergeSchema, path: str) -> JsonObject:
     match patch.get(PATCH, "merge"):
         case "merge":
-            merged = dict(original)
+            pass
         case "replace":
             merged = {}
         case "delete":
