@@ -14,6 +14,7 @@ from trainmaster.runtime.field_errors import FieldError, ValidationResult
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import check_replicas
+from trainmaster.runtime.validation.limits import runtime_limits
 from trainmaster.runtime.validation.trainjob import deprecation
 
 _REPLICATED_JOBS = "spec.template.spec.replicatedJobs"
@@ -29,6 +30,9 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None) -> ValidationResul
     if old is not None and obj.get("spec") == old.get("spec"):
         # One that was stored before the rules can still be labelled, released and deleted.
         return ValidationResult()
+    exceeded = list(runtime_limits(obj))
+    if exceeded:
+        return ValidationResult(exceeded)
     try:
         runtime = parse_runtime(obj)
         if runtime.spec.template:

@@ -34,6 +34,7 @@ from trainmaster.runtime.names import domain_prefixed_path
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import validate_jobset
+from trainmaster.runtime.validation.limits import trainjob_limits
 from trainmaster.runtime.validation.runtime_ref import (
     Runtime,
     RuntimeUnusable,
@@ -56,6 +57,10 @@ def validate_trainjob(
     """
     if old is not None and (_is_being_deleted(obj) or not _is_changed(obj, old)):
         return ValidationResult(warnings=_warnings(obj, listers))
+    exceeded = list(trainjob_limits(obj))
+    if exceeded:
+        # Before anything that costs more than counting.
+        return ValidationResult(exceeded)
     if not _mapping(_mapping(obj.get("spec")).get("runtimeRef")):
         return ValidationResult(refusal="unsupported runtime: ")
     try:
