@@ -124,6 +124,7 @@ async def test_unknown_fields_and_what_follows_the_report_are_ignored(http: Stat
         {"trainerStatus": {"progressPercentage": 45.5}},
         {"trainerStatus": {"progressPercentage": True}},
         {"trainerStatus": {"estimatedRemainingSeconds": 2**31}},
+        {"trainerStatus": {}, "unknown": orjson.loads("[" * 200 + "]" * 200)},
         {"trainerStatus": {"metrics": [{"name": "loss", "value": 0.5}]}},
         {"trainerStatus": {"lastUpdatedTime": "yesterday"}},
         {"trainerStatus": {"lastUpdatedTime": "2026-02-30T00:00:00Z"}},

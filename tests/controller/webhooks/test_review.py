@@ -88,6 +88,7 @@ def test_h8_warnings_are_short_and_not_too_many() -> None:
     ("body", "message", "uid"),
     [
         (b"{", "the request body is no JSON", ""),
+        (b'{"a":' * 151 + b"1" + b"}" * 151, "nested more than 150 levels deep", ""),
         (b"[]", "is no AdmissionReview", ""),
         (orjson.dumps({**review(), "apiVersion": "v9"}), "is no AdmissionReview", "u-1"),
         (orjson.dumps({**review(), "kind": "Pod"}), "is no AdmissionReview", "u-1"),

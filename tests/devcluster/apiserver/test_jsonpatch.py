@@ -198,3 +198,20 @@ def test_inputs_stay_as_they_are_and_are_not_shared(doc: Any, patch: Any) -> Non
 @given(DOCUMENTS)
 def test_an_empty_patch_changes_nothing(doc: Any) -> None:
     assert merge_patch(doc, {}) == doc
+
+
+def test_copies_do_not_nest_a_document_beyond_what_can_be_stored() -> None:
+    deep: Any = 1
+    for _ in range(100):
+        deep = {"a": deep}
+    operations = [{"op": "add", "path": "/b", "value": {}}]
+    path = "/b"
+    for _ in range(20):
+        path += "/x"
+        operations.append({"op": "copy", "from": "/deep", "path": path})
+        path += "/a" * 99
+    with pytest.raises(PatchError, match="nested more than 150 levels deep"):
+        json_patch({"deep": deep}, operations)
+    operations = [{"op": "copy", "from": "/deep", "path": "/deep" + "/a" * 99 + "/x"} for _ in range(3)]
+    with pytest.raises(PatchError, match="nested more than 150 levels deep"):
+        json_patch({"deep": {**deep, "b": 1}}, operations)

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.runtime.jsontext import JsonError, load_json
 
 _PROBE_TIMEOUT = 3.0
 _KUBECONFIG = "KUBECONFIG"
@@ -140,7 +139,7 @@ async def _manager_status(client: KubeClient) -> dict[str, Any] | None:
     if status != 200:
         return None
     try:
-        manager = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        manager = load_json(body)
+    except JsonError:
         return None  # something in between answers everything
     return manager if isinstance(manager, dict) and "phase" in manager else None

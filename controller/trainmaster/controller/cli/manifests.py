@@ -24,6 +24,7 @@ import orjson
 import yaml
 
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
+from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
@@ -245,6 +246,8 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError):
             pass  # the YAML reader says what is wrong and where
         else:
+            if is_too_deep(document):
+                raise ManifestError(too_deep(), file=file, line=1)
             yield text[: text.index("{")].count("\n") + 1, document
             return
     try:

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 
 from trainmaster.controller.kube.clock import parse_time
+from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -97,6 +98,9 @@ def read_report(body: bytes) -> Report:
     text = body.decode("utf-8", "replace").lstrip(_SPACE)
     try:
         value: Any = _DECODER.raw_decode(text)[0]
-        return Report() if value is None else Report.model_validate(value)
+        report = Report() if value is None else Report.model_validate(value)
     except (ValidationError, ValueError, RecursionError) as error:
         raise InvalidPayload("Invalid payload") from error
+    if is_too_deep(value):
+        raise InvalidPayload(f"Invalid payload: {too_deep()}")
+    return report

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from cachetools import TLRUCache
 
 from trainmaster.controller.kube.clock import Clock
@@ -25,6 +24,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.metrics.statusserver import ReviewOutcome, count_review
+from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
@@ -147,7 +147,7 @@ def _claims(token: str) -> JsonObject:
         return {}
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return _object(orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True)))
+        return _object(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError):
         return {}
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -74,9 +75,9 @@ def decode_request(body: bytes) -> AdmissionRequest:
         InvalidReview: The body is none.
     """
     try:
-        review = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidReview(f"the request body is no JSON: {error}") from error
+        review = load_json(body)
+    except JsonError as error:
+        raise InvalidReview(f"the request body is no JSON that can be read: {error}") from error
     review = review if isinstance(review, dict) else {}
     request = review.get("request")
     uid = request.get("uid") if isinstance(request, dict) else None

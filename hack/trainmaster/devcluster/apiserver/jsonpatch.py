@@ -16,6 +16,7 @@ import jsonpatch
 import orjson
 from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
+from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
@@ -69,6 +70,7 @@ def json_patch(doc: JsonObject, ops: Any) -> JsonObject:
         if operation["op"] in ("move", "copy"):
             value = _resolve(root, operation["from"], operation["op"])
             if operation["op"] == "copy":
+                _refuse_depth(value, f"the value at {operation['from']}")
                 copied += len(orjson.dumps(value))
                 if copied > MAX_COPIED_BYTES:
                     raise PatchTooLarge(
@@ -77,7 +79,14 @@ def json_patch(doc: JsonObject, ops: Any) -> JsonObject:
         root = _perform(root, operation)
     if not isinstance(root, dict):
         raise PatchError("the patch replaced the object by something that is not an object")
+    _refuse_depth(root, "what the patch leaves")
     return root
+
+
+def _refuse_depth(value: Any, what: str) -> None:
+    """Refuse what no decoder would take: every operation can nest a document deeper."""
+    if is_too_deep(value):
+        raise PatchError(f"{what} cannot be stored: {too_deep()}")
 
 
 def _perform(root: Any, operation: JsonObject) -> Any:

@@ -29,6 +29,8 @@ async def test_create_from_json_and_yaml(devcluster_server: Environment) -> None
         (b"a: [", "application/yaml", 400, "not valid YAML"),
         (b"{" * 100_000, "application/yaml", 400, "nested more than"),
         (b"[" * 100_000, "application/json", 400, "not valid JSON"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "application/json", 400, "nested more than 150 levels"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "application/yaml", 400, "nested more than 150 levels"),
         (b"k8s\x00", "application/vnd.kubernetes.protobuf", 415, "kubectl create -f"),
         (b"<a/>", "text/xml", 415, "accepted media types include: application/json"),
         (b'"' + b"x" * (3 * 1024 * 1024) + b'"', "application/json", 413, "larger than"),

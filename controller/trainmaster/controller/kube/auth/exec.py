@@ -24,6 +24,7 @@ from typing import Any, Final
 from trainmaster.controller.kube.clock import Clock, parse_time
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import shorten
+from trainmaster.runtime.jsontext import load_json
 
 PLUGIN_TIMEOUT: Final = 60.0
 """Seconds; enough to log in through a browser, short enough for a controller to notice."""
@@ -114,7 +115,7 @@ async def _ended(process: Process) -> None:
 
 def _decode(output: bytes, *, program: str, version: str) -> ExecCredential:
     try:
-        answer = json.loads(output)
+        answer = load_json(output)
         kind, status = (answer["kind"], answer["apiVersion"]), answer["status"]
         expires = status.get("expirationTimestamp")
         credentials = ExecCredential(

@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
-import orjson
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, kube_config
@@ -28,6 +27,8 @@ from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingC
 from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
+from trainmaster.runtime.jsontext import load_json
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _EXPIRY_MARGIN: Final = timedelta(seconds=2 * REFRESH_PERIOD)
 """Tokens are replaced that long before they expire; half of it may pass until the next look."""
@@ -120,7 +121,7 @@ class KubeconfigCredentials(RefreshingCredentials):
             yield
         except (ConfigException, ConfigurationError) as error:
             raise ConfigurationError(f"{self._name}: {error}") from error
-        except yaml.YAMLError as error:
+        except (YamlError, yaml.YAMLError) as error:
             raise ConfigurationError(f"{self._name} is not YAML: {' '.join(str(error).split())}") from error
         except TimeoutError as error:
             raise ConfigurationError(f"{self._name}: no credentials within {_LOAD_TIMEOUT:g} s") from error
@@ -226,7 +227,7 @@ def _expiry_of(token: str) -> datetime | None:
     parts = token.split(".")
     if len(parts) != 3:
         raise ConfigurationError("the id-token of the auth provider is not a JSON Web Token")
-    claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    claims = load_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     expires = claims.get("exp")
     return datetime.fromtimestamp(expires, UTC) if expires is not None else None
 
@@ -271,7 +272,7 @@ class _Merger(KubeConfigMerger):
     """Takes an empty file for one without entries, as kubectl does, which leaves such files behind."""
 
     def load_config(self, path: str) -> None:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        document = load_yaml(Path(path).read_bytes())
         if isinstance(document, dict):
             super().load_config(path)
         elif document is not None:

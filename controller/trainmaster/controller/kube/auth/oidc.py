@@ -16,13 +16,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-import orjson
-
 from trainmaster.controller.kube.auth.proxy import proxy_for
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import TransportError, describe_body
 from trainmaster.controller.kube.rest.transport import HttpTransport
+from trainmaster.runtime.jsontext import JsonError, load_json
 
 PROVIDER_TIMEOUT: Final = 30.0
 
@@ -109,8 +108,8 @@ def _context(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 def _decode(url: str, status: int, body: bytes) -> dict[str, Any]:
     try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        answer = load_json(body)
+    except JsonError:
         answer = None
     if status == 200 and isinstance(answer, dict):
         return answer

@@ -16,8 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE)
@@ -202,8 +201,8 @@ def from_response(
     """Make the error that fits an HTTP answer; the body is a `Status` object or, from a proxy, anything at all."""
     retry_after = _seconds(headers.get("Retry-After"))
     try:
-        decoded = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        decoded = load_json(body)
+    except JsonError:
         decoded = None
     if isinstance(decoded, dict) and decoded.get("kind") == "Status":
         return from_status(decoded, status=status, retry_after=retry_after, request=request, source=source)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 Tree: TypeAlias = dict[str, Any]
@@ -156,11 +157,11 @@ def _canonical(element: str, path: str) -> str:
     """Check a path element; keys and values are rewritten so that equal ones have equal texts."""
     kind, colon, text = element.partition(":")
     try:
-        if kind == "k" and colon and isinstance(keys := orjson.loads(text), dict):
+        if kind == "k" and colon and isinstance(keys := load_json(text), dict):
             return key_element(keys)
         if kind == "v" and colon:
-            return value_element(orjson.loads(text))
-    except orjson.JSONDecodeError as error:
+            return value_element(load_json(text))
+    except JsonError as error:
         raise FieldsInvalid(f"fieldsV1{path} has a path element {element!r} that is not JSON after {kind}:") from error
     if element == SELF or (kind == "f" and colon) or (kind == "i" and text.isdecimal()):
         return element

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.http.protobuf import PROTOBUF, decode_protobuf
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
@@ -64,11 +65,9 @@ async def read_object(request: web.Request, *, duplicates: list[str] | None) -> 
 def decode_json(body: bytes, *, duplicates: list[str] | None = None) -> Any:
     """Decode JSON, with the position in the error; the names of repeated fields go to `duplicates`."""
     try:
-        tree = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise errors.bad_request(
-            f"the body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        ) from error
+        tree = load_json(body)
+    except JsonError as error:
+        raise errors.bad_request(f"the body is not valid JSON: {error}") from error
     # Printing the tree again costs far less than reading it with a hook, and shows whether a field was lost.
     if duplicates is not None and orjson.dumps(tree).count(_COLON) != body.count(_COLON):
         duplicates.extend(_repeated_fields(body))
@@ -79,8 +78,8 @@ def decode_yaml(body: bytes) -> Any:
     """Decode YAML; JSON, which clients often send under a YAML media type, takes the fast way."""
     if body.lstrip()[:1] in {b"{", b"["}:
         try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
+            return load_json(body)
+        except JsonError:
             pass  # flow-style YAML may look like JSON without being it
     try:
         return load_yaml(body)
@@ -108,11 +107,8 @@ def _repeated_fields(body: bytes) -> list[str]:
         repeating.repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
         return repeating
 
-    try:
-        tree = json.loads(body, object_pairs_hook=build)
-        return _paths_of_repeated(tree, "") if found else []
-    except RecursionError:
-        return []  # deeper than Python recurses: no Kubernetes object is, and validation will say what is wrong with it
+    tree = json.loads(body, object_pairs_hook=build)
+    return _paths_of_repeated(tree, "") if found else []
 
 
 def _paths_of_repeated(node: Any, path: str) -> list[str]:

@@ -23,6 +23,7 @@ import orjson
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -47,7 +48,7 @@ def decode_protobuf(body: bytes) -> JsonObject:
         if definition not in _table():
             raise _unknown(api_version, kind)
         return {"apiVersion": api_version, "kind": kind} | _message(_as_bytes(envelope.get(2, b"")), definition)
-    except (_Malformed, IndexError, OverflowError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+    except (_Malformed, IndexError, OverflowError, JsonError, UnicodeDecodeError) as error:
         raise errors.bad_request(f"the body is not a valid protobuf message: {error}") from error
 
 
@@ -159,7 +160,7 @@ def _int_or_string(value: int | bytes) -> int | str:
 
 def _json(value: int | bytes) -> Any:
     raw = _as_bytes(dict(_members(_as_bytes(value))).get(1, b""))
-    return orjson.loads(raw) if raw else None
+    return load_json(raw) if raw else None
 
 
 def _texts(value: int | bytes) -> list[str]:

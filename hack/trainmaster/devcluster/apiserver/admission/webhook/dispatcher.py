@@ -41,6 +41,7 @@ from trainmaster.devcluster.apiserver.registry.generic.admission_request import 
     AdmissionRequest,
     Reshape,
 )
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 _PHASES: tuple[Phase, ...] = ("mutating", "validating")
@@ -164,8 +165,8 @@ def _check_patch(response: AdmissionResponse) -> None:
     if not response.patch or not response.allowed:
         return
     try:
-        operations: Any = orjson.loads(response.patch)
-    except orjson.JSONDecodeError as error:
+        operations: Any = load_json(response.patch)
+    except JsonError as error:
         raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from error
     if not isinstance(operations, list):
         raise InvalidResponse("received undecodable patch in webhook response: json: cannot unmarshal it into a list")

@@ -14,6 +14,7 @@ from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import AdmissionRequest
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 _VERSION = "admission.k8s.io/v1"
@@ -119,8 +120,8 @@ def _patch(response: JsonObject, phase: Phase) -> tuple[bytes, str]:
 
 def _decoded(body: bytes) -> JsonObject:
     try:
-        review: Any = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        review: Any = load_json(body)
+    except JsonError as error:
         raise _undecodable(f"couldn't get version/kind; json parse error: {error}") from error
     if not isinstance(review, dict):
         raise _undecodable("couldn't get version/kind; json parse error: json: cannot unmarshal it into an object")

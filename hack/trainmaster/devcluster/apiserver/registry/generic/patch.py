@@ -23,6 +23,7 @@ from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, 
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.schema import Schema
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge_patch
 
@@ -41,8 +42,8 @@ def parse_patch(patch: Patch, patch_type: PatchType) -> Any:
     parsed: Any = patch
     if isinstance(patch, bytes):
         try:
-            parsed = orjson.loads(patch)
-        except orjson.JSONDecodeError as error:
+            parsed = load_json(patch)
+        except JsonError as error:
             raise errors.bad_request(f"error decoding patch: {error}") from error
     if patch_type is PatchType.JSON:
         if not isinstance(parsed, list):
