@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any, cast
 
@@ -22,10 +23,13 @@ class ApiServer:
 
     def __init__(self, *, accept: bool = True) -> None:
         self.reviews = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
         self._accept = accept
 
     async def create(self, _resource: Any, review: JsonObject) -> JsonObject:
         self.reviews += 1
+        await self.hold.wait()
         bound = {"authentication.kubernetes.io/pod-name": ["p"], "authentication.kubernetes.io/pod-uid": ["u"]}
         user = {"username": "system:serviceaccount:team:default", "extra": bound}
         return {"status": {"authenticated": self._accept, "audiences": review["spec"]["audiences"], "user": user}}
@@ -46,8 +50,13 @@ class Reviewed:
     async def review(self, token: str) -> PodIdentity | None:
         return await self._reviewer.review(token, audience=AUDIENCE)
 
-    def is_cached(self, token: str) -> bool:
-        return self._reviewer.is_cached(token, audience=AUDIENCE)
+    async def is_cached(self, token: str) -> bool:
+        before = self.server.reviews
+        await self.review(token)
+        return self.server.reviews == before
+
+    def may_be_good(self, token: str) -> bool:
+        return self._reviewer.may_be_good(token, audience=AUDIENCE)
 
 
 @pytest.mark.parametrize(("accept", "seconds"), [(True, ACCEPTED_FOR), (False, REFUSED_FOR)])
@@ -57,12 +66,11 @@ async def test_a_review_is_good_for_a_while(accept: bool, seconds: float) -> Non
     pods = {await reviewed.review(token) for _ in range(3)}
     assert pods == {PodIdentity("team", "p", "u") if accept else None}
     reviewed.clock.step(seconds - 1)
-    assert reviewed.is_cached(token)
-    assert reviewed.server.reviews == 1
+    assert reviewed.may_be_good(token) == accept
+    assert await reviewed.is_cached(token)
     reviewed.clock.step(1)
-    assert not reviewed.is_cached(token)
-    await reviewed.review(token)
-    assert reviewed.server.reviews == 2
+    assert reviewed.may_be_good(token)
+    assert not await reviewed.is_cached(token)
 
 
 async def test_no_review_is_good_for_longer_than_its_token() -> None:
@@ -70,7 +78,7 @@ async def test_no_review_is_good_for_longer_than_its_token() -> None:
     token = reviewed.token("a", lives=5)
     assert await reviewed.review(token) is not None
     reviewed.clock.step(5)
-    assert not reviewed.is_cached(token)
+    assert not reviewed.may_be_good(token)
     assert await reviewed.review(token) is None
 
 
@@ -80,4 +88,24 @@ async def test_only_so_many_reviews_are_cached(monkeypatch: pytest.MonkeyPatch) 
     a, b, c = (reviewed.token(name) for name in "abc")
     for token in (a, b, a, c):
         await reviewed.review(token)
-    assert [reviewed.is_cached(token) for token in (a, b, c)] == [True, False, True], "b was not needed for longest"
+    assert [await reviewed.is_cached(token) for token in (a, c, b)] == [True, True, False], "b was not needed longest"
+
+
+async def test_one_token_that_comes_many_times_at_once_is_reviewed_once() -> None:
+    reviewed = Reviewed()
+    token = reviewed.token("a")
+    assert set(await asyncio.gather(*(reviewed.review(token) for _ in range(20)))) == {PodIdentity("team", "p", "u")}
+    assert reviewed.server.reviews == 1
+
+
+async def test_who_gives_up_a_review_leaves_it_to_the_next_who_waits_for_it() -> None:
+    reviewed = Reviewed()
+    token = reviewed.token("a")
+    reviewed.server.hold = asyncio.Event()
+    first, second = (asyncio.create_task(reviewed.review(token)) for _ in range(2))
+    while reviewed.server.reviews == 0:
+        await asyncio.sleep(0)
+    first.cancel()
+    reviewed.server.hold.set()
+    assert await second == PodIdentity("team", "p", "u")
+    assert reviewed.server.reviews == 2

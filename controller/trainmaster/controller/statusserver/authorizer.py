@@ -8,8 +8,8 @@ Guarantees:
   their controller here, so what was read serves all pods of a TrainJob for a short time.
 - A refusal does not say why: it is the same for a TrainJob that does not exist, a wrong token, and none. Only who has
   proven to belong to a TrainJob gets to know that it has finished.
-- What costs the API server nothing is checked first. Who keeps sending tokens that are refused is not reviewed again
-  for a while.
+- What costs the API server nothing is checked first. Who has proven nothing yet is throttled before anything is asked
+  (`throttle`); a token that was accepted is not, until it is refused.
 - No token is in a log, a metric or an error.
 """
 
@@ -24,36 +24,23 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.controller.statusserver.token_review import PodIdentity, TokenReviewer
+from trainmaster.controller.statusserver.throttle import Denied, ReviewThrottle
+from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, JOBSET_GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontree import JsonObject
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
 
-REFUSALS_QPS: Final = 0.2
-REFUSALS_BURST: Final = 10
-"""For each peer: a trainer whose token has just ended, or whose TrainJob was deleted, is refused a few times."""
-
-_PEERS: Final = 4096
-
-
-class Denied(Exception):
-    """The report is not accepted."""
+ACCEPTED_SIZE: Final = 16_384
+ACCEPTED_TTL: Final = 3600.0
+"""How many tokens that were accepted are remembered, and for how many seconds; Kubernetes renews them hourly."""
 
 
 class Finished(Exception):
     """The bearer belongs to the TrainJob, but that has finished."""
-
-
-class TooMany(Exception):
-    """The peer was refused too often; it may try again after `retry_after` seconds."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"try again in {retry_after:.0f} s")
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +67,8 @@ class Authorizer:
         self._trainjobs = trainjobs
         self._reviewer = TokenReviewer(client, clock=clock)
         self._owners = PodOwners(client, clock=clock)
-        self._refusals: KeyedRateLimiter[str] = KeyedRateLimiter(
-            qps=REFUSALS_QPS, burst=REFUSALS_BURST, maxsize=_PEERS, clock=clock
-        )
+        self._throttle = ReviewThrottle(clock=clock)
+        self._accepted: TTLCache[TokenKey, None] = TTLCache(ACCEPTED_SIZE, ttl=ACCEPTED_TTL, timer=clock.monotonic)
 
     async def authorize(self, authorization: str | None, *, namespace: str, name: str, peer: str) -> Target:
         """Return the TrainJob that the bearer may report for.
@@ -90,30 +76,34 @@ class Authorizer:
         Raises:
             Denied: It may not.
             Finished: It may not any more.
-            TooMany: The peer was refused too often.
+            TooMany: The peer was refused too often, or too much is under way.
             KubeError: The API server could not be asked.
         """
         token = bearer_token(authorization)
         trainjob = self._trainjobs.get(f"{namespace}/{name}")
         if not token or trainjob is None:
             raise Denied
-        audience = status_audience(namespace, name)
-        if not self._reviewer.is_cached(token, audience=audience):
-            delay = self._refusals.delay(peer)
-            if delay:
-                raise TooMany(delay)
-        uid = trainjob["metadata"]["uid"]
-        pod = await self._reviewer.review(token, audience=audience)
-        if pod is None or pod.namespace != namespace:
-            self._refusals.try_accept(peer)
+        audience, uid = status_audience(namespace, name), trainjob["metadata"]["uid"]
+        if not self._reviewer.may_be_good(token, audience=audience):
             raise Denied
-        if not await self._owners.is_owned(pod, trainjob=name, uid=uid):
-            self._refusals.try_accept(peer)
-            raise Denied
+        key = token_key(token, audience)
+        if key in self._accepted:
+            await self._check(token, audience, namespace=namespace, name=name, uid=uid)
+        else:
+            async with self._throttle.place(peer):
+                await self._check(token, audience, namespace=namespace, name=name, uid=uid)
+            self._accepted[key] = None
         conditions = (trainjob.get("status") or {}).get("conditions") or ()
         if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):
             raise Finished
         return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
+
+    async def _check(self, token: str, audience: str, *, namespace: str, name: str, uid: str) -> None:
+        """Raise `Denied` unless a token is that of a pod of the TrainJob."""
+        pod = await self._reviewer.review(token, audience=audience)
+        if pod is None or pod.namespace != namespace or not await self._owners.is_owned(pod, trainjob=name, uid=uid):
+            self._accepted.pop(token_key(token, audience), None)
+            raise Denied
 
 
 def bearer_token(header: str | None) -> str:
@@ -161,6 +151,7 @@ class PodOwners:
         self._cache: TTLCache[tuple[Resource, str, str, str], _Dependent] = TTLCache(
             CACHE_SIZE, ttl=CACHED_FOR, timer=clock.monotonic
         )
+        self._reading: SingleFlight[tuple[Resource, str, str, str]] = SingleFlight()
 
     async def is_owned(self, pod: PodIdentity, *, trainjob: str, uid: str) -> bool:
         """Tell whether the owner of a pod is the TrainJob of a name in its namespace, and of a UID.
@@ -185,17 +176,18 @@ class PodOwners:
     async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Dependent | None:
         """Read the object of a name and a UID; None if there is no such object."""
         key = (resource, namespace, name, uid)
-        dependent = self._cache.get(key)
-        if dependent is None:
-            try:
-                obj = await self._client.get(resource, namespace, name, metadata_only=True)
-            except NotFound:
-                return None
-            metadata = obj["metadata"]
-            if metadata.get("uid") != uid:
-                return None
-            dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
-            self._cache[key] = dependent
+        async with self._reading.turn(key):
+            dependent = self._cache.get(key)
+            if dependent is None:
+                try:
+                    obj = await self._client.get(resource, namespace, name, metadata_only=True)
+                except NotFound:
+                    return None
+                metadata = obj["metadata"]
+                if metadata.get("uid") != uid:
+                    return None
+                dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
+                self._cache[key] = dependent
         return dependent
 
 

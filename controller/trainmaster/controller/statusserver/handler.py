@@ -25,8 +25,9 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, TooManyRequests
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.statusserver.authorizer import Authorizer, Denied, Finished, Target, TooMany
+from trainmaster.controller.statusserver.authorizer import Authorizer, Finished, Target
 from trainmaster.controller.statusserver.payload import InvalidPayload, Report, read_report
+from trainmaster.controller.statusserver.throttle import Denied, TooMany
 from trainmaster.runtime.api.constants import STATUS_FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 

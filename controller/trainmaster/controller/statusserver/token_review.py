@@ -5,6 +5,7 @@ Guarantees:
 - Only a token that the API server has authenticated for exactly this audience counts. What a token says about itself
   is looked at before that, to spare the API server tokens that cannot be good; it never makes one good.
 - Reviews are cached for a minute at most, never beyond the end of the token, by digest: no token stays in memory.
+- A token is reviewed once, however many requests bring it at the same time.
 - trainer S2: a token that is not bound to a pod is nobody's.
 """
 
@@ -15,7 +16,7 @@ import binascii
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cachetools import TLRUCache
 
@@ -23,6 +24,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.metrics.statusserver import ReviewOutcome, count_review
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
@@ -34,6 +36,9 @@ REFUSED_FOR: Final = 10.0
 """Seconds for which a review is cached."""
 
 CACHE_SIZE: Final = 4096
+
+TokenKey: TypeAlias = tuple[bytes, str]
+"""Digest of a token, and its audience."""
 
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
@@ -71,13 +76,17 @@ class TokenReviewer:
         self._client = client
         self._clock = clock
         self._count = count
-        self._cache: TLRUCache[tuple[bytes, str], _Review] = TLRUCache(
+        self._cache: TLRUCache[TokenKey, _Review] = TLRUCache(
             CACHE_SIZE, ttu=lambda _key, review, now: now + review.seconds, timer=clock.monotonic
         )
+        self._reviewing: SingleFlight[TokenKey] = SingleFlight()
 
-    def is_cached(self, token: str, *, audience: str) -> bool:
-        """Tell whether `review` would need no request."""
-        return _key(token, audience) in self._cache
+    def may_be_good(self, token: str, *, audience: str) -> bool:
+        """Tell whether a token is worth a review: it says that it is good, and none has just refused it."""
+        if not self._lifetime(token, audience):
+            return False
+        cached = self._cache.get(token_key(token, audience))
+        return cached is None or cached.pod is not None
 
     async def review(self, token: str, *, audience: str) -> PodIdentity | None:
         """Return the pod that a token of that audience is bound to; None if the token is not good.
@@ -85,17 +94,24 @@ class TokenReviewer:
         Raises:
             KubeError: The API server could not be asked.
         """
-        claims = _claims(token)
-        left = _number(claims, "exp") - self._clock.now().timestamp()
-        if left <= 0 or audience not in _texts(claims.get("aud")):
+        left = self._lifetime(token, audience)
+        if not left:
             return None
-        key = _key(token, audience)
-        cached = self._cache.get(key)
-        if cached is not None:
-            return cached.pod
-        pod = await self._request(token, claims, audience)
-        self._cache[key] = _Review(pod, min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
+        key = token_key(token, audience)
+        async with self._reviewing.turn(key):
+            cached = self._cache.get(key)
+            if cached is not None:
+                return cached.pod
+            pod = await self._request(token, _claims(token), audience)
+            self._cache[key] = _Review(pod, min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
         return pod
+
+    def _lifetime(self, token: str, audience: str) -> float:
+        """Return the seconds for which a token says that it is good for an audience; zero if it does not."""
+        claims = _claims(token)
+        if audience not in _texts(claims.get("aud")):
+            return 0.0
+        return max(0.0, _number(claims, "exp") - self._clock.now().timestamp())
 
     async def _request(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
         review = {
@@ -136,7 +152,8 @@ def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
     return PodIdentity(namespace, names[0], uids[0])
 
 
-def _key(token: str, audience: str) -> tuple[bytes, str]:
+def token_key(token: str, audience: str) -> TokenKey:
+    """Return what a token and its audience are known by; the token cannot be told from it."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience
 
 

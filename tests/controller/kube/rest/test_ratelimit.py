@@ -80,10 +80,21 @@ def test_each_key_has_its_own_bucket() -> None:
     clock.step(1)
     assert limiter.try_accept("a") == 1
     clock.step(1)
-    assert (limiter.delay("a"), limiter.try_accept("a"), limiter.try_accept("a")) == (0, 0, 2)
+    assert (limiter.try_accept("a"), limiter.try_accept("a")) == (0, 2)
 
 
 def test_of_too_many_keys_the_one_that_came_longest_ago_starts_over() -> None:
     limiter: KeyedRateLimiter[str] = KeyedRateLimiter(qps=1, burst=1, maxsize=2, clock=VirtualClock())
     assert [limiter.try_accept(key) for key in ("a", "b", "a", "c")] == [0, 0, 1, 0]
-    assert (limiter.delay("a"), limiter.delay("b"), limiter.delay("c")) == (1, 0, 1)
+    assert [limiter.try_accept(key) for key in ("a", "c", "b")] == [1, 1, 0]
+
+
+def test_what_was_taken_for_nothing_can_be_given_back() -> None:
+    limiter: KeyedRateLimiter[str] = KeyedRateLimiter(qps=0.5, burst=2, maxsize=1, clock=VirtualClock())
+    assert [limiter.try_accept("a") for _ in range(3)] == [0, 0, 2]
+    limiter.give_back("a")
+    assert [limiter.try_accept("a") for _ in range(2)] == [0, 2]
+    for _ in range(5):
+        limiter.give_back("a")
+    assert [limiter.try_accept("a") for _ in range(3)] == [0, 0, 2], "no more than the burst"
+    limiter.give_back("forgotten")

@@ -61,6 +61,10 @@ class RateLimiter:
             self._take()
         return delay
 
+    def give_back(self) -> None:
+        """Put a token back that was taken for something that did not happen."""
+        self._tokens = min(self._burst, self._tokens + 1.0)
+
     def delay(self) -> float:
         """Return the seconds until a token is there; zero if one is."""
         return max(0.0, (1.0 - self._tokens_at(self._clock.monotonic())) / self._qps)
@@ -97,7 +101,8 @@ class KeyedRateLimiter(Generic[K]):
             bucket = self._buckets[key] = RateLimiter(qps=self._qps, burst=self._burst, clock=self._clock)
         return bucket.try_accept()
 
-    def delay(self, key: K) -> float:
-        """Return the seconds until the key has a token; zero if it has one now."""
+    def give_back(self, key: K) -> None:
+        """Put a token of the key back that was taken for something that did not happen."""
         bucket = self._buckets.get(key)
-        return 0.0 if bucket is None else bucket.delay()
+        if bucket is not None:
+            bucket.give_back()
