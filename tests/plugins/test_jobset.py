@@ -81,9 +81,27 @@ def test_initializers_have_their_job_container_and_volume(kind: str, section: st
     assert result(other) == f"{prefix} container with name - {step} in the {step} job"
     without = replicated_job(step, ancestor=step, containers=[container])
     assert result(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
-    unlabelled = replicated_job(step, ancestor=None, containers=[{**container, "volumeMounts": mounts}])
-    assert "must have the label trainer.kubeflow.org/trainjob-ancestor-step" in result(unlabelled)
     assert result(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
+
+
+@pytest.mark.parametrize("kind", ["dataset", "model"])
+def test_settings_that_reach_no_initializer_are_warned_about(kind: str) -> None:
+    """Only the label makes a ReplicatedJob an initializer; without it the job runs as the runtime says."""
+    step = f"{kind}-initializer"
+    container = {"name": step, "image": "i", "volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
+    job = trainjob_object(initializer={kind: {"storageUri": "hf://a/b"}})
+
+    def warnings(ancestor: str | None) -> list[str]:
+        initializer = replicated_job(step, ancestor=ancestor, containers=[container])
+        result = validate(job, runtime_object(replicated_job(), initializer))
+        assert result.allowed
+        return list(result.warnings)
+
+    assert warnings(step) == []
+    (warning,) = warnings(None)
+    assert warning.startswith(
+        f"spec.initializer.{kind}: is not used: only the label trainer.kubeflow.org/trainjob-ancestor-step: {step} on"
+    )
 
 
 def test_b17_data_that_goes_to_a_cache_needs_no_volume() -> None:

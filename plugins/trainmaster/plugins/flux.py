@@ -42,7 +42,7 @@ from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import upsert_volume_mounts, upsert_volumes
-from trainmaster.runtime.rendezvous import set_node_count, unreachable
+from trainmaster.runtime.rendezvous import check_process_count, set_node_count, unreachable
 
 _DEFAULTS: Final = {
     FLUX_VIEW_IMAGE: "ghcr.io/converged-computing/flux-view-ubuntu:tag-jammy",
@@ -87,8 +87,10 @@ class Flux:
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
         """Set the number of nodes, install Flux, and put the broker in place of the user's command."""
-        if _policy(info) is None:
+        policy = _policy(info)
+        if policy is None:
             return
+        check_process_count(job, policy.num_proc_per_node)
         set_node_count(info, job)
         nodes, container = info.trainer, info.trainer_container
         if nodes is None or container is None:
@@ -179,7 +181,7 @@ def _install(nodes: PodSet, container: JsonObject, job: TrainJob) -> None:
 
 def _entrypoint(info: Info, nodes: PodSet, policy: FluxPolicy, job: TrainJob) -> str:
     asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
-    tasks = max(1, policy.num_proc_per_node if asked is None else asked)
+    tasks = policy.num_proc_per_node if asked is None else asked
     # What the container really gets counts, whether it comes from the runtime or the TrainJob.
     gpus = info.trainer_gpus
     resources = [f"--cores={_ids(tasks)}"]

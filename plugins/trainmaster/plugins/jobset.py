@@ -29,7 +29,7 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
 )
 from trainmaster.runtime.canonical import spelled_out
-from trainmaster.runtime.field_errors import FieldError, did_you_mean
+from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
@@ -56,7 +56,9 @@ class JobSet:
         """The JobSets that TrainJobs own."""
         return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True)]
 
-    def validate(self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers) -> Iterator[FieldError]:
+    def validate(
+        self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
+    ) -> Iterator[FieldError | FieldWarning]:
         """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
         yield from _check_initializers(info, job)
         yield from _check_patch_targets(info, job)
@@ -153,23 +155,30 @@ def _apply_trainer(info: Info, pods: PodSet, trainer: Trainer) -> None:
     upsert_env(container, spelled_out(trainer.env))
 
 
-def _check_initializers(info: Info, job: TrainJob) -> Iterator[FieldError]:
+def _check_initializers(info: Info, job: TrainJob) -> Iterator[FieldError | FieldWarning]:
     """Check that the runtime can fetch what the TrainJob wants to have fetched."""
     initializer = job.spec.initializer
     if initializer is None:
         return
-    for step, source, section in (
-        (DATASET_INITIALIZER, initializer.dataset, "datasetConfig"),
-        (MODEL_INITIALIZER, initializer.model, "modelConfig"),
+    for step, source, field, section in (
+        (DATASET_INITIALIZER, initializer.dataset, "dataset", "datasetConfig"),
+        (MODEL_INITIALIZER, initializer.model, "model", "modelConfig"),
     ):
-        problem = _missing(info, step, source, section) if source is not None else None
+        if source is None:
+            continue
+        problem = _missing(info, step, source, section)
         if problem is not None:
             yield FieldError("spec.runtimeRef", problem, value=job.spec.runtime_ref.with_defaults())
+        elif next(info.with_ancestor(step), None) is None:
+            detail = (
+                f"is not used: only the label {ANCESTOR_LABEL}: {step} on the Job template makes the {step} job of the "
+                "runtime the one that gets these settings, and it has no such label; it runs as the runtime says"
+            )
+            yield FieldWarning(f"spec.initializer.{field}", detail)
 
 
 def _missing(info: Info, step: str, source: InitializerSource, section: str) -> str | None:
-    labelled = next(info.with_ancestor(step), None)
-    pods = labelled or info.pod_set(step)
+    pods = next(info.with_ancestor(step), None) or info.pod_set(step)
     if pods is None:
         return f"must have {step} job when trainJob is configured with input {section}"
     container = pods.container(step)
@@ -178,9 +187,6 @@ def _missing(info: Info, step: str, source: InitializerSource, section: str) -> 
     mounted = [mount.get("name") for mount in container.get("volumeMounts") or []]
     if INITIALIZER_VOLUME not in mounted and not (source.storage_uri or "").startswith(_CACHE_SCHEME):
         return f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
-    if labelled is None:
-        # Only the label makes it a step; without it nothing of the TrainJob's would reach it.
-        return f"must have the label {ANCESTOR_LABEL}: {step} on the job template of the {step} job"
     return None
 
 

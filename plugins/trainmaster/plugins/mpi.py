@@ -44,7 +44,7 @@ from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
-from trainmaster.runtime.rendezvous import reserved_env, set_pods, unreachable
+from trainmaster.runtime.rendezvous import check_process_count, reserved_env, set_pods, unreachable
 
 _SSH_VOLUME: Final = "mpi-ssh-auth"
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"
@@ -87,6 +87,7 @@ class MPI:
         if policy is None:
             return
         implementation = _implementation(policy)
+        check_process_count(job, policy.num_proc_per_node)
         _set_counts(info, policy, job)
         for pods in info.pod_sets:
             if pods.name in (NODE, LAUNCHER):

@@ -37,6 +37,7 @@ from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.podspec import env_value, upsert_env
 from trainmaster.runtime.rendezvous import (
     Rendezvous,
+    check_process_count,
     has_command,
     join,
     rendezvous,
@@ -58,6 +59,7 @@ class Torch:
         policy = _policy(info)
         if policy is None:
             return
+        check_process_count(job, policy.num_proc_per_node)
         set_node_count(info, job)
         meeting = rendezvous(info, job)
         if meeting is None:

@@ -168,6 +168,22 @@ def reserved_env(job: TrainJob, reserved: frozenset[str]) -> Iterator[FieldError
         yield FieldError("spec.trainer.env", detail, value=env)
 
 
+def check_process_count(job: TrainJob, runtimes: int | str | None) -> None:
+    """Check that each node has a process. Our schema and our webhooks see to that; those of the original do not.
+
+    Args:
+        job: The TrainJob.
+        runtimes: What its runtime says.
+
+    Raises:
+        Rejected: It has none.
+    """
+    asked = job.spec.trainer.num_proc_per_node if job.spec.trainer else None
+    count, where = (runtimes, "the runtime's mlPolicy") if asked is None else (asked, "spec.trainer")
+    if isinstance(count, int) and count < 1:
+        raise Rejected(f"numProcPerNode of {where} is {count}, but must be greater than or equal to 1")
+
+
 def ignored_process_count(job: TrainJob, framework: str) -> Iterator[FieldWarning]:
     """Warn about a number of processes that a framework has no use for."""
     count = job.spec.trainer.num_proc_per_node if job.spec.trainer else None

@@ -29,7 +29,7 @@ from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patc
 
 
 class JobInvalid(ValueError):
-    """The TrainJob asks for something that nobody can read; the message names the field."""
+    """The TrainJob asks for something that nobody can read or do; the message names the field."""
 
 
 class PolicyUnserved(Exception):
@@ -61,8 +61,12 @@ def resolve(
         PluginFailed: A plugin cannot build this job.
         MergeError: A runtime patch cannot be merged.
         TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
-        JobInvalid: The TrainJob's own settings cannot be read.
+        JobInvalid: The TrainJob's own settings cannot be read, or are such that nothing could come of them.
     """
+    nodes = job.spec.trainer.num_nodes if job.spec.trainer else None
+    if nodes is not None and nodes < 0:
+        # Our schema and our webhooks see to that; the schema of the original does not.
+        raise JobInvalid(f"spec.trainer.numNodes: is {nodes}, but must be greater than or equal to 1")
     info = new_info(job, runtime, listers=listers)
     unserved = framework.unserved_policy(info)
     if unserved:

@@ -1,4 +1,4 @@
-"""What JobSet, Job and Pod validation would refuse is refused at admission."""
+"""What JobSet, Job and Pod validation refuse for certain is refused at admission; what may come right is warned about."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation import validate_trainjob
+from trainmaster.runtime.validation import ValidationResult, validate_trainjob
 
-PREFIX = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
+JOBSET_REFUSED = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
+JOBS_REFUSED = (
+    "spec: Forbidden: the JobSet that this TrainJob becomes would be accepted, but its Jobs refused: "
+    "spec.replicatedJobs"
+)
+UNLESS_COMPLETED = (
+    "spec: the Jobs of the JobSet that this TrainJob becomes will be refused, unless an admission plugin of the cluster "
+    "adds what is missing: spec.replicatedJobs"
+)
 POD = "[0].template.spec.template.spec"
 
 
@@ -25,10 +33,15 @@ def pod(**fields: Any) -> JsonObject:
     return job
 
 
+def validated(*jobs: JsonObject, **spec: Any) -> ValidationResult:
+    """What becomes of a TrainJob on a runtime of these jobs."""
+    listers = FakeListers(runtime_object(*jobs))
+    return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, listers=listers)
+
+
 def refusal(*jobs: JsonObject, **spec: Any) -> str:
     """Why a TrainJob on a runtime of these jobs is refused."""
-    listers = FakeListers(runtime_object(*jobs))
-    return validate_trainjob(trainjob_object(**spec), None, framework=FRAMEWORK, listers=listers).message
+    return validated(*jobs, **spec).message
 
 
 def patched(**spec: Any) -> JsonObject:
@@ -40,10 +53,6 @@ def patched(**spec: Any) -> JsonObject:
 @pytest.mark.parametrize(
     ("job", "problem"),
     [
-        (container(image=""), f"{POD}.containers[0].image: Required value"),
-        (pod(containers=[]), f"{POD}.containers: Required value"),
-        (pod(restartPolicy="Always"), f"{POD}.restartPolicy: must be Never or OnFailure"),
-        (container(ports=[{"containerPort": 0}]), f"{POD}.containers[0].ports[0].containerPort: must be between"),
         (
             container(ports=[{"containerPort": 80}, {"containerPort": 80, "name": "x"}]),
             f"{POD}.containers[0].ports: Duplicate value: (80, 'TCP')",
@@ -52,29 +61,6 @@ def patched(**spec: Any) -> JsonObject:
             container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
             f"{POD}.containers[0].env: Duplicate value: 'A'",
         ),
-        (container(env=[{"name": "A=B"}]), f"{POD}.containers[0].env[0].name: a valid environment variable name"),
-        (
-            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
-            f"{POD}.containers[0].resources.requests: 2 must be less than or equal to cpu limit of 1",
-        ),
-        (
-            container(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}),
-            f"{POD}.containers[0].resources.requests: 1 must be equal to nvidia.com/gpu limit of 2",
-        ),
-        (
-            container(resources={"requests": {"nvidia.com/gpu": "1"}}),
-            f"{POD}.containers[0].resources.limits: Limit must be set for non overcommitable resources: nvidia.com/gpu",
-        ),
-        (
-            container(resources={"limits": {"gpu": "1"}}),
-            f"{POD}.containers[0].resources.limits[gpu]: must be a standard",
-        ),
-        (
-            container(resources={"limits": {"cpu": "-1"}}),
-            f"{POD}.containers[0].resources.limits[cpu]: must be greater than or equal to 0",
-        ),
-        (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
-        (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
         (pod(volumes=[{"name": "v"}, {"name": "v"}]), f"{POD}.volumes: Duplicate value: 'v'"),
         (
             replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "node", "image": "i"}]),
@@ -88,8 +74,78 @@ def patched(**spec: Any) -> JsonObject:
         (replicated_job("Node"), "[0].name: a lowercase RFC 1123 label"),
     ],
 )
-def test_faults_of_a_runtime_are_found(job: JsonObject, problem: str) -> None:
-    assert f"{PREFIX}{problem}" in refusal(job)
+def test_what_the_schema_or_the_webhook_of_jobset_refuses_is_refused_in_its_name(job: JsonObject, problem: str) -> None:
+    assert f"{JOBSET_REFUSED}{problem}" in refusal(job)
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        (pod(restartPolicy="Always"), f"{POD}.restartPolicy: must be Never or OnFailure"),
+        (container(ports=[{"containerPort": 0}]), f"{POD}.containers[0].ports[0].containerPort: must be between"),
+        (container(env=[{"name": "A=B"}]), f"{POD}.containers[0].env[0].name: a valid environment variable name"),
+        (
+            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            f"{POD}.containers[0].resources.requests: 2 must be less than or equal to cpu limit of 1",
+        ),
+        (
+            container(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}),
+            f"{POD}.containers[0].resources.requests: 1 must be equal to nvidia.com/gpu limit of 2",
+        ),
+        (
+            container(resources={"limits": {"gpu": "1"}}),
+            f"{POD}.containers[0].resources.limits[gpu]: must be a standard",
+        ),
+        (
+            container(resources={"limits": {"cpu": "-1"}}),
+            f"{POD}.containers[0].resources.limits[cpu]: must be greater than or equal to 0",
+        ),
+        (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
+        (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
+        (pod(initContainers=[{"name": "node", "image": "i"}]), f"{POD}.initContainers[0].name: Duplicate value: 'node'"),
+    ],
+)
+def test_what_only_the_jobs_are_refused_for_is_not_put_on_jobset(job: JsonObject, problem: str) -> None:
+    assert f"{JOBS_REFUSED}{problem}" in refusal(job)
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        (container(image=""), f"{POD}.containers[0].image: Required value"),
+        (pod(initContainers=[{"name": "first"}]), f"{POD}.initContainers[0].image: Required value"),
+        (
+            container(resources={"requests": {"nvidia.com/gpu": "1"}}),
+            f"{POD}.containers[0].resources.limits: Limit must be set for non overcommitable resources: nvidia.com/gpu",
+        ),
+    ],
+)
+def test_what_an_admission_plugin_may_add_is_admitted_with_a_warning(job: JsonObject, problem: str) -> None:
+    result = validated(job)
+    assert (result.allowed, list(result.warnings)) == (True, [f"{UNLESS_COMPLETED}{problem}"])
+
+
+def test_pods_without_containers_and_volumes_of_patches_may_be_completed_too() -> None:
+    side = replicated_job("side", ancestor=None)
+    side["template"]["spec"]["template"]["spec"]["containers"] = []
+    result = validated(replicated_job(), side)
+    assert (result.allowed, list(result.warnings)) == (
+        True,
+        [f"{UNLESS_COMPLETED}[1].template.spec.template.spec.containers: Required value"],
+    )
+    mounts = [{"name": "other", "mountPath": "/o"}]
+    result = validated(replicated_job(), **patched(containers=[{"name": "node", "volumeMounts": mounts}]))
+    assert (result.allowed, list(result.warnings)) == (
+        True,
+        [f'{UNLESS_COMPLETED}{POD}.containers[0].volumeMounts[0].name: Not found: "other"'],
+    )
+
+
+def test_a_negative_number_of_replicas_is_refused_by_nobody() -> None:
+    result = validated(replicated_job(), replicated_job("side", ancestor=None, replicas=-1))
+    (warning,) = result.warnings
+    assert result.allowed
+    assert warning.startswith("spec: in the JobSet that this TrainJob becomes: spec.replicatedJobs[1].replicas: is -1; ")
 
 
 def test_what_is_fine_is_admitted() -> None:
@@ -109,12 +165,9 @@ def test_patches_that_contradict_the_runtime_are_refused() -> None:
     job["template"]["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
     assert (
-        f"{PREFIX}{POD}.volumes[0]: may not specify more than 1 volume type, and has emptyDir, persistentVolumeClaim"
+        f"{JOBS_REFUSED}{POD}.volumes[0]: may not specify more than 1 volume type, and has emptyDir, persistentVolumeClaim"
         in (refusal(job, **patched(volumes=[claim])))
     )
-    mounts = [{"name": "other", "mountPath": "/o"}]
-    message = refusal(job, **patched(containers=[{"name": "node", "volumeMounts": mounts}]))
-    assert '.name: Not found: "other"' in message
 
 
 def test_a_variable_has_one_source() -> None:
@@ -122,7 +175,7 @@ def test_a_variable_has_one_source() -> None:
     job = replicated_job(containers=[{"name": "node", "image": "i"}, side])
     source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     message = refusal(job, **patched(containers=[{"name": "side", "env": [source]}]))
-    assert f"{PREFIX}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
+    assert f"{JOBS_REFUSED}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
 
 
 def test_merged_resources_are_judged_and_not_the_parts() -> None:

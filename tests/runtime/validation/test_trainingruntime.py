@@ -58,6 +58,21 @@ def test_u4_a_runtime_has_at_least_one_node() -> None:
     assert result.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
 
 
+def test_mpi_runs_at_least_one_process_on_a_node() -> None:
+    assert validate_runtime(runtime(mlPolicy={"mpi": {"numProcPerNode": 1}}), None).allowed
+    result = validate_runtime(runtime(mlPolicy={"mpi": {"numProcPerNode": 0}}), None)
+    assert result.message == (
+        "spec.mlPolicy.mpi.numProcPerNode: Invalid value: 0: NumProcPerNode in mpiPolicy must be >= 1"
+    )
+
+
+def test_a_policy_for_volume_claims_has_templates() -> None:
+    obj = runtime()
+    obj["spec"]["template"]["spec"]["volumeClaimPolicies"] = [{"templates": []}, {}]
+    result = validate_runtime(obj, None)
+    assert result.message == "spec.template.spec.volumeClaimPolicies[1].templates: Required value"
+
+
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
 def test_b33_updates_of_both_kinds_are_judged(kind: str) -> None:
     old = runtime(replicated_job(), kind=kind)

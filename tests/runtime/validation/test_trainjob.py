@@ -160,6 +160,17 @@ def test_u4_a_trainer_has_at_least_one_node() -> None:
     assert result.message == "spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
 
 
+@pytest.mark.parametrize("count", [0, -3])
+@pytest.mark.parametrize("policy", [{"torch": {}}, {"mpi": {}}, {"jax": {}}, {"xgboost": {}}, {"flux": {}}])
+def test_a_node_has_at_least_one_process(count: int, policy: JsonObject) -> None:
+    runtime = runtime_object(mlPolicy=policy)
+    assert validate(trainjob_object(trainer={"numProcPerNode": 1}), runtime).allowed
+    result = validate(trainjob_object(trainer={"numProcPerNode": count}), runtime)
+    assert result.message == (
+        f"spec.trainer.numProcPerNode: Invalid value: {count}: numProcPerNode must be greater than or equal to 1"
+    )
+
+
 @pytest.mark.parametrize(("nodes", "longest"), [(1, 48), (10, 48), (11, 47), (101, 46)])
 def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
     trainer = {"numNodes": nodes}

@@ -1,13 +1,14 @@
 """Validation of TrainingRuntimes and ClusterTrainingRuntimes.
 
-B33: both kinds are validated alike, on creation and on update, and both are warned about when they are deprecated.
+- B33: both kinds are validated alike, on creation and on update, and both are warned about when they are deprecated.
+- What the definitions of the original lack of the rules of our schema is said here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, parse_runtime
+from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPolicy, TrainingRuntime, parse_runtime
 from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
 from trainmaster.runtime.field_errors import FieldError, ValidationResult
@@ -49,7 +50,11 @@ def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldE
     nodes = runtime.spec.ml_policy.num_nodes if runtime.spec.ml_policy else None
     if nodes is not None and nodes < 1:
         yield FieldError("spec.mlPolicy.numNodes", "must be greater than or equal to 1", value=nodes)
+    yield from _check_processes(runtime.spec.ml_policy)
     template = runtime.spec.template.spec if runtime.spec.template else {}
+    for position, policy in enumerate(template.get("volumeClaimPolicies") or []):
+        if "templates" not in policy:
+            yield FieldError(f"spec.template.spec.volumeClaimPolicies[{position}].templates", "", type="Required")
     mpi = runtime.spec.ml_policy is not None and runtime.spec.ml_policy.mpi is not None
     for position, replicated_job in enumerate(template.get("replicatedJobs") or []):
         ancestor, replicas = ancestor_of(replicated_job), replicated_job.get("replicas", 1)
@@ -59,6 +64,13 @@ def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldE
             yield FieldError(f"{path}.replicas", problem, value=replicas)
         if ancestor in ANCESTORS:
             yield from _check_containers(replicated_job, ancestor, path)
+
+
+def _check_processes(policy: MLPolicy | None) -> Iterator[FieldError]:
+    mpi = policy.mpi if policy else None
+    if mpi is not None and mpi.num_proc_per_node < 1:
+        detail = "NumProcPerNode in mpiPolicy must be >= 1"
+        yield FieldError("spec.mlPolicy.mpi.numProcPerNode", detail, value=mpi.num_proc_per_node)
 
 
 def _check_containers(replicated_job: JsonObject, ancestor: str, path: str) -> Iterator[FieldError]:

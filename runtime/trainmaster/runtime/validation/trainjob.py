@@ -1,13 +1,15 @@
 """Validation of TrainJobs: what is admitted is what will be built.
 
 The resolver decides: the TrainJob is resolved in a trial, by the plugins and the runtime that the controller will use,
-and what would fail then, or be refused later by JobSet, Job or Pod validation, is refused here.
+and what would fail then, or is refused later for certain by JobSet, Job or Pod validation, is refused here. What may
+come right is a warning.
 
 - B13: a stored TrainJob is validated against its snapshot. Metadata and `suspend` can be changed whatever became of the
   runtime, and so can everything while it is being deleted: nothing stands in the way of its end.
 - B26: whatever is wrong with the runtime, or with merging, is an answer and not a crash.
 - U2: what is added to a TrainJob that runs is admitted, with a warning that it has no effect yet.
 - U4: a trainer has at least one node.
+- What a rule of our schema says of numbers is said here too: the definitions of the original lack those rules.
 - U13: a TrainJob that another controller manages is not validated against the runtimes of this cluster.
 """
 
@@ -71,7 +73,7 @@ def validate_trainjob(
     if unknown is not None:
         return ValidationResult(refusal=f"unsupported runtime: {unknown}")
     before = _parsed(old)
-    errors, warnings = [*_check_nodes(job), *validate_runtime_patches(job, before)], list[FieldWarning]()
+    errors, warnings = [*_check_trainer(job), *validate_runtime_patches(job, before)], list[FieldWarning]()
     if job.spec.managed_by == MANAGED_BY_TRAINER and not job.is_finished:
         build_errors, warnings = _check_build(job, before, framework, listers)
         errors += build_errors
@@ -79,10 +81,15 @@ def validate_trainjob(
     return ValidationResult(errors, [*_warnings(obj, listers), *map(str, warnings)])
 
 
-def _check_nodes(job: TrainJob) -> Iterator[FieldError]:
-    nodes = job.spec.trainer.num_nodes if job.spec.trainer else None
-    if nodes is not None and nodes < 1:
-        yield FieldError("spec.trainer.numNodes", "must be greater than or equal to 1", value=nodes)
+def _check_trainer(job: TrainJob) -> Iterator[FieldError]:
+    trainer = job.spec.trainer
+    if trainer is None:
+        return
+    if trainer.num_nodes is not None and trainer.num_nodes < 1:
+        yield FieldError("spec.trainer.numNodes", "must be greater than or equal to 1", value=trainer.num_nodes)
+    if trainer.num_proc_per_node is not None and trainer.num_proc_per_node < 1:
+        detail = "numProcPerNode must be greater than or equal to 1"
+        yield FieldError("spec.trainer.numProcPerNode", detail, value=trainer.num_proc_per_node)
 
 
 def _late_changes(job: TrainJob, before: TrainJob | None) -> Iterator[FieldWarning]:
@@ -103,8 +110,12 @@ def _check_build(
         runtime = runtime_of(job, live_runtime(job, listers), listers, stored=before is not None)
         errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
         # What is wrong already would come up again, in other words.
-        if not errors and not any(_check_nodes(job)):
-            errors += _check_resolution(job, runtime, framework, listers)
+        if not errors and not any(_check_trainer(job)):
+            for found in _check_resolution(job, runtime, framework, listers):
+                if isinstance(found, FieldError):
+                    errors.append(found)
+                else:
+                    warnings.append(found)
     except RuntimeUnusable as error:
         return [error.field_error], []
     except (PolicyUnserved, PluginFailed, MergeError, TemplateInvalid, JobInvalid) as error:
@@ -129,7 +140,9 @@ def _field_error(error: Exception, job: TrainJob) -> FieldError:
     return FieldError(path, detail, "Forbidden")
 
 
-def _check_resolution(job: TrainJob, runtime: Runtime, framework: Framework, listers: Listers) -> Iterator[FieldError]:
+def _check_resolution(
+    job: TrainJob, runtime: Runtime, framework: Framework, listers: Listers
+) -> Iterator[FieldError | FieldWarning]:
     resolution = resolve(job, runtime, framework, listers=listers)
     for desired in resolution.objects:
         yield from validate_jobset(desired.object, resolution.info.runtime_template)

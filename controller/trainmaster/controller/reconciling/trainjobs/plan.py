@@ -113,7 +113,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         patched = ", with the runtimePatches of this TrainJob," if job.spec.runtime_patches else ""
         planned.problem = Problem("RuntimeInvalid", f"the runtime{patched} cannot be used: {error}")
     except JobInvalid as error:
-        planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
+        planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be built: {error}", retry=False)
     else:
         planned.problem = _end_unseen(resolution.objects, observed)
         for desired in resolution.objects:
