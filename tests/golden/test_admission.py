@@ -1,7 +1,8 @@
 """The recorded answers of admission: the API server and our webhooks say what the original's said.
 
 Deliberate differences are in `admission-differences.yaml`: an entry replaces fields of the recorded answer, and says
-why.
+why. All cases are played with our definitions and with those of the original; an entry with `definitions` counts with
+one of them.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ import pytest_asyncio
 import yaml
 from support.admission import Answer, Requests, admitting
 from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
+from support.original_crds import install_original_definitions
 from support.stack import api_server
 
-from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "admission").glob("*.yaml"))
 DIFFERENCES: dict[str, Any] = load_yaml((HERE / "admission-differences.yaml").read_text())
-DIFFERENT = {entry["case"]: entry for entry in DIFFERENCES["cases"]}
+SCHEMAS = ("ours", "original")
+DIFFERENT = {
+    (entry["case"], schemas): entry
+    for entry in DIFFERENCES["cases"]
+    for schemas in SCHEMAS
+    if entry.get("definitions", schemas) == schemas
+}
 
 PATIENCE = 5.0
 """Seconds until the caches of the manager must know what has just been written."""
@@ -36,21 +43,27 @@ MERGE = "application/merge-patch+json"
 pytestmark = pytest.mark.golden
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def requests(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SCHEMAS)
+async def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[str, Requests]]:
+    """Which definitions the cluster has, and how it is asked."""
     directory = tmp_path_factory.mktemp("admission")
     async with api_server(directory) as stack:
-        if stack.cluster is not None:
-            await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
+        if request.param == "original":
+            if stack.cluster is None:
+                pytest.skip("the definitions of a foreign cluster stay as they are")
+            await install_original_definitions(stack)
         async with admitting(stack, directory / "serving") as requests:
-            yield requests
+            yield request.param, requests
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-async def test_answer(requests: Requests, path: Path) -> None:
+async def test_answer(served: tuple[str, Requests], path: Path) -> None:
+    schemas, requests = served
     case = load_yaml(path.read_text())
-    expected = case["expect"] | DIFFERENT.get(path.stem, {}).get("expect", {})
+    expected = case["expect"] | DIFFERENT.get((path.stem, schemas), {}).get("expect", {})
     expected = {key: value for key, value in expected.items() if value is not None}
     player = Player(requests, f"admission-{path.stem[:3]}", case.get("unordered") or [])
     seen: JsonObject = {}
@@ -67,7 +80,10 @@ async def test_answer(requests: Requests, path: Path) -> None:
 
 
 def test_every_difference_belongs_to_a_case_and_has_its_reason() -> None:
-    assert set(DIFFERENT) <= {path.stem for path in CASES}
+    assert {case for case, _ in DIFFERENT} <= {path.stem for path in CASES}
+    assert len({(entry["case"], entry.get("definitions")) for entry in DIFFERENCES["cases"]}) == len(
+        DIFFERENCES["cases"]
+    )
     assert {reason for entry in DIFFERENT.values() for reason in entry["reasons"]} == set(DIFFERENCES["reasons"])
 
 

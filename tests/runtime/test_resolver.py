@@ -10,9 +10,9 @@ from support.objects import replicated_job, runtime, runtime_object, trainjob, t
 from support.resolutions import FRAMEWORK, container, jobset
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
-from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolver import PolicyUnserved, resolve
+from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, resolve
 
 
 def test_inputs_are_never_changed() -> None:
@@ -112,6 +112,29 @@ def test_an_empty_command_means_that_of_the_runtime() -> None:
     image = [{"name": "node", "image": "i", "command": ["keep"], "args": ["keep"]}]
     result = jobset(trainjob(trainer={"command": [], "args": []}), runtime(replicated_job(containers=image)))
     assert container(result)["command"] == container(result)["args"] == ["keep"]
+
+
+@pytest.mark.parametrize("policy", [{"torch": {}}, {"mpi": {}}, {"flux": {}}])
+def test_a_count_of_processes_that_no_webhook_saw_becomes_no_jobset(policy: JsonObject) -> None:
+    """The schema of the original lets it pass, and there may be no webhook."""
+    on = runtime(policy=policy)
+    with pytest.raises(PluginFailed, match=r"numProcPerNode of spec\.trainer is -3, but must be greater") as caught:
+        resolve(trainjob(trainer={"numProcPerNode": -3}), on, FRAMEWORK)
+    assert caught.value.rejected
+
+
+def test_a_runtime_without_processes_that_no_webhook_saw_becomes_no_jobset() -> None:
+    with pytest.raises(PluginFailed, match="numProcPerNode of the runtime's mlPolicy is 0, but must be greater"):
+        resolve(trainjob(), runtime(policy={"mpi": {"numProcPerNode": 0}}), FRAMEWORK)
+
+
+def test_a_framework_that_ignores_the_count_of_processes_builds() -> None:
+    assert jobset(trainjob(trainer={"numProcPerNode": 0}), runtime(policy={"jax": {}}))
+
+
+def test_a_negative_number_of_nodes_that_no_webhook_saw_becomes_no_jobset() -> None:
+    with pytest.raises(JobInvalid, match=r"spec\.trainer\.numNodes: is -1, but must be greater than or equal to 1"):
+        resolve(trainjob(trainer={"numNodes": -1}), runtime(), FRAMEWORK)
 
 
 def test_what_is_zero_for_kubernetes_is_left_out() -> None:

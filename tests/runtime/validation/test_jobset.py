@@ -1,4 +1,4 @@
-"""What JobSet, Job and Pod validation refuse for certain is refused at admission; what may come right is warned about."""
+"""What JobSet, Job and Pod validation refuse for certain is refused at admission; anything else is a warning."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.resolutions import FRAMEWORK, FakeListers
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, validate_trainjob
 
-JOBSET_REFUSED = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
-JOBS_REFUSED = (
+JOBSET = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
+JOBS = (
     "spec: Forbidden: the JobSet that this TrainJob becomes would be accepted, but its Jobs refused: "
     "spec.replicatedJobs"
 )
-UNLESS_COMPLETED = (
-    "spec: the Jobs of the JobSet that this TrainJob becomes will be refused, unless an admission plugin of the cluster "
-    "adds what is missing: spec.replicatedJobs"
+UNLESS = (
+    "spec: the Jobs of the JobSet that this TrainJob becomes will be refused, unless an admission plugin of the "
+    "cluster adds what is missing: spec.replicatedJobs"
 )
 POD = "[0].template.spec.template.spec"
 
@@ -75,7 +75,7 @@ def patched(**spec: Any) -> JsonObject:
     ],
 )
 def test_what_the_schema_or_the_webhook_of_jobset_refuses_is_refused_in_its_name(job: JsonObject, problem: str) -> None:
-    assert f"{JOBSET_REFUSED}{problem}" in refusal(job)
+    assert f"{JOBSET}{problem}" in refusal(job)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,14 @@ def test_what_the_schema_or_the_webhook_of_jobset_refuses_is_refused_in_its_name
         ),
         (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
         (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
-        (pod(initContainers=[{"name": "node", "image": "i"}]), f"{POD}.initContainers[0].name: Duplicate value: 'node'"),
+        (
+            pod(initContainers=[{"name": "node", "image": "i"}]),
+            f"{POD}.initContainers[0].name: Duplicate value: 'node'",
+        ),
     ],
 )
 def test_what_only_the_jobs_are_refused_for_is_not_put_on_jobset(job: JsonObject, problem: str) -> None:
-    assert f"{JOBS_REFUSED}{problem}" in refusal(job)
+    assert f"{JOBS}{problem}" in refusal(job)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_what_only_the_jobs_are_refused_for_is_not_put_on_jobset(job: JsonObject
 )
 def test_what_an_admission_plugin_may_add_is_admitted_with_a_warning(job: JsonObject, problem: str) -> None:
     result = validated(job)
-    assert (result.allowed, list(result.warnings)) == (True, [f"{UNLESS_COMPLETED}{problem}"])
+    assert (result.allowed, list(result.warnings)) == (True, [f"{UNLESS}{problem}"])
 
 
 def test_pods_without_containers_and_volumes_of_patches_may_be_completed_too() -> None:
@@ -131,13 +134,13 @@ def test_pods_without_containers_and_volumes_of_patches_may_be_completed_too() -
     result = validated(replicated_job(), side)
     assert (result.allowed, list(result.warnings)) == (
         True,
-        [f"{UNLESS_COMPLETED}[1].template.spec.template.spec.containers: Required value"],
+        [f"{UNLESS}[1].template.spec.template.spec.containers: Required value"],
     )
     mounts = [{"name": "other", "mountPath": "/o"}]
     result = validated(replicated_job(), **patched(containers=[{"name": "node", "volumeMounts": mounts}]))
     assert (result.allowed, list(result.warnings)) == (
         True,
-        [f'{UNLESS_COMPLETED}{POD}.containers[0].volumeMounts[0].name: Not found: "other"'],
+        [f'{UNLESS}{POD}.containers[0].volumeMounts[0].name: Not found: "other"'],
     )
 
 
@@ -145,7 +148,9 @@ def test_a_negative_number_of_replicas_is_refused_by_nobody() -> None:
     result = validated(replicated_job(), replicated_job("side", ancestor=None, replicas=-1))
     (warning,) = result.warnings
     assert result.allowed
-    assert warning.startswith("spec: in the JobSet that this TrainJob becomes: spec.replicatedJobs[1].replicas: is -1; ")
+    assert warning.startswith(
+        "spec: in the JobSet that this TrainJob becomes: spec.replicatedJobs[1].replicas: is -1; "
+    )
 
 
 def test_what_is_fine_is_admitted() -> None:
@@ -164,10 +169,8 @@ def test_patches_that_contradict_the_runtime_are_refused() -> None:
     job = container(env=[{"name": "A", "value": "1"}], volumeMounts=[{"name": "v", "mountPath": "/v"}])
     job["template"]["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
-    assert (
-        f"{JOBS_REFUSED}{POD}.volumes[0]: may not specify more than 1 volume type, and has emptyDir, persistentVolumeClaim"
-        in (refusal(job, **patched(volumes=[claim])))
-    )
+    problem = "may not specify more than 1 volume type, and has emptyDir, persistentVolumeClaim"
+    assert f"{JOBS}{POD}.volumes[0]: {problem}" in refusal(job, **patched(volumes=[claim]))
 
 
 def test_a_variable_has_one_source() -> None:
@@ -175,7 +178,7 @@ def test_a_variable_has_one_source() -> None:
     job = replicated_job(containers=[{"name": "node", "image": "i"}, side])
     source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     message = refusal(job, **patched(containers=[{"name": "side", "env": [source]}]))
-    assert f"{JOBS_REFUSED}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
+    assert f"{JOBS}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
 
 
 def test_merged_resources_are_judged_and_not_the_parts() -> None:
