@@ -65,7 +65,8 @@ def dns_subdomain(name: str) -> list[str]:
 
 def dns_label(name: str) -> list[str]:
     """Check a DNS-1123 label, the rule of namespaces and host names."""
-    return _matches(name, _IS_LABEL, _LABEL_TEXT, 63)
+    message = "must not contain dots" if _IS_SUBDOMAIN.fullmatch(name) else _LABEL_TEXT
+    return _matches(name, _IS_LABEL, message, 63)
 
 
 def dns_label_1035(name: str) -> list[str]:
@@ -84,7 +85,10 @@ def label_value(value: str) -> list[str]:
     """Check the value of a label."""
     if value == "":
         return []
-    return _matches(value, _IS_QUALIFIED, _LABEL_VALUE_TEXT, 63)
+    return [
+        problem.replace("63 characters", "63 bytes")
+        for problem in _matches(value, _IS_QUALIFIED, _LABEL_VALUE_TEXT, 63)
+    ]
 
 
 def qualified_name(key: str) -> list[str]:

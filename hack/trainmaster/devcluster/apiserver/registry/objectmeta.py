@@ -6,14 +6,15 @@ The rules are those of names, labels, annotations, finalizers and owner referenc
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
-from trainmaster.devcluster.apiserver.errors import FieldError, immutable
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative
+from trainmaster.devcluster.apiserver.registry.labels_validation import validate_annotations, validate_labels
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import label_value, qualified_name
+from trainmaster.runtime.names import qualified_name
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -22,7 +23,6 @@ _PREFIX_LIMIT = 63 - _SUFFIX_LENGTH
 _GIVEN_BY_SERVER = (
     "uid",
     "creationTimestamp",
-    "generation",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
     "selfLink",
@@ -35,12 +35,14 @@ def generated_name(prefix: str, chooser: random.Random) -> str:
 
 
 def fill_system_fields(metadata: JsonObject, kind: Kind, *, uid: str, now: datetime) -> None:
-    """Set what belongs to the server in the metadata of a new object."""
+    """Set what belongs to the server in the metadata of a new object; a generation that it does not count may stay."""
     for field in (*_GIVEN_BY_SERVER, "resourceVersion"):
         metadata.pop(field, None)
     _drop_empty(metadata)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = timestamp(now)
+    if kind.strategy.has_generation or not metadata.get("generation"):
+        metadata.pop("generation", None)
     if kind.strategy.has_generation:
         metadata["generation"] = 1
 
@@ -65,7 +67,6 @@ def _drop_empty(metadata: JsonObject) -> None:
             del metadata[field]
 
 
-_ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"foregroundDeletion", "kubernetes", "orphan"})
 
 
@@ -75,6 +76,12 @@ def validate_object_meta(metadata: JsonObject, kind: Kind) -> list[FieldError]:
 
 
 def _metadata_errors(metadata: JsonObject, kind: Kind) -> Iterator[FieldError]:
+    prefix = metadata.get("generateName")
+    if prefix:
+        # What follows a dash at the end is not known yet, only that it can follow.
+        tried = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        for problem in kind.strategy.validate_name(tried):
+            yield FieldError("metadata.generateName", "Invalid", prefix, problem)
     name = metadata.get("name")
     if not name:
         yield FieldError("metadata.name", "Required", detail="name or generateName is required")
@@ -82,62 +89,49 @@ def _metadata_errors(metadata: JsonObject, kind: Kind) -> Iterator[FieldError]:
         yield from (
             FieldError("metadata.name", "Invalid", name, problem) for problem in kind.strategy.validate_name(name)
         )
-    labels = metadata.get("labels")
-    if labels:
-        yield from _check_labels(labels)
-    annotations = metadata.get("annotations")
-    if annotations:
-        yield from _check_annotations(annotations)
-    yield from _check_finalizers(metadata.get("finalizers") or (), kind)
-    owners = metadata.get("ownerReferences")
-    if owners:
-        yield from _check_owners(owners)
+    generation = metadata.get("generation", 0)
+    if generation < 0:
+        yield negative("metadata.generation", generation)
+    yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    yield from validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
+    yield from _check_finalizers(metadata.get("finalizers") or [], kind)
+    yield from _check_owners(metadata.get("ownerReferences") or [])
 
 
-def _check_labels(labels: JsonObject) -> Iterator[FieldError]:
-    for key, value in labels.items():
-        for problem in qualified_name(key):
-            yield FieldError("metadata.labels", "Invalid", key, problem)
-        for problem in label_value(value):
-            yield FieldError("metadata.labels", "Invalid", value, problem)
-
-
-def _check_annotations(annotations: JsonObject) -> Iterator[FieldError]:
-    for key in annotations:
-        for problem in qualified_name(key.lower()):
-            yield FieldError("metadata.annotations", "Invalid", key, problem)
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > _ANNOTATIONS_LIMIT:
-        yield FieldError("metadata.annotations", "TooLong", detail=f"may not be more than {_ANNOTATIONS_LIMIT} bytes")
-
-
-def _check_finalizers(finalizers: Iterable[str], kind: Kind) -> Iterator[FieldError]:
+def _check_finalizers(finalizers: list[str], kind: Kind) -> Iterator[FieldError]:
     for index, finalizer in enumerate(finalizers):
         for problem in qualified_name(finalizer):
             yield FieldError("metadata.finalizers", "Invalid", finalizer, problem)
         if not kind.custom and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             problem = "name is neither a standard finalizer name nor is it fully qualified"
             yield FieldError(f"metadata.finalizers[{index}]", "Invalid", finalizer, problem)
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield FieldError("metadata.finalizers", "Invalid", finalizers, detail)
 
 
 def _check_owners(owners: list[JsonObject]) -> Iterator[FieldError]:
+    # The real server does not say which of the references it means.
+    path = "metadata.ownerReferences"
     controllers = []
     for owner in owners:
-        for field in ("apiVersion", "kind", "name", "uid"):
+        group, _, version = owner.get("apiVersion", "").rpartition("/")
+        if not version or "/" in group:
+            problem = "version must not be empty"
+            yield FieldError(f"{path}.apiVersion", "Invalid", owner.get("apiVersion", ""), problem)
+        for field in ("kind", "name", "uid"):
             if not owner.get(field):
-                # The real server does not say which of the references it means.
-                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
-                yield FieldError(f"metadata.ownerReferences.{field}", "Invalid", "", what)
+                yield FieldError(f"{path}.{field}", "Invalid", "", "must not be empty")
+        if (group, version, owner.get("kind")) == ("", "v1", "Event"):
+            yield FieldError(path, "Invalid", owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
-    if len(controllers) > 1:
-        yield FieldError(
-            "metadata.ownerReferences",
-            "Invalid",
-            owners,
+    for another in controllers[1:]:
+        detail = (
             "Only one reference can have Controller set to true. "
-            f'Found "true" in references for {controllers[0]} and {controllers[1]}',
+            f'Found "true" in references for {controllers[0]} and {another}'
         )
+        yield FieldError(path, "Invalid", owners, detail)
 
 
 def validate_object_meta_update(metadata: JsonObject, old: JsonObject) -> list[FieldError]:

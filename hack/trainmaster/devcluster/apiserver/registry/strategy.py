@@ -21,6 +21,8 @@ class Strategy:
 
     has_generation: ClassVar[bool] = False
     """Whether the server counts `metadata.generation`."""
+    required_by_schema: ClassVar[bool] = True
+    """Whether the schema tells which fields an object needs; otherwise `validate` does."""
     allow_unconditional_update: ClassVar[bool] = True
     """Whether a PUT may leave out the resource version and so overwrite whatever is there."""
     allow_create_on_update: ClassVar[bool] = False

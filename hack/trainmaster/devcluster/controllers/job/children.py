@@ -42,7 +42,8 @@ def build_pod(job: JsonObject, new: PodToCreate) -> JsonObject:
         labels[f"{prefix}job-name"] = job_name
     base = f"{job_name}-"
     if new.index is not None:
-        base = f"{job_name}-{new.index}-"[:_GENERATED_NAME_BASE]
+        suffix = f"-{new.index}-"
+        base = job_name[: _GENERATED_NAME_BASE - len(suffix)] + suffix  # the API server would cut off the index
         spec["hostname"] = f"{job_name}-{new.index}"
         labels[COMPLETION_INDEX] = annotations[COMPLETION_INDEX] = str(new.index)
         for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:

@@ -22,7 +22,7 @@ from trainmaster.devcluster.controllers.control_loop import (
 from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER, PodToCreate, build_pod, is_tracked
 from trainmaster.devcluster.controllers.job.plan import JobPlan, plan_job
-from trainmaster.devcluster.controllers.job.status import finished_condition
+from trainmaster.devcluster.controllers.job.status import finished_condition, set_counter
 from trainmaster.devcluster.controllers.objects import controller_of, is_terminating, parse_time, without_finalizer
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
@@ -91,7 +91,7 @@ class JobController(SingleLoopController):
                 await self._create(job, new)
             except StatusError as error:
                 # What holds for one pod (a quota, a broken template) mostly holds for the next ones.
-                plan.status["active"] -= len(plan.create) - position
+                set_counter(plan.status, "active", plan.status.get("active", 0) - len(plan.create) + position)
                 refusal = error
                 break
         for pod in plan.delete_uncounted:

@@ -21,6 +21,7 @@ from trainmaster.devcluster.controllers.job.status import (
     finished_condition,
     interim_outcome,
     set_condition,
+    set_counter,
 )
 from trainmaster.devcluster.controllers.job.termination import decide_outcome, seconds_to_deadline
 from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
@@ -36,9 +37,9 @@ class JobPlan:
     """The status as it is when everything else has succeeded."""
     create: list[PodToCreate] = field(default_factory=list)
     delete_uncounted: list[JsonObject] = field(default_factory=list)
-    """Active pods that are in the way: deleted without being counted."""
+    """Active pods that are in the way, or that a success leaves over: deleted without being counted."""
     delete: list[JsonObject] = field(default_factory=list)
-    """Active pods of a Job that ends: deleted and then counted."""
+    """Active pods of a Job that fails: deleted and then counted."""
     untrack: list[JsonObject] = field(default_factory=list)
     """Pods that need not be tracked any more once the status is written."""
     notes: list[Note] = field(default_factory=list)
@@ -54,13 +55,13 @@ def plan_job(job: JsonObject, pods: Sequence[JsonObject], *, backoff: Exponentia
     if not suspended and "startTime" not in status:
         status["startTime"] = timestamp(now)
         job = {**job, "status": status}
-    counts = count_finished_pods(job, pods, finishing=interim_outcome(job) is not None)
+    counts = count_finished_pods(job, pods, decided=interim_outcome(job))
     outcome = decide_outcome(job, pods, counts, now=now)
     plan = JobPlan(status=status, untrack=counts.untrack)
     active = [pod for pod in pods if is_active(pod)]
-    if outcome is not None:
+    if outcome is not None and not outcome.succeeded:
         plan.delete = active
-    elif suspended:
+    elif outcome is not None or suspended:
         plan.delete_uncounted = active
     elif not is_terminating(job):
         changes = plan_pod_changes(job, pods, counts, backoff=backoff, now=now)
@@ -68,7 +69,7 @@ def plan_job(job: JsonObject, pods: Sequence[JsonObject], *, backoff: Exponentia
 
     counts.write_to(status, indexed=is_indexed(job), per_index="backoffLimitPerIndex" in job["spec"])
     gone = {pod["metadata"]["uid"] for pod in [*plan.delete_uncounted, *plan.delete]}
-    status["active"] = len(active) - len(gone) + len(plan.create)
+    set_counter(status, "active", len(active) - len(gone) + len(plan.create))
     status["ready"] = sum(1 for pod in active if is_ready(pod) and pod["metadata"]["uid"] not in gone)
     status["terminating"] = count_terminating(pods)
     conditions = status.setdefault("conditions", [])

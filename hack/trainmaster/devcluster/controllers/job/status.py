@@ -97,6 +97,14 @@ def set_condition(
     return status
 
 
+def set_counter(status: JsonObject, counter: str, value: int) -> None:
+    """Write `active`, `succeeded` or `failed`, which the API leaves out while they are zero."""
+    if value:
+        status[counter] = value
+    else:
+        status.pop(counter, None)
+
+
 @dataclass(slots=True)
 class PodCounts:
     """What is known about the finished pods of a Job."""
@@ -127,12 +135,14 @@ class PodCounts:
 
     def write_to(self, status: JsonObject, *, indexed: bool, per_index: bool) -> None:
         """Put the counts into a Job status."""
-        status["succeeded"] = self.succeeded
-        status["failed"] = self.failed
+        set_counter(status, "succeeded", self.succeeded)
+        set_counter(status, "failed", self.failed)
         uncounted = {"succeeded": self.uncounted_succeeded, "failed": self.uncounted_failed}
         status["uncountedTerminatedPods"] = {outcome: uids for outcome, uids in uncounted.items() if uids}
         if indexed and self.completed:
             status["completedIndexes"] = format_indexes(self.completed)
+        else:
+            status.pop("completedIndexes", None)
         if per_index:
             status["failedIndexes"] = format_indexes(self.failed_indexes)
 
@@ -155,8 +165,12 @@ def is_failed(job: JsonObject, pod: JsonObject) -> bool:
     return not replaces_failed_only(job) or not pod["spec"].get("nodeName")
 
 
-def count_finished_pods(job: JsonObject, pods: Sequence[JsonObject], *, finishing: bool) -> PodCounts:
-    """Count the finished pods of the Job; `finishing` says that its end is already decided."""
+def count_finished_pods(job: JsonObject, pods: Sequence[JsonObject], *, decided: Outcome | None) -> PodCounts:
+    """Count the finished pods of the Job; `decided` is its end if that is known already.
+
+    What is still running when a Job fails has failed with it; what a success leaves over has not.
+    """
+    failing = decided is not None and not decided.succeeded
     status = job.get("status", {})
     completions = job["spec"].get("completions")
     uncounted = status.get("uncountedTerminatedPods") or {}
@@ -183,9 +197,9 @@ def count_finished_pods(job: JsonObject, pods: Sequence[JsonObject], *, finishin
             counts.untrack.append(pod)
         elif phase_of(pod) == "Succeeded":
             _count_success(job, pod, counts)
-        elif is_failed(job, pod) or (finishing and is_terminating(pod)):
-            _count_failure(job, pod, pods, counts, finishing=finishing)
-        elif is_terminating(job):
+        elif is_failed(job, pod) or (failing and is_terminating(pod)):
+            _count_failure(job, pod, pods, counts, finishing=decided is not None)
+        elif is_terminating(job) or (decided is not None and is_terminating(pod)):
             counts.untrack.append(pod)
     if is_indexed(job):
         counts.succeeded = len(counts.completed)

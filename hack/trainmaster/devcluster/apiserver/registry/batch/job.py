@@ -1,12 +1,15 @@
 """Jobs: defaults, the generated selector, and what may change in the life of a job."""
 
+# ruff: noqa: ARG002 - the arguments are those of every strategy
+
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
+from trainmaster.devcluster.apiserver.registry.batch.job_status_validation import validate_job_status_update
 from trainmaster.devcluster.apiserver.registry.batch.job_validation import (
+    generated_labels,
     validate_job,
-    validate_job_status_update,
     validate_job_update,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
@@ -14,15 +17,28 @@ from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_s
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_label
 
 _MAX_INT32 = 2**31 - 1
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+_LEFT_OUT = ("active", "succeeded", "failed", "completedIndexes")
+"""Fields of the status that are not sent while they are zero; of the others, zero says that somebody counted."""
+_NAME_WARNING = (
+    "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+    "a DNS label is recommended"
+)
+_MANY_COMPLETIONS, _MANY_PODS = 100_000, 10_000
+_MANY_WARNING = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
+    "Kubernetes might not be able to track completedIndexes and failedIndexes"
+)
 
 
 class JobStrategy(Strategy):
     """Jobs own their pods by a generated selector; a deletion leaves the pods behind unless it says otherwise."""
 
     has_generation = True
+    required_by_schema = False
     orphans_by_default = True
 
     def default(self, obj: JsonObject) -> None:
@@ -36,32 +52,41 @@ class JobStrategy(Strategy):
         spec.setdefault("suspend", False)
         spec.setdefault("manualSelector", False)
         spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+        if "podFailurePolicy" in spec:
+            spec["podFailurePolicy"]["rules"] = spec["podFailurePolicy"].get("rules") or None
         for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
             for pattern in rule.get("onPodConditions") or ():
                 pattern.setdefault("status", "True")
         template = spec.setdefault("template", {})
         template.setdefault("metadata", {})
         default_pod_spec(template.setdefault("spec", {}))
-        labels = template["metadata"].get("labels")
-        if labels and not obj["metadata"].get("labels"):
-            obj["metadata"]["labels"] = dict(labels)
+        _label(obj)
 
     def prepare_for_create(self, obj: JsonObject) -> None:
         """Start without a status, and tie the pods to this very job."""
         obj["status"] = {}
         spec, metadata = obj["spec"], obj["metadata"]
-        if spec["manualSelector"]:
-            return
-        labels = spec["template"]["metadata"].setdefault("labels", {})
-        for key, value in (("controller-uid", metadata["uid"]), ("job-name", metadata["name"])):
-            labels[key] = labels[f"batch.kubernetes.io/{key}"] = value
-        spec.setdefault("selector", {}).setdefault("matchLabels", {})[_CONTROLLER_UID] = metadata["uid"]
+        if not spec["manualSelector"]:
+            # What the user wrote there stays, and is refused if it contradicts.
+            generated = generated_labels(metadata)
+            labels = spec["template"]["metadata"].get("labels") or {}
+            if metadata.get("labels") == labels:
+                metadata["labels"] = dict(sorted((generated | labels).items()))
+            spec["template"]["metadata"]["labels"] = dict(sorted((generated | labels).items()))
+            selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+            selected.setdefault(_CONTROLLER_UID, metadata["uid"])
+        _label(obj)
 
-    def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:
-        """Keep the generated selector when it is left out, as clients that replace whole jobs do."""
-        spec, before = obj["spec"], old["spec"]
-        if "selector" not in spec and "selector" in before:
-            spec["selector"] = before["selector"]
+    def prepare_for_status_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Restore what a status update must not change, and give the status the form in which it is always sent."""
+        super().prepare_for_status_update(obj, old)
+        status = obj.get("status") or {}
+        for field in _LEFT_OUT:
+            if not status.get(field):
+                status.pop(field, None)
+        for condition in status.get("conditions") or ():
+            condition.setdefault("lastProbeTime", None)
+            condition.setdefault("lastTransitionTime", None)
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Check the spec."""
@@ -74,6 +99,27 @@ class JobStrategy(Strategy):
     def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse a status that contradicts itself or the past."""
         return validate_job_status_update(obj, old)
+
+    def warnings_on_create(self, obj: JsonObject) -> list[str]:
+        """Tell of names that make odd host names, and of more indexes than can be followed."""
+        problems = dns_label(obj["metadata"]["name"])
+        warnings = [f"{_NAME_WARNING}: [{' '.join(problems)}]"] if problems else []
+        return warnings + self.warnings_on_update(obj, obj)
+
+    def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
+        """Tell of more indexes than can be followed."""
+        spec = obj["spec"]
+        if spec["completionMode"] != "Indexed":
+            return []
+        many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec["parallelism"] > _MANY_PODS
+        return [_MANY_WARNING] if many else []
+
+
+def _label(obj: JsonObject) -> None:
+    """Give a job the labels of its pods if it has none of its own."""
+    labels = obj["spec"]["template"]["metadata"].get("labels")
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def kind() -> Kind:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, too_many, unsupported
@@ -13,6 +15,7 @@ _MOST_RULES = 20
 _MOST_PATTERNS = 20
 _MOST_EXIT_CODES = 255
 _LONGEST_INDEXES = 64 * 1024
+_MOST_DIGITS = 18
 
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
@@ -27,22 +30,53 @@ def count_indexes(text: str, completions: int) -> int:
     """Count the indexes that a text like `0,2-4` names; raises `IndexesMalformed`."""
     total, last = 0, -1
     for interval in text.split(",") if text else ():
-        limits = interval.split("-")
-        if len(limits) > 2:
-            raise IndexesMalformed(
-                f'the fragment "{interval}" violates the requirement that an index interval can have at most two parts '
-                "separated by '-'"
-            )
-        for limit in limits:
-            if not (limit.isascii() and limit.isdigit()):
-                raise IndexesMalformed(f'cannot convert string to integer for index: "{limit}"')
-            if len(limit) > 10 or int(limit) >= completions:
-                raise IndexesMalformed(f'too large index: "{limit}"')
-            if int(limit) <= last:
-                raise IndexesMalformed(f"non-increasing order, previous: {last}, current: {int(limit)}")
-            total += int(limit) - last if len(limits) > 1 and limit is limits[1] else 1
-            last = int(limit)
+        start, end = _interval(interval, completions)
+        if start <= last:
+            raise IndexesMalformed(f"non-increasing order, previous: {last}, current: {start}")
+        total += end - start + 1
+        last = end
     return total
+
+
+def first_common_index(left: str, right: str, completions: int) -> int | None:
+    """Return the lowest index that both texts name; intervals that cannot be read are skipped."""
+    lefts, rights = _readable(left, completions), _readable(right, completions)
+    while lefts and rights:
+        common = max(lefts[0][0], rights[0][0])
+        if common <= min(lefts[0][1], rights[0][1]):
+            return common
+        (lefts if lefts[0][0] <= rights[0][0] else rights).popleft()
+    return None
+
+
+def _readable(text: str, completions: int) -> deque[tuple[int, int]]:
+    intervals: deque[tuple[int, int]] = deque()
+    for interval in text.split(",") if text else ():
+        with suppress(IndexesMalformed):
+            intervals.append(_interval(interval, completions))
+    return intervals
+
+
+def _interval(text: str, completions: int) -> tuple[int, int]:
+    limits = text.split("-")
+    if len(limits) > 2:
+        raise IndexesMalformed(
+            f'the fragment "{text}" violates the requirement that an index interval can have at most two parts '
+            "separated by '-'"
+        )
+    start, end = _index(limits[0], completions), _index(limits[-1], completions)
+    if start > end:
+        raise IndexesMalformed(f"non-increasing order, previous: {start}, current: {end}")
+    return start, end
+
+
+def _index(text: str, completions: int) -> int:
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS):
+        raise IndexesMalformed(f'cannot convert string to integer for index: "{text}"')
+    if int(digits) >= completions:
+        raise IndexesMalformed(f'too large index: "{text}"')
+    return int(digits)
 
 
 def validate_pod_failure_policy(spec: JsonObject) -> Iterator[FieldError]:

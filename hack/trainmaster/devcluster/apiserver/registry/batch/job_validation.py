@@ -1,25 +1,29 @@
-"""Rules of a Job: of its spec and how it may change, and of its status (KEP-4368). Pure.
-
-Whoever runs Jobs must not contradict by a status what clients rely on. The rules look at what a write changes: a status
-that was wrong before is not held against an unrelated change.
-"""
+"""Rules of a Job's spec, and of how it may change. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative, unsupported
 from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation import (
-    IndexesMalformed,
-    count_indexes,
     validate_pod_failure_policy,
     validate_success_policy,
 )
 from trainmaster.devcluster.apiserver.registry.core.podspec import validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.labels_validation import (
+    validate_annotations,
+    validate_label_selector,
+    validate_labels,
+)
+from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.names import dns_label, dns_subdomain
+from trainmaster.runtime.names import dns_label, domain_prefixed_path
 
 _MOST_INDEXES = 100_000
+_MOST_INDEXES_WITHOUT_LIMIT = 100_000
+"""From here on a Job with a limit per index must say how many indexes may fail, and run fewer pods at once."""
+_MOST_PODS_ABOVE = 10_000
+_MOST_FAILED_ABOVE = 10_000
 _LONGEST_MANAGER = 63
 _IMMUTABLE = (
     "selector",
@@ -28,111 +32,173 @@ _IMMUTABLE = (
     "backoffLimitPerIndex",
     "managedBy",
     "successPolicy",
-    "podReplacementPolicy",
 )
 _NOT_NEGATIVE = (
     "parallelism",
     "completions",
     "activeDeadlineSeconds",
     "backoffLimit",
+    "ttlSecondsAfterFinished",
     "backoffLimitPerIndex",
     "maxFailedIndexes",
-    "ttlSecondsAfterFinished",
 )
 
 
+def generated_labels(metadata: JsonObject) -> JsonObject:
+    """Return the labels that tie pods to a Job, under their names of today and the older ones."""
+    labels = {"controller-uid": metadata["uid"], "job-name": metadata["name"]}
+    return labels | {f"batch.kubernetes.io/{key}": value for key, value in labels.items()}
+
+
 def validate_job(obj: JsonObject) -> Iterator[FieldError]:
-    """Check a Job that has its defaults."""
-    spec = obj["spec"]
+    """Check a Job that has its defaults and its generated selector."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    yield from _validate_generated_selector(spec, metadata)
+    yield from _validate_spec(spec)
+    yield from _validate_selector(spec)
+    completions = spec.get("completions") or 0
+    if spec["completionMode"] == "Indexed" and completions > 0:
+        longest = f"{metadata['name']}-{completions - 1}"
+        if dns_label(longest):
+            detail = f"will not able to create pod with invalid DNS label: {longest}"
+            yield FieldError("metadata.name", "Invalid", metadata["name"], detail)
+
+
+def _validate_generated_selector(spec: JsonObject, metadata: JsonObject) -> Iterator[FieldError]:
+    """Check that a selector which the user did not ask to write is the generated one, and the template fits to it."""
+    if spec["manualSelector"] or "selector" not in spec:
+        return
+    expected = generated_labels(metadata)
+    labels = spec["template"]["metadata"].get("labels") or {}
+    for key, value in expected.items():
+        path, detail = f"spec.template.metadata.labels[{key}]", f"must be '{value}'"
+        if key not in labels:
+            yield FieldError(path, "Required", detail=detail)
+        if labels.get(key) != value:
+            yield FieldError(path, "Invalid", labels, detail)
+    if _selects(spec["selector"], expected) is False:
+        yield FieldError("spec.selector", "Invalid", spec["selector"], "`selector` not auto-generated")
+
+
+def _selects(selector: JsonObject | None, labels: JsonObject) -> bool | None:
+    """Return whether a selector selects these labels; None if it is not one."""
+    try:
+        return label_selector_from_object(selector).matches(labels)
+    except ValueError:
+        return None
+
+
+def _validate_selector(spec: JsonObject) -> Iterator[FieldError]:
+    selector = spec.get("selector")
+    if selector is None:
+        yield FieldError("spec.selector", "Required")
+    else:
+        yield from validate_label_selector(selector, "spec.selector")
+    labels = spec["template"]["metadata"].get("labels")
+    if _selects(selector, labels or {}) is False:
+        detail = "`selector` does not match template `labels`"
+        yield FieldError("spec.template.metadata.labels", "Invalid", labels, detail)
+
+
+def _validate_spec(spec: JsonObject) -> Iterator[FieldError]:
     for field in _NOT_NEGATIVE:
         if spec.get(field, 0) < 0:
-            yield FieldError(f"spec.{field}", "Invalid", spec[field], "must be greater than or equal to 0")
-    if spec["completionMode"] not in ("Indexed", "NonIndexed"):
-        yield unsupported("spec.completionMode", spec["completionMode"], ["Indexed", "NonIndexed"])
-    indexed = spec["completionMode"] == "Indexed"
-    if indexed:
-        completions = spec.get("completions")
-        if completions is None:
-            detail = "when completion mode is Indexed"
-            yield FieldError("spec.completions", "Required", detail=detail)
-        elif completions > 0:
-            longest = f"{obj['metadata'].get('name', '')}-{completions - 1}"
-            for problem in dns_label(longest):
-                detail = f"will not able to create pod with invalid DNS label {longest}: {problem}"
-                yield FieldError("metadata.name", "Invalid", obj["metadata"].get("name", ""), detail)
-    else:
-        for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
-            if field in spec:
-                yield FieldError(f"spec.{field}", "Invalid", spec[field], "requires indexed completion mode")
-    yield from _validate_limit(spec, indexed=indexed)
+            yield negative(f"spec.{field}", spec[field])
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        yield FieldError("spec.backoffLimitPerIndex", "Required", detail="when maxFailedIndexes is specified")
+    if "managedBy" in spec:
+        yield from _validate_manager(spec["managedBy"])
+    yield from _validate_mode(spec)
+    if "podFailurePolicy" in spec:
+        yield from validate_pod_failure_policy(spec)
+    if "successPolicy" in spec:
+        yield from _validate_success(spec)
     policy = spec["podReplacementPolicy"]
     allowed = ["Failed"] if "podFailurePolicy" in spec else ["Failed", "TerminatingOrFailed"]
     if policy not in allowed:
         yield unsupported("spec.podReplacementPolicy", policy, allowed)
-    yield from _validate_policy(spec, indexed=indexed)
-    yield from _validate_selector(obj)
     yield from _validate_template(spec)
 
 
-def _validate_policy(spec: JsonObject, *, indexed: bool) -> Iterator[FieldError]:
-    if "podFailurePolicy" in spec:
-        yield from validate_pod_failure_policy(spec)
-    if "successPolicy" in spec and indexed:
-        yield from validate_success_policy(spec)
-
-
-def _validate_limit(spec: JsonObject, *, indexed: bool) -> Iterator[FieldError]:
-    manager = spec.get("managedBy", "")
-    if len(manager) > _LONGEST_MANAGER:
-        yield FieldError("spec.managedBy", "TooLong", detail=f"may not be more than {_LONGEST_MANAGER} bytes")
-    domain, _, rest = manager.partition("/")
-    if manager and (not rest or dns_subdomain(domain)):
-        detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
-        yield FieldError("spec.managedBy", "Invalid", manager, detail)
-    completions, most_failed = spec.get("completions"), spec.get("maxFailedIndexes")
-    if indexed and spec["parallelism"] > _MOST_INDEXES:
-        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
-        yield FieldError("spec.parallelism", "Invalid", spec["parallelism"], detail)
-    if most_failed is None or not indexed:
+def _validate_manager(manager: str) -> Iterator[FieldError]:
+    path = "spec.managedBy"
+    if not manager:
+        yield FieldError(path, "Required")
         return
-    if "backoffLimitPerIndex" not in spec:
-        yield FieldError("spec.backoffLimitPerIndex", "Required", detail="when maxFailedIndexes is specified")
-    if completions is not None and most_failed > completions:
-        yield FieldError("spec.maxFailedIndexes", "Invalid", most_failed, "must be less than or equal to completions")
-    if most_failed > _MOST_INDEXES:
-        detail = f"must be less than or equal to {_MOST_INDEXES}"
-        yield FieldError("spec.maxFailedIndexes", "Invalid", most_failed, detail)
+    yield from (FieldError(path, "Invalid", part, problem) for part, problem in domain_prefixed_path(manager))
+    if len(manager) > _LONGEST_MANAGER:
+        yield FieldError(path, "TooLong", detail=f"may not be more than {_LONGEST_MANAGER} bytes")
 
 
-def _validate_selector(obj: JsonObject) -> Iterator[FieldError]:
-    """Check that a selector which the user did not ask to write is the generated one."""
-    spec = obj["spec"]
-    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-    uid, name = obj["metadata"].get("uid"), obj["metadata"].get("name")
-    generated = {"controller-uid": uid, "job-name": name}
-    generated |= {f"batch.kubernetes.io/{key}": value for key, value in generated.items()}
-    if not spec["manualSelector"] and not wanted.items() <= generated.items():
-        yield FieldError("spec.selector", "Invalid", spec["selector"], "`selector` not auto-generated")
+def _validate_mode(spec: JsonObject) -> Iterator[FieldError]:
+    mode = spec["completionMode"]
+    if mode == "Indexed":
+        yield from _validate_indexed(spec)
+    elif mode == "NonIndexed":
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if field in spec:
+                yield FieldError(f"spec.{field}", "Invalid", spec[field], "requires indexed completion mode")
+    else:
+        yield FieldError("spec.completionMode", "NotSupported", mode, 'supported values: "NonIndexed", "Indexed"')
+
+
+def _validate_indexed(spec: JsonObject) -> Iterator[FieldError]:
+    completions, parallelism, failed = spec.get("completions"), spec["parallelism"], spec.get("maxFailedIndexes")
+    if completions is None:
+        yield FieldError("spec.completions", "Required", detail="when completion mode is Indexed")
+        completions = 0
+    elif failed is not None and failed > completions:
+        yield FieldError("spec.maxFailedIndexes", "Invalid", failed, "must be less than or equal to completions")
+    at_most = "must be less than or equal to"
+    if parallelism > _MOST_INDEXES:
+        detail = f"{at_most} {_MOST_INDEXES} when completion mode is Indexed"
+        yield FieldError("spec.parallelism", "Invalid", parallelism, detail)
+    if failed is not None and failed > _MOST_INDEXES:
+        yield FieldError("spec.maxFailedIndexes", "Invalid", failed, f"{at_most} {_MOST_INDEXES}")
+    if completions <= _MOST_INDEXES_WITHOUT_LIMIT or "backoffLimitPerIndex" not in spec:
+        return
+    circumstances = f"when completions are above {_MOST_INDEXES_WITHOUT_LIMIT} and used with backoff limit per index"
+    if parallelism > _MOST_PODS_ABOVE:
+        detail = f"{at_most} {_MOST_PODS_ABOVE} {circumstances}"
+        yield FieldError("spec.parallelism", "Invalid", parallelism, detail)
+    if failed is None:
+        detail = f"must be specified when completions is above {_MOST_INDEXES_WITHOUT_LIMIT}"
+        yield FieldError("spec.maxFailedIndexes", "Required", detail=detail)
+    elif failed > _MOST_FAILED_ABOVE:
+        detail = f"{at_most} {_MOST_FAILED_ABOVE} {circumstances}"
+        yield FieldError("spec.maxFailedIndexes", "Invalid", failed, detail)
+
+
+def _validate_success(spec: JsonObject) -> Iterator[FieldError]:
+    if spec["completionMode"] == "Indexed":
+        yield from validate_success_policy(spec)
+        return
+    # The value is printed as the server's own structure.
+    rules = [
+        {"SucceededIndexes": rule.get("succeededIndexes"), "SucceededCount": rule.get("succeededCount")}
+        for rule in spec["successPolicy"].get("rules") or ()
+    ]
+    yield FieldError("spec.successPolicy", "Invalid", {"Rules": rules or None}, "requires indexed completion mode")
 
 
 def _validate_template(spec: JsonObject) -> Iterator[FieldError]:
     template = spec["template"]
+    metadata = template["metadata"]
+    yield from validate_labels(metadata.get("labels") or {}, "spec.template.labels")
+    yield from validate_annotations(metadata.get("annotations") or {}, "spec.template.annotations")
+    if template["spec"].get("ephemeralContainers"):
+        detail = "ephemeral containers not allowed in pod template"
+        yield FieldError("spec.template.spec.ephemeralContainers", "Forbidden", detail=detail)
     yield from validate_pod_spec(template["spec"], "spec.template.spec")
     yield from _validate_restart(template["spec"]["restartPolicy"], has_failure_policy="podFailurePolicy" in spec)
-    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-    labels = template["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        yield FieldError(
-            "spec.template.metadata.labels", "Invalid", labels, "`selector` does not match template `labels`"
-        )
 
 
 def _validate_restart(policy: str, *, has_failure_policy: bool) -> Iterator[FieldError]:
     path = "spec.template.spec.restartPolicy"
-    if policy == "Always":  # what a pod gets that says nothing
+    if policy in ("Always", ""):  # what a pod gets that says nothing
         yield FieldError(path, "Required", detail='valid values: "OnFailure", "Never"')
     elif policy not in ("Never", "OnFailure"):
-        yield unsupported(path, policy, ["Never", "OnFailure"])
+        yield FieldError(path, "NotSupported", policy, 'supported values: "OnFailure", "Never"')
     elif has_failure_policy and policy != "Never":
         detail = 'only "Never" is supported when podFailurePolicy is specified'
         yield FieldError(path, "Invalid", policy, detail)
@@ -141,155 +207,47 @@ def _validate_restart(policy: str, *, has_failure_policy: bool) -> Iterator[Fiel
 def validate_job_update(obj: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Check that what the job controller relies on stays as it was."""
     new, before = obj["spec"], old["spec"]
+    yield from _validate_completions(new, before)
     for field in _IMMUTABLE:
         if new.get(field) != before.get(field):
             yield immutable(f"spec.{field}", new.get(field))
-    if new.get("completions") != before.get("completions"):
-        elastic = new["completionMode"] == "Indexed" and new.get("completions") == new.get("parallelism")
-        if not (elastic and before.get("completions") == before.get("parallelism")):
-            yield immutable("spec.completions", new.get("completions"))
     template, template_before = new["template"], before["template"]
-    if template != template_before:
-        if _may_change_template(old):
-            template, template_before = _masked(template), _masked(template_before)
-        if template != template_before:
-            yield immutable("spec.template", new["template"])
+    if template == template_before:
+        return
+    if not _may_steer(old):
+        yield immutable("spec.template", template)
+    elif _masked(template["spec"]) != _masked(template_before["spec"]):
+        yield immutable("spec.template.spec", template["spec"])
 
 
-def _may_change_template(old: JsonObject) -> bool:
+def _validate_completions(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
+    path, completions = "spec.completions", spec.get("completions")
+    if completions == before.get("completions"):
+        return
+    if spec["completionMode"] != "Indexed":
+        yield immutable(path, completions)
+    elif completions is not None and completions != spec["parallelism"]:
+        yield FieldError(path, "Invalid", completions, "can only be modified in tandem with spec.parallelism")
+
+
+def _may_steer(old: JsonObject) -> bool:
     """Return whether a queueing system may still steer the pods: the job is suspended and none of them runs."""
-    status = old.get("status", {})
-    suspended = any(each["type"] == "Suspended" and each["status"] == "True" for each in status.get("conditions") or ())
+    status = old.get("status") or {}
+    suspended = any(
+        each.get("type") == "Suspended" and each.get("status") == "True" for each in status.get("conditions") or ()
+    )
     return bool(old["spec"].get("suspend") and (suspended or not status.get("startTime")) and not status.get("active"))
 
 
-def _masked(template: JsonObject) -> JsonObject:
-    """Return a template without the parts that a queueing system sets."""
-    masked: JsonObject = copy_tree(template)
-    for field in ("labels", "annotations"):
-        masked["metadata"].pop(field, None)
-    spec = masked["spec"]
+def _masked(spec: JsonObject) -> JsonObject:
+    """Return a pod spec without the parts that a queueing system sets."""
+    masked: JsonObject = copy_tree(spec)
     for field in ("nodeSelector", "tolerations", "schedulingGates"):
-        spec.pop(field, None)
-    affinity = spec.get("affinity") or {}
+        masked.pop(field, None)
+    affinity = masked.get("affinity") or {}
     affinity.pop("nodeAffinity", None)
     if not affinity:
-        spec.pop("affinity", None)
-    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        masked.pop("affinity", None)
+    for container in [*(masked.get("initContainers") or ()), *(masked.get("containers") or ())]:
         container.pop("resources", None)
     return masked
-
-
-_COUNTERS = ("active", "ready", "succeeded", "failed", "terminating")
-_PATH = "status"
-
-
-def validate_job_status_update(job: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Return the broken rules of a changed status."""
-    status, before = job.get("status", {}), old.get("status", {})
-    if status == before:
-        return []
-    known = list(_validate_state(old["spec"], before))
-    found = [problem for problem in _validate_state(job["spec"], status) if problem not in known]
-    return [*found, *_validate_transition(old["spec"], status, before)]
-
-
-def _holding(status: JsonObject) -> set[str]:
-    return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
-
-
-def _validate_state(spec: JsonObject, status: JsonObject) -> Iterator[FieldError]:
-    for counter in _COUNTERS:
-        value = status.get(counter) or 0
-        if value < 0:
-            yield FieldError(f"{_PATH}.{counter}", "Invalid", value, "must be greater than or equal to 0")
-    ready = status.get("ready")
-    if ready is not None and ready > (status.get("active") or 0):
-        yield FieldError(f"{_PATH}.ready", "Invalid", ready, "cannot set more ready pods than active")
-    yield from _validate_condition(status)
-    if _holding(status) & {"Complete", "Failed"}:
-        yield from _validate_finished(status)
-    yield from _validate_index(spec, status)
-
-
-def _validate_condition(status: JsonObject) -> Iterator[FieldError]:
-    holding = _holding(status)
-    path = f"{_PATH}.conditions"
-    for left, right in (
-        ("Complete", "Failed"),
-        ("Complete", "FailureTarget"),
-        ("Failed", "SuccessCriteriaMet"),
-        ("FailureTarget", "SuccessCriteriaMet"),
-    ):
-        if {left, right} <= holding:
-            yield FieldError(path, "Invalid", OMITTED, f"cannot set {left}=True and {right}=true conditions")
-    for final, announcement in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
-        if final in holding and announcement not in holding:
-            detail = f"cannot set {final}=True condition without the {announcement}=true condition"
-            yield FieldError(path, "Invalid", OMITTED, detail)
-    completed = status.get("completionTime")
-    here = f"{_PATH}.completionTime"
-    if completed and "Complete" not in holding:
-        yield FieldError(
-            here, "Invalid", completed, "cannot set completionTime when there is no Complete=True condition"
-        )
-    elif not completed and "Complete" in holding:
-        yield FieldError(here, "Required", detail="completionTime is required for Complete jobs")
-    elif completed and status.get("startTime") and completed < status["startTime"]:
-        yield FieldError(here, "Invalid", completed, "completionTime cannot be set before startTime")
-
-
-def _validate_finished(status: JsonObject) -> Iterator[FieldError]:
-    for counter in ("active", "terminating"):
-        if status.get(counter):
-            detail = f"{counter}>0 is invalid for finished job"
-            yield FieldError(f"{_PATH}.{counter}", "Invalid", status[counter], detail)
-    if not status.get("startTime"):
-        yield FieldError(f"{_PATH}.startTime", "Required", detail="startTime is required for finished job")
-    uncounted = status.get("uncountedTerminatedPods") or {}
-    if uncounted.get("succeeded") or uncounted.get("failed"):
-        detail = "uncountedTerminatedPods needs to be empty for finished job"
-        yield FieldError(f"{_PATH}.uncountedTerminatedPods", "Invalid", OMITTED, detail)
-
-
-def _validate_index(spec: JsonObject, status: JsonObject) -> Iterator[FieldError]:
-    completed, failed = status.get("completedIndexes"), status.get("failedIndexes")
-    if completed and spec.get("completionMode") != "Indexed":
-        detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-        yield FieldError(f"{_PATH}.completedIndexes", "Invalid", completed, detail)
-    if failed is not None and "backoffLimitPerIndex" not in spec:
-        detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
-        yield FieldError(f"{_PATH}.failedIndexes", "Invalid", failed, detail)
-    if spec.get("completionMode") != "Indexed":
-        return
-    for field, text in (("completedIndexes", completed), ("failedIndexes", failed)):
-        try:
-            count_indexes(text or "", spec.get("completions") or 0)
-        except IndexesMalformed as error:
-            yield FieldError(f"{_PATH}.{field}", "Invalid", text, f"error parsing {field}: {error}")
-
-
-def _validate_transition(spec: JsonObject, status: JsonObject, before: JsonObject) -> Iterator[FieldError]:
-    for final in ("Complete", "Failed"):
-        if final in _holding(before) - _holding(status):
-            detail = f"cannot disable the terminal {final}=True condition"
-            yield FieldError(f"{_PATH}.conditions", "Invalid", OMITTED, detail)
-    for announcement in ("FailureTarget", "SuccessCriteriaMet"):
-        if announcement in _holding(before) - _holding(status):
-            detail = f"cannot disable the {announcement}=True condition"
-            yield FieldError(f"{_PATH}.conditions", "Invalid", OMITTED, detail)
-    if before.get("completionTime") and status.get("completionTime") != before["completionTime"]:
-        yield FieldError(f"{_PATH}.completionTime", "Invalid", status.get("completionTime"), "field is immutable")
-    if before.get("startTime") and not spec.get("suspend"):
-        if not status.get("startTime"):
-            yield FieldError(f"{_PATH}.startTime", "Required", detail="startTime cannot be removed for unsuspended job")
-        elif status["startTime"] != before["startTime"]:
-            detail = "startTime cannot be modified for unsuspended job"
-            yield FieldError(f"{_PATH}.startTime", "Invalid", status["startTime"], detail)
-    if (status.get("failed") or 0) < (before.get("failed") or 0):
-        yield FieldError(f"{_PATH}.failed", "Invalid", status.get("failed", 0), "cannot decrease the failed counter")
-    # Indexes of an elastic Job can go away, and their successes with them.
-    decreased = (status.get("succeeded") or 0) < (before.get("succeeded") or 0)
-    if decreased and spec.get("completionMode") != "Indexed":
-        detail = "cannot decrease the succeeded counter"
-        yield FieldError(f"{_PATH}.succeeded", "Invalid", status.get("succeeded", 0), detail)

@@ -135,5 +135,8 @@ def set_defaults(kind: Kind, obj: JsonObject) -> None:
 
 
 def validate_schema(kind: Kind, obj: JsonObject) -> list[FieldError]:
-    """Return what the schema of a kind finds wrong with an object."""
-    return kind.schema.validate(obj) if kind.schema is not None else []
+    """Return what the schema of a kind finds wrong with an object; the rules of metadata are the same for all kinds."""
+    if kind.schema is None or not kind.strategy.required_by_schema:
+        return []
+    problems = kind.schema.validate(obj)
+    return problems if kind.custom else [each for each in problems if not each.field.startswith("metadata.")]

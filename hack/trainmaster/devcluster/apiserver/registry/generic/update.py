@@ -43,10 +43,11 @@ async def before_update(
     problems = validate_object_meta_update(metadata, old["metadata"]) + validate_object_meta(metadata, kind)
     problems += _validate(kind, new, old)
     problems += scope.validate_rules(new, old, problems)
-    if not problems and not subresource:  # only sound objects can be compared
-        problems = strategy.validate_update(new, old)
-    elif not problems and subresource == "status":
-        problems = strategy.validate_status_update(new, old)
+    if not (problems and kind.custom):  # only objects of the right shape can be compared
+        if not subresource:
+            problems += strategy.validate_update(new, old)
+        elif subresource == "status":
+            problems += strategy.validate_status_update(new, old)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
     if not subresource:
@@ -64,12 +65,19 @@ def check_identity(kind: Kind, new: JsonObject, record: Record, name: str) -> bo
     """Check that a new object is a version of the recorded one; returns whether the client named the version."""
     metadata = new["metadata"]
     given = metadata.get("name")
-    if given and given != name:
+    if not given:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if given != name:
         raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    metadata["name"] = name
     uid = metadata.get("uid")
     if uid and uid != record.metadata["uid"]:
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
+        where = "/".join(part for part in ("", kind.plural, metadata.get("namespace"), name) if part is not None)
+        text = (
+            f"StorageError: invalid object, Code: 4, Key: {where}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
+        )
         raise errors.conflict(kind.resource, name, text)
     version = metadata.get("resourceVersion")
     if version in (None, "", "0"):
