@@ -265,6 +265,22 @@ async def test_finalizers_and_owners_are_merged(configmaps: Collection) -> None:
     await configmaps.patch("a", {"metadata": {"finalizers": None}})
 
 
+async def test_an_apply_to_another_uid_is_refused(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.apply(configmap("a", {"x": "1"}, uid="00000000-0000-0000-0000-000000000000"))
+    assert ("metadata.uid", "FieldValueInvalid") in answer.causes()
+    assert "field is immutable" in answer.json["message"]
+    assert "data" not in await configmaps.read("a")
+
+
+async def test_an_apply_to_a_uid_does_not_create(configmaps: Collection) -> None:
+    uid = "00000000-0000-0000-0000-000000000000"
+    status = (await configmaps.apply(configmap("a", uid=uid))).refused(409, "Conflict")
+    assert (
+        f"uid mismatch: the provided object specified uid {uid}, and no existing object was found" in status["message"]
+    )
+
+
 async def test_managed_fields_may_be_cleared(configmaps: Collection) -> None:
     await configmaps.apply(configmap("a", {"x": "1"}))
     obj = (await configmaps.patch("a", {"metadata": {"managedFields": [{}]}})).ok(200)
@@ -279,10 +295,32 @@ async def test_the_first_apply_of_an_untracked_object_finds_an_owner(configmaps:
     assert 'conflict with "before-first-apply" using v1: .data.x' in status["message"]
 
 
-async def test_an_empty_list_of_managed_fields_is_ignored(configmaps: Collection) -> None:
+async def test_an_empty_list_of_managed_fields_clears_them(configmaps: Collection) -> None:
+    await configmaps.apply(configmap("a", {"x": "1"}))
+    obj = (await configmaps.patch("a", {"metadata": {"managedFields": []}})).ok(200)
+    assert "managedFields" not in obj["metadata"]
+
+
+async def test_an_update_may_clear_the_managed_fields_too(configmaps: Collection) -> None:
     obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
-    same = (await configmaps.patch("a", {"metadata": {"managedFields": []}})).ok(200)
-    assert same["metadata"]["managedFields"] == obj["metadata"]["managedFields"]
+    obj["metadata"]["managedFields"] = []
+    assert "managedFields" not in (await configmaps.put(obj)).ok(200)["metadata"]
+
+
+async def test_an_update_that_leaves_out_the_managed_fields_keeps_them(configmaps: Collection) -> None:
+    """Otherwise clients that do not know the field would take it away."""
+    obj = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
+    kept = obj["metadata"].pop("managedFields")
+    assert (await configmaps.put(obj)).ok(200)["metadata"]["managedFields"] == kept
+
+
+async def test_the_status_endpoint_leaves_managed_fields_alone(widgets: Collection) -> None:
+    """They are edited on the main endpoint only."""
+    kept = (await widgets.made(widget("a")))["metadata"]["managedFields"]
+    edits: list[list[dict[str, str]]] = [[], [{}]]
+    for edit in edits:
+        obj = (await widgets.patch("a", {"metadata": {"managedFields": edit}}, subresource="status")).ok(200)
+        assert obj["metadata"]["managedFields"] == kept
 
 
 async def test_an_applied_lease_is_renewed(leases: Collection) -> None:

@@ -186,9 +186,15 @@ async def test_a_schema_must_be_structural(crds: Collection, schema: JsonObject)
     answer.refused(422, "Invalid")
 
 
-async def test_an_invalid_column_is_refused(crds: Collection) -> None:
-    crd = definition(FREE, columns=[{"name": "A", "type": "string", "jsonPath": ".spec["}])
-    assert (await crds.create(crd)).status == 422
+async def test_a_column_whose_path_is_broken_ends_the_table(client: Client, namespace: str) -> None:
+    """The definition is accepted; the columns before it are shown."""
+    columns = [
+        {"name": name, "type": "string", "jsonPath": path}
+        for name, path in (("A", ".spec.a"), ("B", ".spec["), ("C", ".spec.c"))
+    ]
+    async with installed(client, definition(FREE, columns=columns), namespace=namespace) as things:
+        table = (await things.list(accept="application/json;as=Table;v=v1;g=meta.k8s.io")).ok(200)
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "A"]
 
 
 async def test_metadata_may_be_restricted_in_its_name_only(crds: Collection) -> None:
@@ -270,7 +276,8 @@ async def test_a_definition_waits_for_its_objects(client: Client, crds: Collecti
 
     await eventually(terminating)
     assert "customresourcecleanup.apiextensions.k8s.io" in (await crds.read(name))["metadata"]["finalizers"]
-    (await things.create(_thing(crd, "b"))).refused(405, "MethodNotAllowed")
+    status = (await things.create(_thing(crd, "b"))).refused(403, "Forbidden")
+    assert status["message"].endswith("create not allowed while custom resource definition is terminating")
     (await things.patch("a", {"metadata": {"finalizers": None}})).ok(200)
     await crds.gone(name)
 

@@ -96,7 +96,7 @@ async def test_a_terminating_object_may_be_changed(held: Collection) -> None:
 async def test_a_terminating_object_gets_no_new_finalizers(held: Collection) -> None:
     await held.delete("a")
     answer = await held.patch("a", {"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}})
-    assert answer.causes() == [("metadata.finalizers", "FieldValueForbidden")]
+    assert answer.causes() == [("metadata.finalizers", "FieldValueForbidden")] * 2
     text = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
     assert f'{text}"example.com/new"}}' in answer.json["message"]
     await _release(held)
@@ -162,6 +162,22 @@ async def test_a_policy_is_a_finalizer(held: Collection, policy: str, finalizer:
     obj = (await held.delete("a", _options(propagationPolicy=policy))).ok(200)
     assert finalizer in obj["metadata"]["finalizers"]
     await _release(held)
+
+
+async def test_the_body_of_a_deletion_must_be_delete_options(configmaps: Collection) -> None:
+    """Tolerance: by 400, or by 500 in older versions."""
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.delete("a", configmap("a"))
+    assert answer.status in {400, 500}
+    assert 'no kind "ConfigMap" is registered for version "v1"' in answer.json["message"]
+    (await configmaps.delete_many(configmap("a"))).refused(answer.status)
+    assert "deletionTimestamp" not in (await configmaps.read("a"))["metadata"]
+
+
+@pytest.mark.parametrize("version", ["v1", "meta.k8s.io/v1"])
+async def test_delete_options_have_several_versions(configmaps: Collection, version: str) -> None:
+    await configmaps.made(configmap("a"))
+    assert (await configmaps.delete("a", {"kind": "DeleteOptions", "apiVersion": version})).status == 200
 
 
 async def test_the_policy_may_be_in_the_query(held: Collection) -> None:

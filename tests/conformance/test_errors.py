@@ -128,6 +128,12 @@ async def test_a_body_of_an_unknown_media_type_is_refused(configmaps: Collection
 async def test_a_patch_of_an_unknown_media_type_is_refused(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
     status = (await configmaps.patch("a", {}, form="application/json")).refused(415, "UnsupportedMediaType")
+    assert status["message"] == "415: Unsupported Media Type"
+
+
+async def test_a_patch_of_a_custom_resource_of_an_unknown_media_type_is_refused(widgets: Collection) -> None:
+    await widgets.made(widget("a"))
+    status = (await widgets.patch("a", {}, form="application/json")).refused(415, "UnsupportedMediaType")
     assert "application/merge-patch+json" in status["message"]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from support.conformance import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Collection
+from support.conformance import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Collection
 from support.samples import configmap, job, widget
 
 UNKNOWN = 'unknown field "bogus"'
+TWICE_IN_YAML = b'metadata:\n  name: a\ndata:\n  x: "1"\n  x: "2"\n'
 TWICE = b'{"metadata":{"name":"a"},"immutable":true,"immutable":false}'
 
 
@@ -72,8 +75,72 @@ async def test_a_repeated_field_has_a_warning(configmaps: Collection, validation
 
 
 async def test_strict_validation_refuses_a_repeated_field(configmaps: Collection) -> None:
-    answer = await configmaps.create(TWICE, fieldValidation="Strict")
-    assert 'strict decoding error: duplicate field "immutable"' in answer.refused(400, "BadRequest")["message"]
+    """Together with the fields that it does not know."""
+    body = TWICE.replace(b"}", b',"bogus":1}', 2).replace(b',"bogus":1}', b"}", 1)
+    message = (await configmaps.create(body, fieldValidation="Strict")).refused(400, "BadRequest")["message"]
+    assert message == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        'duplicate field "immutable", unknown field "bogus"'
+    )
+
+
+@pytest.mark.parametrize("validation", ["", "Warn"])
+async def test_a_repeated_key_of_yaml_has_a_warning(configmaps: Collection, validation: str) -> None:
+    """The last one counts."""
+    options = {"fieldValidation": validation} if validation else {}
+    answer = await configmaps.create(TWICE_IN_YAML, content_type="application/yaml", **options)
+    assert answer.ok(201)["data"] == {"x": "2"}
+    assert answer.warnings == ('line 5: key "x" already set in map',)
+
+
+async def test_a_repeated_key_of_yaml_may_be_ignored(configmaps: Collection) -> None:
+    answer = await configmaps.create(TWICE_IN_YAML, content_type="application/yaml", fieldValidation="Ignore")
+    assert (answer.ok(201)["data"], answer.warnings) == ({"x": "2"}, ())
+
+
+async def test_strict_validation_refuses_a_repeated_key_of_yaml(configmaps: Collection) -> None:
+    answer = await configmaps.create(TWICE_IN_YAML, content_type="application/yaml", fieldValidation="Strict")
+    assert answer.refused(400, "BadRequest")["message"] == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        'yaml: unmarshal errors:\n  line 5: key "x" already set in map'
+    )
+
+
+async def test_an_apply_tells_of_repeated_keys(configmaps: Collection) -> None:
+    path = configmaps.at("a")
+    options: dict[str, Any] = {"content_type": APPLY_PATCH, "fieldManager": "applier"}
+    body = b"apiVersion: v1\nkind: ConfigMap\n" + TWICE_IN_YAML
+    answer = await configmaps.client.send("PATCH", path, body, fieldValidation="Strict", **options)
+    assert answer.refused(400, "BadRequest")["message"] == (
+        "error strict decoding YAML: error converting YAML to JSON: "
+        'yaml: unmarshal errors:\n  line 7: key "x" already set in map'
+    )
+    (await configmaps.get("a")).refused(404)
+    answer = await configmaps.client.send("PATCH", path, body, **options)
+    assert answer.ok(201)["data"] == {"x": "2"}
+    assert answer.warnings == ('line 7: key "x" already set in map',)
+
+
+@pytest.mark.parametrize("patch_type", [MERGE_PATCH, STRATEGIC_PATCH])
+async def test_a_patch_tells_of_repeated_fields(configmaps: Collection, patch_type: str) -> None:
+    await configmaps.made(configmap("a"))
+    body, text = b'{"data":{"x":"1","x":"2"}}', 'duplicate field "data.x"'
+    answer = await configmaps.patch("a", body, form=patch_type, fieldValidation="Strict")
+    assert answer.causes() == [("patch", "FieldValueInvalid")]
+    assert answer.json["message"].endswith(f"strict decoding error: {text}")
+    answer = await configmaps.patch("a", body, form=patch_type)
+    assert (answer.ok(200)["data"], answer.warnings) == ({"x": "2"}, (text,))
+
+
+async def test_a_json_patch_tells_of_repeated_and_unknown_members(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", {"x": "1"}))
+    body = b'[{"op":"add","op":"replace","path":"/data/x","value":"2","why":"so"}]'
+    texts = ('json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"')
+    answer = await configmaps.patch("a", body, form=JSON_PATCH, fieldValidation="Strict")
+    assert answer.causes() == [("patch", "FieldValueInvalid")]
+    assert all(text in answer.json["message"] for text in texts)
+    answer = await configmaps.patch("a", body, form=JSON_PATCH)
+    assert (answer.ok(200)["data"], sorted(answer.warnings)) == ({"x": "2"}, sorted(texts))
 
 
 async def test_an_update_validates_fields(configmaps: Collection) -> None:

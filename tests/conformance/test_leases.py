@@ -14,13 +14,23 @@ async def test_a_lease_keeps_microseconds(leases: Collection) -> None:
     assert (spec["acquireTime"], spec["renewTime"], spec["leaseDurationSeconds"]) == (MOMENT, MOMENT, 15)
 
 
-async def test_a_time_of_a_lease_is_printed_with_microseconds(leases: Collection) -> None:
-    spec = (await leases.made(lease("a", renewTime="2026-01-01T00:00:00Z")))["spec"]
-    assert spec["renewTime"] == "2026-01-01T00:00:00.000000Z"
+@pytest.mark.parametrize(
+    ("time", "rest"),
+    [
+        ("2026-01-01T00:00:00Z", 'cannot parse "Z" as ".000000"'),
+        ("2026-01-01T01:00:00.5+01:00", 'cannot parse ".5+01:00" as ".000000"'),
+    ],
+)
+async def test_a_time_of_a_lease_has_six_digits_behind_the_second(leases: Collection, time: str, rest: str) -> None:
+    message = (await leases.create(lease("a", renewTime=time))).refused(400, "BadRequest")["message"]
+    assert message == (
+        'Lease in version "v1" cannot be handled as a Lease: '
+        f'parsing time "{time}" as "2006-01-02T15:04:05.000000Z07:00": {rest}'
+    )
 
 
 async def test_a_time_of_a_lease_is_printed_in_utc(leases: Collection) -> None:
-    spec = (await leases.made(lease("a", renewTime="2026-01-01T01:00:00.5+01:00")))["spec"]
+    spec = (await leases.made(lease("a", renewTime="2026-01-01T01:00:00.500000+01:00")))["spec"]
     assert spec["renewTime"] == "2026-01-01T00:00:00.500000Z"
 
 

@@ -49,9 +49,16 @@ async def test_a_patch_cannot_rename(configmaps: Collection) -> None:
 
 async def test_a_patch_is_validated(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
-    assert (await configmaps.patch("a", {"metadata": {"labels": {"a": "b c"}}})).causes() == [
-        ("metadata.labels", "FieldValueInvalid")
-    ]
+    """Four validators look at labels, and each of them says so."""
+    answer = await configmaps.patch("a", {"metadata": {"labels": {"a": "b c"}}})
+    assert answer.causes() == [("metadata.labels", "FieldValueInvalid")] * 4
+    assert answer.json["message"].count("metadata.labels") == 1
+
+
+async def test_a_patch_of_the_uid_is_refused(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.patch("a", {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}})
+    assert set(answer.causes()) == {("metadata.uid", "FieldValueInvalid")}
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"'])
@@ -67,6 +74,7 @@ async def test_a_merge_patch_must_be_an_object(configmaps: Collection, body: byt
         ([{"op": "add", "path": "/data/z", "value": "3"}], {"x": "1", "y": "2", "z": "3"}),
         ([{"op": "remove", "path": "/data/x"}], {"y": "2"}),
         ([{"op": "replace", "path": "/data/x", "value": "9"}], {"x": "9", "y": "2"}),
+        ([{"op": "replace", "path": "/data/z", "value": "9"}], {"x": "1", "y": "2", "z": "9"}),
         ([{"op": "move", "from": "/data/x", "path": "/data/z"}], {"y": "2", "z": "1"}),
         ([{"op": "copy", "from": "/data/x", "path": "/data/z"}], {"x": "1", "y": "2", "z": "1"}),
         (
@@ -75,7 +83,7 @@ async def test_a_merge_patch_must_be_an_object(configmaps: Collection, body: byt
         ),
         ([{"op": "add", "path": "/data/a~1b~0c", "value": "1"}, {"op": "remove", "path": "/data/a~1b~0c"}], None),
     ],
-    ids=["add", "remove", "replace", "move", "copy", "test", "escapes"],
+    ids=["add", "remove", "replace", "replace-missing", "move", "copy", "test", "escapes"],
 )
 async def test_the_operations_of_a_json_patch(
     configmaps: Collection, patch: list[Any], expected: dict[str, str] | None
@@ -104,7 +112,7 @@ async def test_a_json_patch_appends_to_lists(widgets: Collection) -> None:
     [
         {"op": "test", "path": "/data/x", "value": "other"},
         {"op": "remove", "path": "/data/none"},
-        {"op": "replace", "path": "/data/none", "value": "1"},
+        {"op": "replace", "path": "/none/deep", "value": "1"},
         {"op": "add", "path": "/none/deep", "value": "1"},
     ],
     ids=["test", "remove", "replace", "add"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import Collection
+from support.conformance import Answer, Client, Collection
 from support.samples import GROUP, configmap, job, pod, widget
 
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
 
+YAML = "application/yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -143,7 +145,6 @@ async def test_only_the_metadata_of_a_watch(configmaps: Collection) -> None:
     "accept",
     [
         "*/*",
-        "application/*",
         "application/json",
         "application/json, */*",
         f"{TABLE.replace('v1', 'v9')},application/json",
@@ -169,6 +170,67 @@ async def test_a_custom_resource_is_never_protobuf(widgets: Collection) -> None:
     assert answer.ok(200)["apiVersion"] == f"{GROUP}/v1"
 
 
-async def test_what_cannot_be_served_is_not_acceptable(configmaps: Collection) -> None:
-    answer = await configmaps.list(accept="text/html")
-    assert "application/json" in answer.refused(406, "NotAcceptable")["message"]
+def _yaml(answer: Answer, status: int = 200) -> JsonObject:
+    assert answer.status == status, answer.body
+    assert answer.headers["Content-Type"] == "application/yaml"
+    tree: JsonObject = load_yaml(answer.body)
+    return tree
+
+
+async def test_an_object_comes_as_yaml(configmaps: Collection) -> None:
+    made = await configmaps.made(configmap("a", {"x": "yes", "time": "2026-01-01T00:00:00Z"}))
+    assert _yaml(await configmaps.get("a", accept=YAML)) == made
+
+
+async def test_what_was_written_comes_as_yaml(widgets: Collection) -> None:
+    made = _yaml(await widgets.create(widget("a"), accept=YAML), 201)
+    assert made == await widgets.read("a")
+    assert _yaml(await widgets.patch("a", {"spec": {"size": 7}}, accept=YAML))["spec"]["size"] == 7
+    assert _yaml(await widgets.delete("a", accept=YAML))["status"] == "Success"
+
+
+async def test_a_list_comes_as_yaml(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", labels={"l": "1"}))
+    document = _yaml(await configmaps.list(accept=YAML, labelSelector="l=1"))
+    assert (document["kind"], [item["metadata"]["name"] for item in document["items"]]) == ("ConfigMapList", ["a"])
+
+
+async def test_a_refusal_comes_as_yaml(configmaps: Collection, widgets: Collection) -> None:
+    for collection in (configmaps, widgets):
+        status = _yaml(await collection.get("none", accept=YAML), 404)
+        assert (status["kind"], status["reason"]) == ("Status", "NotFound")
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/batch", "/apis/batch/v1"])
+async def test_discovery_comes_as_yaml(client: Client, path: str) -> None:
+    plain = (await client.send("GET", path)).ok(200)
+    assert _yaml(await client.send("GET", path, accept=YAML)) == plain
+
+
+async def test_a_watch_does_not_come_as_yaml(configmaps: Collection) -> None:
+    answer = await configmaps.list(accept=YAML, watch="true", timeoutSeconds=1)
+    assert "application/json;stream=watch" in _yaml(answer, 406)["message"]
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/*"])
+async def test_what_cannot_be_served_is_not_acceptable(configmaps: Collection, accept: str) -> None:
+    await configmaps.made(configmap("a"))
+    message = (await configmaps.get("a", accept=accept)).refused(406, "NotAcceptable")["message"]
+    assert message.startswith("406: Not Acceptable")
+    offered = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    assert message.endswith(f"Available representations: {offered}")
+
+
+async def test_a_list_can_also_be_a_stream(configmaps: Collection) -> None:
+    """The representations of a list hold those of a watch."""
+    message = (await configmaps.list(accept="text/html")).refused(406, "NotAcceptable")["message"]
+    assert "application/json;stream=watch" in message
+
+
+async def test_what_cannot_be_served_of_a_custom_resource_is_not_acceptable(widgets: Collection) -> None:
+    message = (await widgets.list(accept="text/html")).refused(406, "NotAcceptable")["message"]
+    assert message.startswith("only the following media types are accepted: application/json, application/yaml")
+
+
+async def test_a_custom_resource_comes_for_any_application_type(widgets: Collection) -> None:
+    assert (await widgets.list(accept="application/*")).ok(200)["kind"] == "WidgetList"

@@ -28,7 +28,12 @@ NOT_SUPPORTED, DUPLICATE, TOO_LONG, TOO_MANY = (
             TYPE,
             'Invalid value: "string": spec.size in body must be of type integer: "string"',
         ),
-        ({"size": 1.5}, "spec.size", TYPE, "spec.size in body must be of type integer"),
+        (
+            {"size": 1.5},
+            "spec.size",
+            TYPE,
+            'Invalid value: "float64": spec.size in body must be of type int32: "float64"',
+        ),
         (
             {"name": 5},
             "spec.name",
@@ -71,7 +76,7 @@ NOT_SUPPORTED, DUPLICATE, TOO_LONG, TOO_MANY = (
         ({"tags": ["a", "b", "a"]}, "spec.tags[2]", DUPLICATE, 'Duplicate value: "a"'),
         ({"parts": [{"name": "a"}, {"name": "a"}]}, "spec.parts[1]", DUPLICATE, 'Duplicate value: {"name":"a"}'),
         ({"parts": [{"count": 1}]}, "spec.parts[0].name", REQUIRED, "Required value"),
-        ({"embedded": {"kind": "Pod"}}, "spec.embedded.apiVersion", REQUIRED, "Required value: must not be empty"),
+        ({"embedded": {"kind": "Pod"}}, "spec.embedded.apiVersion", REQUIRED, "Required value"),
     ],
 )
 async def test_a_value_that_breaks_the_schema_is_refused(

@@ -130,3 +130,17 @@ async def test_the_spec_of_a_job_raises_the_generation(jobs: Collection) -> None
 async def test_a_config_map_has_no_status(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
     assert (await configmaps.patch("a", {"status": {}}, subresource="status")).status == 404
+
+
+async def test_an_error_in_a_status_names_the_place_in_it(client: Client, namespace: str) -> None:
+    """Only the field of the cause is that of the whole object."""
+    crd = definition({"type": "object"})
+    part = {"type": "object", "properties": {"percent": {"type": "integer", "maximum": 100}}}
+    status = {"type": "object", "properties": {"part": part}}
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = status
+    async with installed(client, crd, namespace=namespace) as things:
+        await things.made({"apiVersion": f"{crd['spec']['group']}/v1", "kind": "Thing", "metadata": {"name": "a"}})
+        answer = await things.patch("a", {"status": {"part": {"percent": 101}}}, subresource="status")
+    [cause] = answer.refused(422, "Invalid")["details"]["causes"]
+    assert cause["field"] == "status.part.percent"
+    assert cause["message"] == "Invalid value: 101: part.percent in body should be less than or equal to 100"

@@ -270,7 +270,7 @@ CREATION = [
         "OptimizationJob",
         {"spec.objectives": [{"metric": "loss"}]},
         {"spec.objectives": [{"metric": "loss"}, {"metric": "time"}]},
-        "must have at most 1 items",
+        "Too many: 2: must have at most 1 item",
     ),
     Case(
         "OptimizationJob",

@@ -36,15 +36,19 @@ class YamlError(ValueError):
         super().__init__(message)
 
 
-def load_yaml(text: str | bytes) -> Any:
+def load_yaml(text: str | bytes, *, repeated: list[str] | None = None) -> Any:
     """Read one YAML document as a JSON tree.
+
+    With `repeated` a key may be repeated: the last one counts, and a sentence about each of the others is added there.
 
     Raises:
         YamlError: It is none, or there are several documents.
     """
     with _yaml_errors():
         _refuse_depth(text)
-        tree = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader derives from the safe loader
+        loader = _Loader(text)
+        loader.repeated = repeated
+        tree = loader.get_single_data()
     _refuse_expansion(tree)
     return tree
 
@@ -101,12 +105,18 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     # Filled below; a copy, because the resolvers of the parent class are shared by every user of PyYAML in the process.
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
+    repeated: list[str] | None = None
+    """Where sentences about repeated keys go, in the words of Go; None refuses them."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> JsonObject:
         """Build a mapping with string keys, refusing repeated ones; a key may still override what `<<` merges in."""
         keys: set[str] = set()
         for key_node, _ in node.value:
             key = self._key(key_node)
             if key_node.tag != "tag:yaml.org,2002:merge" and key in keys:
+                if self.repeated is not None:
+                    self.repeated.append(f'line {key_node.start_mark.line + 1}: key "{key}" already set in map')
+                    continue
                 raise yaml.constructor.ConstructorError(None, None, f'key "{key}" is already set', key_node.start_mark)
             keys.add(key)
         self.flatten_mapping(node)

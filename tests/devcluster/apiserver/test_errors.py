@@ -26,7 +26,7 @@ def test_field_errors_read_as_in_kubernetes(error: FieldError, text: str) -> Non
     assert str(error) == text
 
 
-def test_several_field_errors_are_listed_once_each() -> None:
+def test_a_message_says_once_what_causes_say_as_often_as_validators_do() -> None:
     one, two = FieldError("a", "Required"), FieldError("b", "TypeInvalid", 1, "no")
     status = errors.invalid("g.io", "Thing", "x", [one, two, one]).status()
     assert status["message"] == 'Thing.g.io "x" is invalid: [a: Required value, b: Invalid value: 1: no]'
@@ -38,6 +38,7 @@ def test_several_field_errors_are_listed_once_each() -> None:
         "causes": [
             {"reason": "FieldValueRequired", "message": "Required value", "field": "a"},
             {"reason": "FieldValueTypeInvalid", "message": "Invalid value: 1: no", "field": "b"},
+            {"reason": "FieldValueRequired", "message": "Required value", "field": "a"},
         ],
     }
 

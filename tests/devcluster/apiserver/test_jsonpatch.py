@@ -48,7 +48,11 @@ def test_operations(doc: dict[str, Any], ops: list[Any], expected: dict[str, Any
     ("ops", "message"),
     [
         ([{"op": "remove", "path": "/x"}], "remove operation does not apply: doc is missing key: /x"),
-        ([{"op": "replace", "path": "/x", "value": 1}], "replace operation does not apply: doc is missing key: /x"),
+        (
+            [{"op": "replace", "path": "/x/y", "value": 1}],
+            'replace operation does not apply: doc is missing path: "/x/y"',
+        ),
+        ([{"op": "replace", "path": "/list/9", "value": 1}], "Unable to access invalid index: 9"),
         ([{"op": "add", "path": "/x/y", "value": 1}], 'add operation does not apply: doc is missing path: "/x/y"'),
         ([{"op": "add", "path": "/a/b/c", "value": 1}], "missing path"),
         ([{"op": "add", "path": "/list/3", "value": 1}], "invalid index: 3"),

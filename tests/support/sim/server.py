@@ -25,8 +25,8 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.handlers.get import Pager
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
+from trainmaster.devcluster.apiserver.http.negotiation import negotiate_media_type
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_list_options, read_resource_version
-from trainmaster.devcluster.apiserver.http.responsewriters import negotiate_media_type
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, Watch, WriteOptions
 from trainmaster.devcluster.apiserver.registry.generic.watch import SelectionPredicate

@@ -148,15 +148,15 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
 
 
 def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> StatusError:
-    """422: the object breaks rules; every rule it breaks is listed once."""
-    unique = list({str(error): error for error in errors}.items())
-    texts = [text for text, _ in unique]
+    """422: the object breaks rules. The message says everything once, `details` as often as a validator says it."""
+    listed = list(errors)
+    texts = list(dict.fromkeys(map(str, listed)))
     aggregate = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: JsonObject = {
         "name": name,
         "group": group,
         "kind": kind,
-        "causes": [error.cause() for _, error in unique],
+        "causes": [error.cause() for error in listed],
     }
     qualified = f"{kind}.{group}" if group else kind
     return StatusError(
@@ -259,7 +259,7 @@ def unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
 
 def too_many(path: str, value: Any, limit: int) -> FieldError:
     """Return the error of a list with more than `limit` items; `value` is what the server shows of it."""
-    return FieldError(path, "TooMany", value, f"must have at most {limit} items")
+    return FieldError(path, "TooMany", value, f"must have at most {limit} {'item' if limit == 1 else 'items'}")
 
 
 def negative(path: str, value: int) -> FieldError:

@@ -91,6 +91,9 @@ def _refuse_depth(value: Any, what: str) -> None:
 
 def _perform(root: Any, operation: JsonObject) -> Any:
     kind, path = operation["op"], operation["path"]
+    if kind == "replace" and isinstance(_container(root, path), dict):
+        # The API server adds a key that a map has not; only the elements of a list must be there.
+        operation = {**operation, "op": "add"}
     pointers = {name: _escaped(operation[name]) for name in ("path", "from") if isinstance(operation.get(name), str)}
     try:
         return jsonpatch.JsonPatch([{**operation, **pointers}]).apply(root, in_place=True)
@@ -114,11 +117,8 @@ def _resolve(root: Any, path: str, kind: str) -> Any:
 
 def _unresolved(root: Any, path: str, kind: str) -> PatchError:
     """Return the error about a path that leads nowhere."""
-    above, _, last = path.rpartition("/")
-    try:
-        container = resolve_pointer(root, _escaped(above))
-    except JsonPointerException:
-        container = None
+    last = path.rpartition("/")[2]
+    container = _container(root, path)
     if isinstance(container, list):
         return PatchError(
             f"error in {kind} for path: '{path}': Unable to access invalid index: {unescape(last)}: invalid index"
@@ -126,6 +126,15 @@ def _unresolved(root: Any, path: str, kind: str) -> PatchError:
     if isinstance(container, dict):
         return PatchError(f"{kind} operation does not apply: doc is missing key: {path}: missing value")
     return PatchError(f'{kind} operation does not apply: doc is missing path: "{path}": missing value')
+
+
+def _container(root: Any, path: str) -> Any:
+    """Return the value that holds the one at a path, or would; None where there is none."""
+    above, slash, _ = path.rpartition("/")
+    try:
+        return resolve_pointer(root, _escaped(above)) if slash else None
+    except JsonPointerException:
+        return None
 
 
 def _check(operation: Any) -> None:

@@ -22,6 +22,7 @@ from trainmaster.devcluster.apiserver.filters.authentication import Authenticato
 from trainmaster.devcluster.apiserver.filters.authorization import with_authorization
 from trainmaster.devcluster.apiserver.filters.impersonation import with_impersonation
 from trainmaster.devcluster.apiserver.filters.panic_recovery import with_panic_recovery
+from trainmaster.devcluster.apiserver.filters.serialization import with_serialization
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
@@ -101,6 +102,7 @@ class ApiServer:
         self._app = web.Application(
             middlewares=[
                 *(() if audit is None else (audit.with_audit,)),
+                with_serialization,
                 with_panic_recovery,
                 with_authentication(authenticator),
                 with_impersonation(authorizer),

@@ -189,7 +189,7 @@ class FaultControl:
     async def _add(self, request: web.Request) -> web.Response:
         require_administrator(request, _WHAT)
         try:
-            fault = self._faults.add_described(await read_object(request, duplicates=None))
+            fault = self._faults.add_described(await read_object(request))
         except FaultInvalid as error:
             raise errors.bad_request(str(error)) from error
         return json_response(fault.described(), status=201)

@@ -98,7 +98,7 @@ async def test_selectors_turn_changes_into_arrivals_and_departures(devcluster_se
 async def test_a_watch_of_one_object(devcluster_server: Environment) -> None:
     await _create(devcluster_server, "a")
     await _create(devcluster_server, "b")
-    async with _watch(devcluster_server, f"{_LIST}/b", timeoutSeconds="1") as stream:
+    async with _watch(devcluster_server, fieldSelector="metadata.name=b", timeoutSeconds="1") as stream:
         assert (await stream.next())[1]["metadata"]["name"] == "b"
 
 

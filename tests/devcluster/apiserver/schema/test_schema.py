@@ -180,9 +180,24 @@ def test_a_wrong_quantity_is_named_by_its_path() -> None:
 
 
 def test_times_are_in_utc_and_those_of_leases_have_microseconds() -> None:
-    lease = {"spec": {"renewTime": "2026-01-01T01:00:00.25+01:00", "holderIdentity": "2026-01-01T01:00:00Z"}}
+    lease = {"spec": {"renewTime": "2026-01-01T01:00:00.250000+01:00", "holderIdentity": "2026-01-01T01:00:00Z"}}
     builtin_schema("io.k8s.api.coordination.v1.Lease").canonicalize(lease)
     assert lease["spec"] == {"renewTime": "2026-01-01T00:00:00.250000Z", "holderIdentity": "2026-01-01T01:00:00Z"}
     job: JsonObject = {"status": {"startTime": "2026-01-01T01:00:00.25+01:00"}}
     builtin_schema("io.k8s.api.batch.v1.Job").canonicalize(job)
     assert job["status"]["startTime"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("time", "unread", "layout"),
+    [
+        ("2026-01-01T00:00:00Z", "Z", ".000000"),
+        ("2026-01-01T01:00:00.25+01:00", ".25+01:00", ".000000"),
+        ("2026-01-01T00:00:00.1234567Z", "7Z", "Z07:00"),
+    ],
+)
+def test_times_with_microseconds_have_six_digits(time: str, unread: str, layout: str) -> None:
+    with pytest.raises(ValueError, match="parsing time") as refusal:
+        builtin_schema("io.k8s.api.coordination.v1.Lease").canonicalize({"spec": {"renewTime": time}})
+    shown = f'"{time}" as "2006-01-02T15:04:05.000000Z07:00"'
+    assert str(refusal.value) == f'parsing time {shown}: cannot parse "{unread}" as "{layout}"'

@@ -69,7 +69,7 @@ def complaints(node: dict[str, Any], value: Any, path: str = "spec.x") -> list[s
             3,
             "spec.x: Invalid value: 3: spec.x in body should be a multiple of 2",
         ),
-        ({"type": "array", "maxItems": 1}, [1, 2], "spec.x: Too many: 2: must have at most 1 items"),
+        ({"type": "array", "maxItems": 1}, [1, 2], "spec.x: Too many: 2: must have at most 1 item"),
         (
             {"type": "array", "minItems": 1},
             [],
@@ -84,7 +84,7 @@ def complaints(node: dict[str, Any], value: Any, path: str = "spec.x") -> list[s
         (
             {"type": "object", "minProperties": 1},
             {},
-            "spec.x: Invalid value: 1: spec.x in body should have at least 1 properties",
+            "spec.x: Invalid value: 0: spec.x in body should have at least 1 properties",
         ),
         (
             {"type": "string", "format": "date-time"},
@@ -172,7 +172,7 @@ def test_alternatives_report_at_the_root_and_what_the_nearest_one_misses() -> No
 
 def test_an_embedded_resource_needs_a_type() -> None:
     node = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
-    assert complaints(node, {"kind": "Pod"}) == ["spec.x.apiVersion: Required value: must not be empty"]
+    assert complaints(node, {"kind": "Pod"}) == ["spec.x.apiVersion: Required value"]
 
 
 @pytest.mark.parametrize(

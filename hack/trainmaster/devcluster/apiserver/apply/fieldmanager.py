@@ -81,12 +81,12 @@ def update(
 ) -> JsonObject:
     """Return the new object with the managedFields that follow from the change from the old one (None: created).
 
-    A client may edit managedFields itself: what it sends counts if it can be read, an empty list is not an edit, and
-    `[{}]` forgets all managers. An object whose managers were forgotten is not tracked until it is applied.
+    A client may edit managedFields itself: what it sends counts if it can be read, and `[]` or `[{}]` forgets all
+    managers. An object whose managers were forgotten is not tracked until it is applied.
     """
     stored = _entries(old)
     sent = _entries(new)
-    if sent == [{}]:
+    if sent == [{}] or new.get("metadata", {}).get("managedFields") == []:
         return _with_entries(new, [])
     entries = stored
     if sent and sent != stored:

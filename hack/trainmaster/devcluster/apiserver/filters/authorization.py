@@ -58,7 +58,7 @@ def authorizer_attributes(request: web.Request) -> Attributes:
         namespace = name  # what concerns a namespace itself may be allowed by its own roles
     verb = _VERBS.get(request.method, request.method.lower())
     if request.method in {"GET", "HEAD"}:
-        watching = request.method == "GET" and read_boolean(request.query, "watch")
+        watching = request.method == "GET" and not name and read_boolean(request.query, "watch")
         verb = "watch" if watching else ("get" if name else "list")
         selected = request.query.get("fieldSelector", "")
         if not name and selected.startswith(_BY_NAME) and "," not in selected:

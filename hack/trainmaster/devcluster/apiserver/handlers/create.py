@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import log_created_name
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
-from trainmaster.devcluster.apiserver.handlers.write_options import read_write_options
+from trainmaster.devcluster.apiserver.handlers.write_options import read_strictly, read_write_options
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
-from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.devcluster.apiserver.registry.generic import Api
 
 
 async def create_resource(api: Api, request: web.Request, encoder: ResponseEncoder, info: RequestInfo) -> web.Response:
     """Handle a POST to a collection."""
     options = read_write_options(request, "CreateOptions")
-    body = await read_strictly(request, options)
+    body, options = await read_strictly(request, options)
     log_created_name(request, body)
     created = await api.create(encoder.kind.resource, body, namespace=info.namespace, options=options)
     return json_response(encoder.object(created), status=201, warnings=options.warnings)
@@ -27,16 +25,5 @@ async def create_resource(api: Api, request: web.Request, encoder: ResponseEncod
 
 async def create_token(tokens: ServiceAccountTokens, request: web.Request, info: RequestInfo) -> web.Response:
     """Handle a POST to the token subresource of a service account."""
-    body = await read_object(request, duplicates=None)
+    body = await read_object(request)
     return json_response(tokens.create(info.namespace or "", info.name or "", body), status=201)
-
-
-async def read_strictly(request: web.Request, options: WriteOptions) -> JsonObject:
-    """Read the object of a write and look for repeated fields."""
-    duplicates: list[str] | None = None if options.field_validation == "Ignore" else []
-    body = await read_object(request, duplicates=duplicates)
-    texts = [f"duplicate field {errors.quote(path)}" for path in duplicates or ()]
-    if texts and options.field_validation == "Strict":
-        raise errors.bad_request(f"strict decoding error: {', '.join(texts)}")
-    options.warnings.extend(texts)
-    return body

@@ -26,6 +26,7 @@ from aiohttp import web
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
+from trainmaster.devcluster.apiserver.http.negotiation import JSON
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response, start_stream
 from trainmaster.devcluster.apiserver.registry import Kind
@@ -154,7 +155,7 @@ class GetHandler:
             if not options.selects:  # with a selector the real server does not know the number
                 metadata["remainingItemCount"] = page.remaining
         head, tail = encoder.list_frame(metadata)
-        if len(page.records) <= _BATCH:
+        if len(page.records) <= _BATCH or encoder.media_type.serializer != JSON:
             return json_response(head + _joined(encoder, page.records) + tail)
         response = await start_stream(request, content_type="application/json")
         for start in range(0, len(page.records), _BATCH):

@@ -16,11 +16,8 @@ from trainmaster.devcluster.apiserver.auth.jwt import ALGORITHM
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
-from trainmaster.devcluster.apiserver.http.responsewriters import (
-    accepts_aggregated_discovery,
-    json_response,
-    page_not_found,
-)
+from trainmaster.devcluster.apiserver.http.negotiation import accepts_aggregated_discovery
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response, page_not_found
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 

@@ -82,10 +82,8 @@ def choose_container(pod: JsonObject, wanted: str) -> str:
         return wanted
     if len(containers) == 1:
         return str(containers[0])
-    choices = f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
-    if prepared:
-        choices += f" or one of the init containers: [{' '.join(prepared)}]"
-    raise errors.bad_request(choices)
+    choices = " ".join([*prepared, *containers])
+    raise errors.bad_request(f"a container name must be specified for pod {name}, choose one of: [{choices}]")
 
 
 def _options(query: Query) -> dict[str, Any]:

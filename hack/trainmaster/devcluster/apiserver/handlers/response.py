@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import orjson
 
-from trainmaster.devcluster.apiserver.http.responsewriters import MediaTypeOptions
+from trainmaster.devcluster.apiserver.http.negotiation import MediaTypeOptions
 from trainmaster.devcluster.apiserver.registry import Column, Kind
 from trainmaster.devcluster.apiserver.storage import Record
 from trainmaster.runtime.jsontree import JsonObject

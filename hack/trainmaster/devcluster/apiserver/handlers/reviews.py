@@ -74,7 +74,7 @@ class ReviewHandler:
         """Handle a POST; nothing else is possible with a review."""
         if request.method != "POST":
             raise errors.method_not_allowed()
-        body = await read_object(request, duplicates=None)
+        body = await read_object(request)
         return json_response(self._evaluated(review, body, namespace=info.namespace, user=request[USER]), status=201)
 
     def _evaluated(self, review: ApiResource, body: JsonObject, *, namespace: str | None, user: User) -> JsonObject:

@@ -21,9 +21,10 @@ from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, Re
 from trainmaster.devcluster.apiserver.handlers.reviews import ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.update import patch_resource, serve_scale, update_resource
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
+from trainmaster.devcluster.apiserver.http.negotiation import OBJECT, check_representations, negotiate_media_type
 from trainmaster.devcluster.apiserver.http.query import read_boolean, read_list_options
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, request_info_of, verb_of
-from trainmaster.devcluster.apiserver.http.responsewriters import OBJECT, negotiate_media_type, page_not_found
+from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.scale import Scaler
@@ -83,7 +84,8 @@ class ResourceHandler:
         return await self._handle_verb(request, kind, info)
 
     async def _handle_verb(self, request: web.Request, kind: Kind, info: RequestInfo) -> web.StreamResponse:
-        watching = request.method == "GET" and read_boolean(request.query, "watch")
+        # On the path of one object the parameter means nothing.
+        watching = request.method == "GET" and info.name is None and read_boolean(request.query, "watch")
         verb = verb_of(request.method, named=info.name is not None, watching=watching)
         all_namespaces = kind.namespaced and info.namespace is None
         if verb is None or verb not in kind.verbs or (all_namespaces and verb not in {"list", "watch"}):
@@ -91,9 +93,9 @@ class ResourceHandler:
         if verb == "deletecollection":
             selected = read_list_options(request.query, watching=False)
             return await delete_collection(self._api, request, kind, info, selected=selected)
-        encoder = self._encoder(request, kind)
+        encoder = self._encoder(request, kind, collection=info.name is None, watching=watching)
         if verb == "watch":
-            options = read_list_options(request.query, watching=True, name=info.name)
+            options = read_list_options(request.query, watching=True)
             return await self._watch_server.serve(request, encoder, namespace=info.namespace, options=options)
         if info.name is None:
             if verb == "create":
@@ -134,10 +136,15 @@ class ResourceHandler:
         version = request.query.get("resourceVersion", "")
         return await self._getter.get(encoder, namespace=info.namespace, name=name, resource_version=version)
 
-    def _encoder(self, request: web.Request, kind: Kind) -> ResponseEncoder:
-        media_type = negotiate_media_type(request.headers.get("Accept", ""))
+    def _encoder(
+        self, request: web.Request, kind: Kind, *, collection: bool = False, watching: bool = False
+    ) -> ResponseEncoder:
+        accept = request.headers.get("Accept", "")
+        if not kind.custom:
+            check_representations(accept, collection=collection and request.method == "GET")
+        media_type = negotiate_media_type(accept, watching=watching)
         include: IncludeObject = "Metadata"
-        if media_type != OBJECT and (wanted := request.query.get("includeObject")):
+        if media_type.convert != OBJECT.convert and (wanted := request.query.get("includeObject")):
             if wanted not in get_args(IncludeObject):
                 raise errors.bad_request(f'includeObject: "{wanted}" is none of {", ".join(get_args(IncludeObject))}')
             include = wanted  # type: ignore[assignment]  # checked by the line above

@@ -7,16 +7,19 @@ Guarantees:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, StatusError
 from trainmaster.devcluster.apiserver.filters.authentication import USER
-from trainmaster.devcluster.apiserver.http.bodies import content_type_of, read_object
+from trainmaster.devcluster.apiserver.http.bodies import Duplicates, content_type_of, read_object
 from trainmaster.devcluster.apiserver.http.query import read_boolean, read_dry_run, read_integer
+from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import (
+    CUSTOM_PATCH_TYPES,
     DeleteOptions,
     FieldValidation,
     PatchType,
@@ -54,17 +57,26 @@ def _field_validation(text: str, kind: str) -> FieldValidation:
             raise invalid_options(kind, _unsupported("fieldValidation", text, get_args(FieldValidation)))
 
 
-def read_patch_type(request: web.Request) -> PatchType:
+def read_patch_type(request: web.Request, kind: Kind) -> PatchType:
     """Return the type of a patch; 415 for any other content type."""
     try:
         return PatchType(content_type_of(request))
     except ValueError as error:
-        raise errors.unsupported_media_type(list(PatchType)) from error
+        if kind.custom:
+            raise errors.unsupported_media_type(list(CUSTOM_PATCH_TYPES)) from error
+        # Built-in kinds are routed by content type, and the router knows no better text.
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type") from error
 
 
 async def read_delete_options(request: web.Request) -> DeleteOptions:
     """Read the options of a deletion, from the body if there is one and else from the query, as the API server does."""
-    given: JsonObject = await read_object(request, duplicates=None) if request.can_read_body else {}
+    given: JsonObject = await read_object(request) if request.can_read_body else {}
+    if (kind := given.get("kind")) not in (None, "", "DeleteOptions"):
+        # Of whatever version: clients send them under that of the resource.
+        version = given.get("apiVersion", "")
+        raise errors.bad_request(
+            f'no kind "{kind}" is registered for version "{version}": the body of a deletion must be DeleteOptions'
+        )
     query = request.query
     if not given:
         given = {
@@ -84,7 +96,24 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
     )
 
 
-def invalid_options(kind: str, problem: FieldError) -> errors.StatusError:
+async def read_strictly(request: web.Request, options: WriteOptions) -> tuple[JsonObject, WriteOptions]:
+    """Read the object of a write; returns the options with what a strict decoder has to say of repeated fields."""
+    duplicates = None if options.field_validation == "Ignore" else Duplicates([])
+    body = await read_object(request, duplicates=duplicates)
+    return body, noted_duplicates(options, duplicates)
+
+
+def noted_duplicates(options: WriteOptions, duplicates: Duplicates | None) -> WriteOptions:
+    """Note fields that a body repeats: as warnings, or as what strict validation will refuse the object for."""
+    if not duplicates:
+        return options
+    if options.field_validation == "Strict":
+        return replace(options, strict_error=duplicates.error)
+    options.warnings.extend(duplicates.texts)
+    return options
+
+
+def invalid_options(kind: str, problem: FieldError) -> StatusError:
     """Return the 422 for an option of a request."""
     return errors.invalid("meta.k8s.io", kind, "", [problem])
 

@@ -3,7 +3,7 @@
 Guarantees:
 - nothing larger than the limit is ever held, and a client that stops sending does not hold the handler for ever;
 - a body that cannot be decoded is a 4xx Status that names the place of the error, never a 500;
-- fields given twice in JSON are reported as the field validation of the request asks for.
+- fields given twice are reported as the field validation of the request asks for; the last one counts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -48,43 +49,73 @@ def content_type_of(request: web.Request) -> str:
     return request.content_type if "Content-Type" in request.headers else JSON
 
 
-async def read_object(request: web.Request, *, duplicates: list[str] | None) -> JsonObject:
-    """Read a body that has to be an object; paths of fields that JSON gives twice go to `duplicates`."""
+@dataclass(slots=True)
+class Duplicates:
+    """The fields that a body gives more than once, in the words of the server's decoders."""
+
+    texts: list[str]
+    in_yaml: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.texts)
+
+    @property
+    def error(self) -> str:
+        """What a strict decoder says of them."""
+        if self.in_yaml:
+            return "yaml: unmarshal errors:\n" + "\n".join(f"  {text}" for text in self.texts)
+        return ", ".join(self.texts)
+
+
+async def read_object(request: web.Request, *, duplicates: Duplicates | None = None) -> JsonObject:
+    """Read a body that has to be an object; fields that it gives twice go to `duplicates`."""
     content_type = content_type_of(request)
     if content_type not in {JSON, YAML, PROTOBUF}:
         raise errors.unsupported_media_type([JSON, YAML, PROTOBUF])
     body = await read_body(request)
     if content_type == PROTOBUF:
         return decode_protobuf(body)
-    tree = decode_yaml(body) if content_type == YAML else decode_json(body, duplicates=duplicates)
+    tree = (decode_yaml if content_type == YAML else decode_json)(body, duplicates=duplicates)
     if not isinstance(tree, dict):
         raise errors.bad_request(f"the body must be an object, not {_json_type(tree)}")
     return tree
 
 
-def decode_json(body: bytes, *, duplicates: list[str] | None = None) -> Any:
-    """Decode JSON, with the position in the error; the names of repeated fields go to `duplicates`."""
+def decode_json(body: bytes, *, duplicates: Duplicates | None = None) -> Any:
+    """Decode JSON, with the position in the error; repeated fields go to `duplicates`."""
     try:
         tree = load_json(body)
     except JsonError as error:
         raise errors.bad_request(f"the body is not valid JSON: {error}") from error
-    # Printing the tree again costs far less than reading it with a hook, and shows whether a field was lost.
-    if duplicates is not None and orjson.dumps(tree).count(_COLON) != body.count(_COLON):
-        duplicates.extend(_repeated_fields(body))
+    if duplicates is not None and _loses_fields(body, tree):
+        duplicates.texts.extend(f"duplicate field {errors.quote(path)}" for path in _repeated_fields(body))
     return tree
 
 
-def decode_yaml(body: bytes) -> Any:
-    """Decode YAML; JSON, which clients often send under a YAML media type, takes the fast way."""
+def decode_yaml(body: bytes, *, duplicates: Duplicates | None = None) -> Any:
+    """Decode YAML, also the JSON that clients often send under its media type; repeated keys go to `duplicates`."""
     if body.lstrip()[:1] in {b"{", b"["}:
         try:
-            return load_json(body)
+            tree = load_json(body)
+            if duplicates is None or not _loses_fields(body, tree):
+                return tree
         except JsonError:
             pass  # flow-style YAML may look like JSON without being it
+    repeated: list[str] = []
     try:
-        return load_yaml(body)
+        return load_yaml(body, repeated=repeated)
     except YamlError as error:
         raise errors.bad_request(f"the body is not valid YAML: {error}") from error
+    finally:
+        if duplicates is not None and repeated:
+            duplicates.texts.extend(repeated)
+            duplicates.in_yaml = True
+
+
+def _loses_fields(body: bytes, tree: Any) -> bool:
+    """Return whether JSON holds fields that its tree lacks, because others of the same name replaced them."""
+    # Printing the tree again costs far less than reading it with a hook, and mostly shows that nothing was lost.
+    return orjson.dumps(tree).count(_COLON) != body.count(_COLON) and bool(_repeated_fields(body))
 
 
 class _Repeating(dict[str, Any]):

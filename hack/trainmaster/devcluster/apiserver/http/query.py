@@ -51,11 +51,9 @@ class ListOptions:
         return bool(self.labels_text or self.fields_text)
 
 
-def read_list_options(query: Query, *, watching: bool, name: str | None = None) -> ListOptions:
-    """Read the options of a list or a watch; `name` narrows a watch to one object."""
+def read_list_options(query: Query, *, watching: bool) -> ListOptions:
+    """Read the options of a list or a watch."""
     labels_text, fields_text = query.get("labelSelector", ""), query.get("fieldSelector", "")
-    if name is not None:
-        fields_text = f"metadata.name={name}" + (f",{fields_text}" if fields_text else "")
     initial = read_boolean(query, "sendInitialEvents")
     options = ListOptions(
         labels=_parsed(parse_label_selector, labels_text, parameter="labelSelector"),

@@ -49,9 +49,11 @@ def fill_system_fields(metadata: JsonObject, kind: Kind, *, uid: str, now: datet
 
 def restore_system_fields(metadata: JsonObject, old: JsonObject) -> None:
     """Fill in from the old object what the client left out and may not remove."""
-    for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    for field in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if field in old and not metadata.get(field):
             metadata[field] = old[field]
+    # Whatever is sent: unlike the others, this one is ignored.
+    metadata["creationTimestamp"] = old["creationTimestamp"]
     # The generation is counted by the server alone; a client's value is ignored rather than refused.
     metadata.pop("generation", None)
     if "generation" in old:
@@ -138,7 +140,7 @@ def validate_object_meta_update(metadata: JsonObject, old: JsonObject) -> list[F
     """Check that a change leaves the server's fields alone and adds no finalizer to an object that is being deleted."""
     errors = [
         immutable(f"metadata.{field}", metadata.get(field))
-        for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        for field in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
         if metadata.get(field) != old.get(field)
     ]
     if "deletionTimestamp" in old:

@@ -35,6 +35,9 @@ class WriteOptions:
     force: bool = False
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"
+    strict_error: str = ""
+    """What strict validation refuses in the body whatever the kind says of it: fields that it repeats."""
+
     user: JsonObject | None = None
     """Who writes, as reviews show it; None: a part of the cluster in this process."""
 

@@ -33,9 +33,14 @@ AGE = Column(
 
 
 def custom_columns(declared: Iterable[JsonObject]) -> tuple[Column, ...]:
-    """Return the columns of a custom resource; without declared ones its age is shown."""
-    columns = tuple(map(_custom_column, declared))
-    return (NAME, *columns) if columns else (NAME, AGE)
+    """Return the columns of a custom resource, as far as their paths can be read; without declared ones its age."""
+    columns = [NAME]
+    for each in declared:
+        try:
+            columns.append(_custom_column(each))
+        except ValueError:
+            return tuple(columns)
+    return tuple(columns) if len(columns) > 1 else (NAME, AGE)
 
 
 def _custom_column(declared: JsonObject) -> Column:

@@ -18,20 +18,21 @@ Defaulting: absent fields get the values that their schema gives.
 Canonical forms: values of built-in kinds that the API server prints in one way only, however they were written.
 
 - Quantities: 0.5 and "0.5" are "500m", "1024Mi" is "1Gi".
-- Times are in UTC, with whole seconds; those of leases and events have microseconds.
+- Times are in UTC, with whole seconds; those of leases and events have microseconds, and must be sent with them.
 - Custom resources keep what was written: their schemas know no such types.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
 import orjson
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, quote
 from trainmaster.devcluster.apiserver.schema import validation
 from trainmaster.devcluster.apiserver.schema.structural import ABSENT, Node
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -40,6 +41,7 @@ from trainmaster.runtime.quantity import QuantityError, canonical
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
 _MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
+_SIX_DIGITS = re.compile(r"\.[0-9]{6}")
 
 
 def canonicalize(node: Node, value: Any, path: str = "") -> None:
@@ -66,9 +68,20 @@ def _printed(definition: str, value: Any, path: str) -> Any:
         except QuantityError as error:
             raise ValueError(f"{path}: {error}") from error
     if definition in (_TIME, _MICRO_TIME) and isinstance(value, str):
+        if definition == _MICRO_TIME:
+            _check_micro_time(value)
         moment = datetime.fromisoformat(value).astimezone(UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if definition == _MICRO_TIME else "%Y-%m-%dT%H:%M:%SZ")
     return value
+
+
+def _check_micro_time(text: str) -> None:
+    """Raise `ValueError`, in the words of Go, unless there are six digits behind the second."""
+    rest = text[len("2006-01-02T15:04:05") :]
+    unread, layout = (rest[len(".000000") :], "Z07:00") if _SIX_DIGITS.match(rest) else (rest, ".000000")
+    if layout == ".000000" or unread[:1].isdecimal():
+        shown = f'{quote(text)} as "2006-01-02T15:04:05.000000Z07:00"'
+        raise ValueError(f"parsing time {shown}: cannot parse {quote(unread)} as {quote(layout)}")
 
 
 RESOURCE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})

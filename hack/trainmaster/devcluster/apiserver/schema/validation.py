@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from trainmaster.devcluster.apiserver.errors import FieldError, quote
+from trainmaster.devcluster.apiserver.errors import FieldError, quote, too_many
 from trainmaster.devcluster.apiserver.schema import formats
 from trainmaster.devcluster.apiserver.schema.formats import compile_pattern
 from trainmaster.devcluster.apiserver.schema.structural import Node
@@ -30,6 +30,7 @@ _TYPES: Mapping[type, str] = {
     dict: "object",
 }
 _INTEGER_BITS = {"int32": 32, "int64": 64}
+_FORMATS = {"boolean": "", "number": "float64", "object": ""}
 
 
 def validate(node: Node, value: Any, path: str) -> list[FieldError]:
@@ -47,9 +48,9 @@ def _check(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
     found = _TYPES[type(value)]
     if node.types and found not in node.types and not _converts(found, value, node.types):
         wanted = ",".join(node.types)
-        if (name := node.raw.get("format")) in _INTEGER_BITS and found in {"boolean", "object"}:
-            # The server compares formats before types here, and such values have none.
-            wanted, found = name, ""
+        if (name := node.raw.get("format")) in _INTEGER_BITS and found in _FORMATS:
+            # The server compares formats before types here, and some values have none.
+            wanted, found = name, _FORMATS[found]
         errors.append(_wrong_type(path, wanted, found))
         return
     if found == "object":
@@ -64,14 +65,12 @@ def _check_object(node: Node, obj: JsonObject, path: str, errors: list[FieldErro
     raw = node.raw
     errors.extend(FieldError(_join(path, name), "Required") for name in raw.get("required") or () if name not in obj)
     if node.embedded_resource:
-        missing = [name for name in ("apiVersion", "kind") if not obj.get(name)]
-        errors.extend(FieldError(_join(path, name), "Required", detail="must not be empty") for name in missing)
+        errors.extend(FieldError(_join(path, name), "Required") for name in ("apiVersion", "kind") if not obj.get(name))
     count = len(obj)
     if (most := raw.get("maxProperties")) is not None and count > most:
-        errors.append(FieldError(path, "TooMany", count, f"must have at most {most} items"))
+        errors.append(too_many(path, count, most))
     if (least := raw.get("minProperties")) is not None and count < least:
-        # The server prints the limit, not the count, as the invalid value.
-        errors.append(FieldError(path, "Invalid", least, f"{path} in body should have at least {least} properties"))
+        errors.append(FieldError(path, "Invalid", count, f"{path} in body should have at least {least} properties"))
     for name, value in obj.items():
         _check(node.child(name), value, _join(path, name), errors)
 
@@ -80,7 +79,7 @@ def _check_list(node: Node, items: list[Any], path: str, errors: list[FieldError
     raw = node.raw
     count = len(items)
     if (most := raw.get("maxItems")) is not None and count > most:
-        errors.append(FieldError(path, "TooMany", count, f"must have at most {most} items"))
+        errors.append(too_many(path, count, most))
     if (least := raw.get("minItems")) is not None and count < least:
         errors.append(FieldError(path, "Invalid", count, f"{path} in body should have at least {least} items"))
     if raw.get("uniqueItems") and len({_json(item) for item in items}) < count:

@@ -137,7 +137,7 @@ def _bad_name(crd: dict[str, Any]) -> None:
 
 
 def _bad_path(crd: dict[str, Any]) -> None:
-    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [{"name": "X", "type": "string", "jsonPath": ".a[?("}]
+    crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".a[?("}]
 
 
 def _two_versions(crd: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ async def test_strategic_merge_knows_the_keys_of_lists(api: Api) -> None:
         (PatchType.MERGE, [], 400),
         (PatchType.MERGE, {"metadata": {"name": "b"}}, 400),
         (PatchType.MERGE, {"metadata": {"resourceVersion": "1"}}, 409),
-        (PatchType.MERGE, {"metadata": {"uid": "other"}}, 409),
+        (PatchType.MERGE, {"metadata": {"uid": "other"}}, 422),
         (PatchType.MERGE, {"kind": "Secret"}, 400),
         (PatchType.MERGE, {"data": {"x": 1}}, 422),
         (PatchType.STRATEGIC, {"data": {"$patch": "explode"}}, 400),

@@ -28,6 +28,7 @@ _NOTE_LIMIT = 1024
 _STORY = (
     "regarding",
     "reason",
+    "reason",  # which the server checks twice
     "note",
     "type",
     "eventTime",

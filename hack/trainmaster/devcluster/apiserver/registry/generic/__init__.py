@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.generic.api import Api
+from trainmaster.devcluster.apiserver.registry.generic.patch import CUSTOM_PATCH_TYPES
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, Operation
 from trainmaster.devcluster.apiserver.registry.generic.watch import Watch, WatchEvent
 from trainmaster.devcluster.apiserver.registry.options import (
@@ -17,6 +18,7 @@ from trainmaster.devcluster.apiserver.registry.options import (
 )
 
 __all__ = [
+    "CUSTOM_PATCH_TYPES",
     "AdmissionHook",
     "Api",
     "DeleteOptions",

@@ -33,7 +33,7 @@ from trainmaster.devcluster.apiserver.registry.generic.patch import (
     patched,
 )
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook
-from trainmaster.devcluster.apiserver.registry.generic.update import check_identity
+from trainmaster.devcluster.apiserver.registry.generic.update import check_identity, check_uid
 from trainmaster.devcluster.apiserver.registry.generic.watch import SelectionPredicate, Watch
 from trainmaster.devcluster.apiserver.registry.generic.writer import Writer, object_key
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, Patch, PatchType, WriteOptions
@@ -186,6 +186,7 @@ class Api:
                 raise errors.bad_request("name must be provided")
             record = self._record(kind, new["metadata"].get("namespace"), target)
             conditional = check_identity(kind, new, record, target)
+            check_uid(kind, new, record, target)
             try:
                 return await self._writer.replace(kind, new, record, subresource, options)
             except RevisionConflict as error:

@@ -43,12 +43,13 @@ class CrdController:
         for record in store.list(CRDS):
             self._clean(record)
 
-    def check_create(self, kind: Kind) -> None:
-        """Refuse new objects of a definition that is being deleted."""
+    def check_create(self, kind: Kind, name: str) -> None:
+        """Refuse a new object of a definition that is being deleted."""
         if kind.custom:
             definition = self._store.get(_definition_key(kind.resource))
             if definition is not None and "deletionTimestamp" in definition.metadata:
-                raise errors.method_not_allowed("create not allowed while custom resource definition is terminating")
+                text = "create not allowed while custom resource definition is terminating"
+                raise errors.forbidden(text, resource=kind.resource, name=name)
 
     def _note(self, event: Event) -> None:
         if event.key.resource == CRDS:

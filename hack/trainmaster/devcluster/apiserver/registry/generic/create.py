@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_schema
+from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_object
 from trainmaster.devcluster.apiserver.registry.objectmeta import fill_system_fields, validate_object_meta
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.resources import NAMESPACES
@@ -30,7 +30,7 @@ async def before_create(
     problems = validate_object_meta(metadata, kind)
     if metadata.get("name"):  # strategies rely on it
         kind.strategy.prepare_for_create(obj)
-        problems += validate_schema(kind, obj) + kind.strategy.validate(obj)
+        problems += validate_object(kind, obj)
         problems += scope.validate_rules(obj, None, problems)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)

@@ -72,11 +72,12 @@ def prune(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> None:
     unknown = [f"metadata.{path}" for path in _metadata_schema().prune(obj["metadata"])]
     if kind.schema is not None:
         unknown += kind.schema.prune(obj)
-    if not unknown or options.field_validation == "Ignore":
+    if not (unknown or options.strict_error) or options.field_validation == "Ignore":
         return
     texts = [f"unknown field {errors.quote(path)}" for path in unknown]
     if options.field_validation == "Strict":
-        raise DecodingError(kind, f"strict decoding error: {', '.join(texts)}", unknown)
+        wrong = [options.strict_error, *texts] if options.strict_error else texts
+        raise DecodingError(kind, f"strict decoding error: {', '.join(wrong)}", unknown)
     options.warnings.extend(text for text in texts if text not in options.warnings)
 
 

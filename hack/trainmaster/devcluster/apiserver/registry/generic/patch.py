@@ -28,13 +28,13 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import MergeError, definition, strategic_merge_patch
 
 _MAX_OPERATIONS = 10_000
-_CUSTOM = (PatchType.JSON, PatchType.MERGE, PatchType.APPLY)
+CUSTOM_PATCH_TYPES = (PatchType.JSON, PatchType.MERGE, PatchType.APPLY)
 
 
 def check_patch_type(kind: Kind, patch_type: PatchType) -> None:
     """Refuse a strategic merge of a custom resource: its schema says nothing about merge keys."""
-    if kind.custom and patch_type not in _CUSTOM:
-        raise errors.unsupported_media_type(list(_CUSTOM))
+    if kind.custom and patch_type not in CUSTOM_PATCH_TYPES:
+        raise errors.unsupported_media_type(list(CUSTOM_PATCH_TYPES))
 
 
 def parse_patch(patch: Patch, patch_type: PatchType) -> Any:
@@ -76,7 +76,7 @@ def patched(kind: Kind, live: JsonObject, patch: Any, patch_type: PatchType) -> 
                 result = merge_patch(live, patch)
             case _:
                 if kind.definition is None:
-                    raise errors.unsupported_media_type(list(_CUSTOM))
+                    raise errors.unsupported_media_type(list(CUSTOM_PATCH_TYPES))
                 result = strategic_merge_patch(live, patch, definition(kind.definition))
     except PatchTooLarge as error:
         raise errors.too_large(str(error)) from error
@@ -162,6 +162,8 @@ def applied(
             raise errors.conflict(kind.resource, name, text)
     elif version not in (None, "", "0", live["metadata"]["resourceVersion"]):
         raise errors.modified(kind.resource, name)
+    elif uid and uid != live["metadata"]["uid"]:
+        raise errors.invalid(kind.group, kind.kind, name, [errors.immutable("metadata.uid", uid)])
     try:
         return apply(
             live,

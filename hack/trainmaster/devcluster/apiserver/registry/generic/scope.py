@@ -140,3 +140,9 @@ def validate_schema(kind: Kind, obj: JsonObject) -> list[FieldError]:
         return []
     problems = kind.schema.validate(obj)
     return problems if kind.custom else [each for each in problems if not each.field.startswith("metadata.")]
+
+
+def validate_object(kind: Kind, obj: JsonObject) -> list[FieldError]:
+    """Return what the schema and the strategy of a kind find wrong with an object; what both find counts once."""
+    problems = kind.strategy.validate(obj)
+    return [problem for problem in validate_schema(kind, obj) if problem not in problems] + problems

@@ -5,11 +5,17 @@ The new object is the private copy of one request; the old one is shared and is 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_schema
+from trainmaster.devcluster.apiserver.registry.generic.scope import (
+    RequestScope,
+    set_defaults,
+    validate_object,
+)
 from trainmaster.devcluster.apiserver.registry.objectmeta import (
     restore_system_fields,
     validate_object_meta,
@@ -40,8 +46,8 @@ async def before_update(
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     metadata = new["metadata"]
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
-    problems = validate_object_meta_update(metadata, old["metadata"]) + validate_object_meta(metadata, kind)
-    problems += _validate(kind, new, old)
+    problems = _metadata_problems(kind, metadata, old["metadata"])
+    problems += _validate(kind, new, old, subresource)
     problems += scope.validate_rules(new, old, problems)
     if not (problems and kind.custom):  # only objects of the right shape can be compared
         if not subresource:
@@ -53,7 +59,7 @@ async def before_update(
     if not subresource:
         scope.warn(strategy.warnings_on_update(new, old))
     if not is_applied:
-        if not _is_edit(metadata.get("managedFields")):
+        if subresource or not _is_edit(metadata.get("managedFields")):
             restore(metadata, old["metadata"], "managedFields")
         if _same(new, old):
             return old
@@ -71,14 +77,6 @@ def check_identity(kind: Kind, new: JsonObject, record: Record, name: str) -> bo
         )
     if given != name:
         raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    uid = metadata.get("uid")
-    if uid and uid != record.metadata["uid"]:
-        where = "/".join(part for part in ("", kind.plural, metadata.get("namespace"), name) if part is not None)
-        text = (
-            f"StorageError: invalid object, Code: 4, Key: {where}, ResourceVersion: 0, AdditionalErrorMsg: "
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
-        )
-        raise errors.conflict(kind.resource, name, text)
     version = metadata.get("resourceVersion")
     if version in (None, "", "0"):
         if kind.custom or not kind.strategy.allow_unconditional_update:
@@ -88,6 +86,19 @@ def check_identity(kind: Kind, new: JsonObject, record: Record, name: str) -> bo
     if version != str(record.revision):
         raise errors.modified(kind.resource, name)
     return True
+
+
+def check_uid(kind: Kind, new: JsonObject, record: Record, name: str) -> None:
+    """Check that a new object is not of another uid than the recorded one, as a client asks by naming it."""
+    metadata = new["metadata"]
+    uid = metadata.get("uid")
+    if uid and uid != record.metadata["uid"]:
+        where = "/".join(part for part in ("", kind.plural, metadata.get("namespace"), name) if part is not None)
+        text = (
+            f"StorageError: invalid object, Code: 4, Key: {where}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.metadata['uid']}"
+        )
+        raise errors.conflict(kind.resource, name, text)
 
 
 def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> JsonObject:
@@ -118,20 +129,35 @@ def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | No
     return limited
 
 
-def _validate(kind: Kind, new: JsonObject, old: JsonObject) -> list[FieldError]:
+def _metadata_problems(kind: Kind, metadata: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Validate metadata as often as the real server does: for all kinds alike, and again for a built-in kind."""
+    changes, rules = validate_object_meta_update(metadata, old), validate_object_meta(metadata, kind)
+    return changes + rules if kind.custom else 2 * changes + 4 * rules
+
+
+def _validate(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> list[FieldError]:
     """Validate a change: what was wrong with a custom resource before, and is left alone, does not fail an update."""
-    problems = validate_schema(kind, new) + kind.strategy.validate(new)
+    check = _validate_status if kind.custom and subresource == "status" else validate_object
+    problems = check(kind, new)
     if problems and kind.custom:
-        before = validate_schema(kind, old)
+        before = check(kind, old)
         problems = [problem for problem in problems if problem not in before]
     return problems
 
 
+def _validate_status(kind: Kind, obj: JsonObject) -> list[FieldError]:
+    """Validate the status of a custom resource by itself: texts name paths in it, `field` those in the object."""
+    if kind.schema is None or "status" not in obj:
+        return []
+    problems = kind.schema.child("status").validate(obj["status"])
+    return [replace(each, field=f"status.{each.field}" if each.field else "status") for each in problems]
+
+
 def _is_edit(entries: list[JsonObject] | None) -> bool:
-    """Return whether a client's managedFields count: `[{}]` forgets all managers, incomplete ones do not count."""
-    if entries == [{}]:
-        return True
-    return bool(entries) and all(entry.keys() >= _ENTRY_FIELDS for entry in entries or ())
+    """Return whether a client's managedFields count: none and `[{}]` forget all managers, incomplete ones do not."""
+    if entries is None:
+        return False
+    return entries == [{}] or all(entry.keys() >= _ENTRY_FIELDS for entry in entries)
 
 
 def _same(new: JsonObject, old: JsonObject) -> bool:

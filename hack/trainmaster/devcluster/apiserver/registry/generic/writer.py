@@ -136,7 +136,7 @@ class Writer:
     def _check_creation(self, kind: Kind, obj: JsonObject) -> None:
         """Refuse to create in a namespace that does not exist or goes away, or what the cluster cannot serve."""
         kind.strategy.check_create(obj)
-        self._definitions.check_create(kind)
+        self._definitions.check_create(kind, obj["metadata"].get("name", ""))
         check_namespace(self._store, kind, obj["metadata"])
 
     def _free_name(self, kind: Kind, metadata: JsonObject) -> str:
