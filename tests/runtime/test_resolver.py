@@ -137,6 +137,40 @@ def test_a_negative_number_of_nodes_that_no_webhook_saw_becomes_no_jobset() -> N
         resolve(trainjob(trainer={"numNodes": -1}), runtime(), FRAMEWORK)
 
 
+@pytest.mark.parametrize(
+    ("patches", "expected"),
+    [
+        (["n"], "nabc"),
+        (["nm"], "nmabc"),
+        (["n", "m"], "mnabc"),
+        (["an"], "anbc"),
+        (["na"], "nabc"),
+        (["bn"], "anbc"),
+        (["cn", "m"], "manbc"),
+        (["cba"], "abc"),
+    ],
+)
+def test_replicated_jobs_that_the_runtime_lacks_come_where_the_original_puts_them(
+    patches: list[str], expected: str
+) -> None:
+    """It sorts all by the place in the runtime, and takes a job that has none for one in the first place."""
+    on = runtime(*(replicated_job(name, ancestor=None) for name in "abc"))
+    pods = {"containers": [{"name": "node", "image": "i"}]}
+    added = [
+        {
+            "manager": f"acme.io/{position}",
+            "trainingRuntimeSpec": {
+                "template": {
+                    "spec": {"replicatedJobs": [{"name": name, "template": _job_template(pods)} for name in names]}
+                }
+            },
+        }
+        for position, names in enumerate(patches)
+    ]
+    built = jobset(trainjob(runtimePatches=added), on)
+    assert "".join(job["name"] for job in built["spec"]["replicatedJobs"]) == expected
+
+
 def test_what_is_zero_for_kubernetes_is_left_out() -> None:
     """The original reads templates into structures of Go, and whoever compares the JobSet sees that."""
     zeros: JsonObject = {
@@ -258,5 +292,9 @@ def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
 
 
 def _patch(pod_spec: JsonObject, manager: str = "acme.io/x") -> JsonObject:
-    job = {"name": "node", "template": {"spec": {"template": {"spec": pod_spec}}}}
+    job = {"name": "node", "template": _job_template(pod_spec)}
     return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+
+
+def _job_template(pod_spec: JsonObject) -> JsonObject:
+    return {"spec": {"template": {"spec": pod_spec}}}

@@ -120,10 +120,10 @@ def _merge_patches(runtime_template: JsonObject, patches: list[JsonObject]) -> J
     specs = [with_whole_claims(patch["spec"]) for patch in patches if patch.get("spec")]
     template = strategic_merge_patches(runtime_template, specs, jobset_spec())
     # Merging a keyed list follows the order of the patch; the runtime's order of jobs is what ranks and dependencies
-    # rest on.
+    # rest on. What the runtime lacks (webhooks refuse that) counts as being in the first place, as in the original.
     order = {entry["name"]: position for position, entry in enumerate(runtime_template.get("replicatedJobs") or [])}
     if template.get("replicatedJobs"):
-        template["replicatedJobs"].sort(key=lambda entry: order.get(entry["name"], len(order)))
+        template["replicatedJobs"].sort(key=lambda entry: order.get(entry["name"], 0))
     return template
 
 

@@ -63,3 +63,20 @@ def test_a_complete_element_order_is_the_order(original: list[str], order: list[
     patch = {"$setElementOrder/containers": named(*order)}
     merged = strategic_merge_patch({"containers": named(*original)}, patch, POD_SPEC)
     assert names(merged["containers"]) == [name for name in order if name in original]
+
+
+@given(st.lists(NAMES, unique=True), st.lists(NAMES, unique=True))
+def test_what_only_the_original_has_goes_before_what_it_preceded_and_behind_anything_new(
+    original: list[str], patch: list[str]
+) -> None:
+    """The rule of the API server: one step after the other, of two heads the patch's comes, unless both are known."""
+    theirs, ours, expected = [name for name in original if name not in patch], list(patch), []
+    while theirs and ours:
+        known = ours[0] in original and original.index(theirs[0]) < original.index(ours[0])
+        expected.append(theirs.pop(0) if known else ours.pop(0))
+    # A list that is not there at all is the patch's.
+    assert containers(original, named(*patch)) == [*expected, *theirs, *ours]
+
+
+def test_elements_that_are_all_new_come_first() -> None:
+    assert containers(["a", "b"], named("n", "m")) == ["n", "m", "a", "b"]
