@@ -46,6 +46,12 @@ class World:
         """Names and UIDs of what was deleted."""
 
         self.events: list[str] = []
+        self.cluster_events: list[JsonObject] = []
+        """What others recorded of the JobSet."""
+
+        self.unreadable_events: KubeError | None = None
+        """What the server answers to whoever reads them, if it refuses."""
+
         self.refusal: KubeError | None = None
         """What the server answers to each apply, if it refuses."""
 
@@ -125,6 +131,15 @@ class World:
         if found is None:
             raise NotFound(status=404)
         return cast("JsonObject", copy_tree(found))
+
+    async def list(
+        self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
+    ) -> JsonObject:
+        assert (resource.kind, namespace, limit) == ("Event", "team", 20)
+        self.requests.append(f"list {resource.kind} {field_selector}")
+        if self.unreadable_events is not None:
+            raise self.unreadable_events
+        return {"items": copy_tree(self.cluster_events)}
 
     async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
         assert field_manager == "trainer"

@@ -17,6 +17,7 @@ refused as such.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from trainmaster.runtime.api.constants import JOBSET_KIND
@@ -33,6 +34,8 @@ _POD_SUFFIX: Final = "-abcde"
 _MAX_INT32: Final = 2**31 - 1
 
 _REFUSED: Final = Consequence.JOBSET_REFUSED
+_ODDITIES: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What comes of reading something that has an odd shape."""
 
 
 def validate_jobset(obj: JsonObject, runtime_template: JsonObject) -> Iterator[FieldError | FieldWarning]:
@@ -45,17 +48,29 @@ def validate_jobset(obj: JsonObject, runtime_template: JsonObject) -> Iterator[F
     """
     if obj["kind"] != JOBSET_KIND:
         return
-    name, too_long = obj["metadata"]["name"], None
-    try:
+    name = obj["metadata"]["name"]
+    too_long: str | None = None
+    with suppress(*_ODDITIES):
         too_long = _too_long(name, obj["spec"])
-        problems = [*check_metadata(obj, "", _REFUSED), *_check_jobset(obj["spec"], _mounted(runtime_template))]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        odd = f"is not shaped like that of a JobSet: {type(error).__name__}: {error}"
-        problems = [Problem("spec", odd, _REFUSED)]
     if too_long is not None:
         yield FieldError("metadata.name", too_long, value=name)
-    for problem in problems:
+    for problem in _check(obj, runtime_template):
         yield problem.report()
+
+
+def may_lack_jobs(obj: JsonObject) -> bool:
+    """Tell whether the Jobs of a JobSet may be refused although it was admitted itself; other kinds have none."""
+    return obj["kind"] == JOBSET_KIND and any(
+        problem.consequence is Consequence.JOB_INCOMPLETE for problem in _check(obj, {})
+    )
+
+
+def _check(obj: JsonObject, runtime_template: JsonObject) -> list[Problem]:
+    try:
+        return [*check_metadata(obj, "", _REFUSED), *_check_jobset(obj["spec"], _mounted(runtime_template))]
+    except _ODDITIES as error:
+        odd = f"is not shaped like that of a JobSet: {type(error).__name__}: {error}"
+        return [Problem("spec", odd, _REFUSED)]
 
 
 def _too_long(name: str, spec: JsonObject) -> str | None:

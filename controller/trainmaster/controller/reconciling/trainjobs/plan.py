@@ -20,6 +20,7 @@ from datetime import datetime
 
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.drift import needs_apply
+from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
@@ -37,7 +38,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, resolve
+from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, resolve
 from trainmaster.runtime.snapshot import (
     SnapshotInvalid,
     build_snapshot,
@@ -46,6 +47,7 @@ from trainmaster.runtime.snapshot import (
     parse_snapshot_text,
 )
 from trainmaster.runtime.strategicpatch import MergeError
+from trainmaster.runtime.validation.jobset import may_lack_jobs
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 OWNED_FIELDS = "ownedFields"
@@ -75,6 +77,9 @@ class Plan:
     problem: Problem | None = None
     waiting: bool = False
     """Whether an object of the past has to disappear before anything can be built; no fault of the TrainJob."""
+
+    workload_without_jobs: JsonObject | None = None
+    """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
 
     expires_in: float | None = None
     """Seconds until the finished TrainJob has outlived its time to live; zero or less: it has; None: it never will."""
@@ -120,7 +125,16 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
             if planned.problem or planned.waiting:
                 break
             _plan_object(desired, observed, planned)
+        planned.workload_without_jobs = _workload_without_jobs(resolution, observed)
     return planned
+
+
+def _workload_without_jobs(resolution: Resolution, observed: Observed) -> JsonObject | None:
+    namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
+    jobset = observed.listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
+    if jobset is None or not is_controlled_by(jobset, observed.job) or not without_jobs(jobset):
+        return None
+    return jobset if any(may_lack_jobs(desired.object) for desired in resolution.objects) else None
 
 
 def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:

@@ -36,6 +36,7 @@ from trainmaster.controller.reconciling.outcomes import (
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
 from trainmaster.controller.reconciling.trainjobs.observe import (
     GroupVersionKind,
     Observed,
@@ -100,6 +101,7 @@ class TrainJobReconciler:
         self._clock = clock
         self._expectations = Expectations(clock=clock)
         self._problem_reporter = ProblemReporter(recorder, clock)
+        self._job_creation = JobCreation(client, clock)
         write_backoff = WriteBackoff(clock)
         self._applier = Applier(
             client=client,
@@ -128,6 +130,7 @@ class TrainJobReconciler:
             self._problem_reporter.forget(key)
             self._applier.forget(key)
             self._status_writer.forget(key)
+            self._job_creation.forget(key)
             return DONE
         if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
             return DONE
@@ -161,7 +164,13 @@ class TrainJobReconciler:
         except ApiError as error:
             failure = error
             problem = Problem("ApplyFailed", str(error))
-        problem = self._problem_reporter.keep_wording(key, observed.raw, problem or report_problem)
+        problem = problem or report_problem
+        look_due: float | None = None
+        if problem is None and planned.workload_without_jobs is not None:
+            problem, look_due = await self._job_creation.look(key, planned.workload_without_jobs)
+        else:
+            self._job_creation.forget(key)
+        problem = self._problem_reporter.keep_wording(key, observed.raw, problem)
         status = next_status(
             observed.job,
             observed.raw.get("status") or {},
@@ -174,12 +183,13 @@ class TrainJobReconciler:
         status_due = await self._status_writer.write(key, observed.raw, status)
         self._problem_reporter.report(key, observed.raw, problem)
         deadline = _requeue_after(to_deadline) if not exceeded else None
+        look_due = _requeue_after(look_due)
         expiry = _requeue_after(planned.expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
             await self._applier.delete_expired(key, observed.raw)
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
-        dues = (write_due, status_due, deadline, expiry, waiting)
+        dues = (write_due, status_due, deadline, expiry, waiting, look_due)
         requeue_after = min((due for due in dues if due is not None), default=None)
         if failure is not None:
             return Requeue(str(failure), at_latest=requeue_after)
