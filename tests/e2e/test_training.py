@@ -225,3 +225,22 @@ async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_b
             assert restarts == [1, 1]
     finally:
         await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+async def test_jobs_that_are_refused_for_what_an_admission_plugin_might_have_added_block_the_trainjob(
+    client: KubeClient,
+) -> None:
+    """The JobSet is taken; that no Job comes of it is told by its controller in an event only."""
+    incomplete = runtime("incomplete")
+    pod = incomplete["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["volumeMounts"] = [{"name": "nowhere", "mountPath": "/data"}]
+    await apply_runtime(client, incomplete)
+    await client.create(TRAINJOBS, trainjob("incomplete", on="incomplete"))
+
+    async def blocked() -> JsonObject | None:
+        return (await conditions(client, "incomplete")).get("Blocked")
+
+    condition = await until(blocked)
+    assert condition["reason"] == "JobCreationFailed"
+    assert 'the Jobs of JobSet "incomplete" are refused: ' in condition["message"]
+    assert 'volumeMounts[0].name: Not found: "nowhere"' in condition["message"]

@@ -99,6 +99,7 @@ def test_without_an_authority_a_trainjob_that_needs_it_waits() -> None:
     with pytest.raises(PluginFailed, match=r"failed to find status server ca\.crt") as caught:
         built(trainjob(), runtime(), authority=None)
     assert caught.value.rejected
+    assert caught.value.not_ready
 
 
 def test_without_an_authority_a_trainjob_that_had_one_goes_on() -> None:

@@ -165,7 +165,7 @@ class World:
         old = self.find("TrainJob", name)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
         self._check(patch["metadata"], old)
-        status = (old.get("status") or {}) | (patch["status"] or {})
+        status = {} if patch["status"] is None else (old.get("status") or {}) | patch["status"]
         answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
         self.on_write(answer)
         return answer

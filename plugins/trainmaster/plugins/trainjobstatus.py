@@ -29,7 +29,7 @@ from trainmaster.runtime.api.constants import (
     status_config_map_name,
     status_path,
 )
-from trainmaster.runtime.framework.interface import Desired, Rejected
+from trainmaster.runtime.framework.interface import Desired, NotReady
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
@@ -90,7 +90,7 @@ class TrainJobStatus:
             present = listers.get("v1", "ConfigMap", job.metadata.namespace, name)
             if present is not None and is_controlled_by(present, job):
                 return
-            raise Rejected(
+            raise NotReady(
                 "failed to find status server ca.crt: without it the trainer could not trust the server to which it "
                 "reports progress; an administrator has to put the authority that signs the webhook certificate into "
                 "ca.crt beside it, or to switch the feature gate TrainJobStatus off"

@@ -153,7 +153,7 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
         ({"name": "X"}, "implements no extension point"),
         (
             {"name": "X", "api_version": "2.0", "build": Builder.build},
-            "needs plugin API 2.0, this Trainmaster offers 1.0",
+            "needs plugin API 2.0, this Trainmaster offers 1.1",
         ),
         ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
         ({"name": "X", "build": lambda self, info: ()}, r"build\(info\) must be build\(info, job, listers\)"),

@@ -11,7 +11,7 @@ from support.validation import patch, pods, validate
 from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
-from trainmaster.runtime.framework.interface import Rejected
+from trainmaster.runtime.framework.interface import NotReady, Rejected
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
@@ -265,6 +265,13 @@ class Validator:
 def test_what_would_fail_in_a_plugin_later_is_refused(plugin: Validator, message: str) -> None:
     framework = Framework([*load_plugins(), plugin])
     assert validate(trainjob_object(), RUNTIME, framework=framework).message == message
+
+
+def test_what_cannot_be_built_yet_is_admitted_with_a_warning() -> None:
+    """It may have come by the time the TrainJob is built; if not, the condition Blocked says the same."""
+    framework = Framework([*load_plugins(), Validator(build_error=NotReady("no authority"))])
+    result = validate(trainjob_object(), RUNTIME, framework=framework)
+    assert result == ValidationResult([], ["spec: cannot be built yet: no authority"])
 
 
 def test_warnings_of_plugins_do_not_refuse() -> None:

@@ -20,7 +20,7 @@ import orjson
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import interface
-from trainmaster.runtime.framework.interface import Desired, Rejected, StatusReport
+from trainmaster.runtime.framework.interface import Desired, NotReady, Rejected, StatusReport
 from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
@@ -100,6 +100,7 @@ class PluginFailed(Exception):
         self.plugin = plugin
         self.phase = phase
         self.rejected = isinstance(cause, Rejected)
+        self.not_ready = isinstance(cause, NotReady)
         text = str(cause) if self.rejected else f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {cause}"
         super().__init__(text)
 

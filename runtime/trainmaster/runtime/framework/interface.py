@@ -14,7 +14,7 @@ or with its options from the configuration file if it takes any. It has
 
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
-`Rejected` is the way to say that the job cannot be built as it was asked for.
+`Rejected` is the way to say that the job cannot be built as it was asked for, `NotReady` that it cannot be built yet.
 
 At admission, `validate` says the same earlier and by field: it returns each `FieldError` and each `FieldWarning` of
 `trainmaster.runtime.field_errors`.
@@ -33,7 +33,7 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
 """Version of this interface: a new minor version adds, a new major version may break."""
 
 ENTRY_POINT_GROUP = "trainmaster.plugins"
@@ -41,6 +41,13 @@ ENTRY_POINT_GROUP = "trainmaster.plugins"
 
 class Rejected(Exception):
     """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can understand and change."""
+
+
+class NotReady(Rejected):
+    """Raised by a plugin: this TrainJob cannot be built yet, for lack of something outside of it that may still come.
+
+    It is admitted, with this as a warning. Since version 1.1.
+    """
 
 
 class ApplyWhen(Enum):

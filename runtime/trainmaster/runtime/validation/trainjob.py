@@ -106,6 +106,7 @@ def _check_build(
     job: TrainJob, before: TrainJob | None, framework: Framework, listers: Listers
 ) -> tuple[list[FieldError], list[FieldWarning]]:
     """Validate with the plugins, then try the whole resolution."""
+    warnings = list[FieldWarning]()
     try:
         runtime = runtime_of(job, live_runtime(job, listers), listers, stored=before is not None)
         errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
@@ -118,7 +119,11 @@ def _check_build(
                     warnings.append(found)
     except RuntimeUnusable as error:
         return [error.field_error], []
-    except (PolicyUnserved, PluginFailed, MergeError, TemplateInvalid, JobInvalid) as error:
+    except PluginFailed as error:
+        if error.not_ready:
+            return [], [*warnings, FieldWarning("spec", f"cannot be built yet: {error}")]
+        return [_field_error(error, job)], []
+    except (PolicyUnserved, MergeError, TemplateInvalid, JobInvalid) as error:
         return [_field_error(error, job)], []
     return errors, warnings
 

@@ -9,6 +9,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -48,9 +49,7 @@ def without_jobs(jobset: JsonObject) -> set[str]:
     if is_true(conditions, JOBSET_COMPLETED) or is_true(conditions, JOBSET_FAILED):
         return set()
     counted = {
-        each["name"]
-        for each in status.get("replicatedJobsStatus") or ()
-        if any(each.get(count) for count in _COUNTS)
+        each["name"] for each in status.get("replicatedJobsStatus") or () if any(each.get(count) for count in _COUNTS)
     }
     return {each["name"] for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()} - counted
 
@@ -76,30 +75,29 @@ class JobCreation:
         self._client = client
         self._clock = clock
         self._looks: dict[str, _Look] = {}
-        self._free_at = 0.0
-        """When the next look may be, of whatever TrainJob."""
+        self._next_turn = 0.0
+        """When somebody who is due may look next."""
 
     async def look(self, key: str, jobset: JsonObject) -> tuple[Problem | None, float]:
         """Say why a JobSet without Jobs has none, if that is known, and in how many seconds to ask again."""
         uid, now = jobset["metadata"]["uid"], self._clock.monotonic()
         look = self._looks.get(key)
         if look is None or look.uid != uid:
-            look = self._looks[key] = _Look(uid)
-            look.due = self._place(now + FIRST_LOOK)
+            look = self._looks[key] = _Look(uid, due=now + FIRST_LOOK)
+        if now >= look.due and not look.has_turn:
+            look.due = max(now, self._next_turn)
+            self._next_turn = look.due + _BETWEEN_LOOKS
+            look.has_turn = True
         if now >= look.due:
             look.problem = await self._find(jobset)
             look.interval = min(2 * look.interval, LONGEST_INTERVAL)
-            look.due = self._place(now + look.interval)
+            look.due = now + look.interval
+            look.has_turn = False
         return look.problem, look.due - now
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._looks.pop(key, None)
-
-    def _place(self, due: float) -> float:
-        place = max(due, self._free_at)
-        self._free_at = place + _BETWEEN_LOOKS
-        return place
 
     async def _find(self, jobset: JsonObject) -> Problem | None:
         metadata = jobset["metadata"]
@@ -119,12 +117,15 @@ class JobCreation:
         return None
 
 
+@dataclass(slots=True)
 class _Look:
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.interval = FIRST_LOOK
-        self.due = 0.0
-        self.problem: Problem | None = None
+    """What is known of one JobSet."""
+
+    uid: str
+    due: float
+    interval: float = FIRST_LOOK
+    has_turn: bool = False
+    problem: Problem | None = None
 
 
 def _is_about(message: str, jobset: JsonObject) -> bool:
