@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from support.stack import Stack, api_server
 from support.statusserver import MovableClock, StatusClient, Trainers
 
+from trainmaster.controller.server.server import http_log
 from trainmaster.controller.statusserver.handler import StatusHandler
 from trainmaster.controller.statusserver.server import HTTP_OPTIONS, application
 
@@ -31,6 +32,6 @@ async def trainers(stack: Stack) -> Trainers:
 async def http(stack: Stack, trainers: Trainers) -> AsyncIterator[StatusClient]:
     clock = MovableClock()
     server = TestServer(application(StatusHandler(stack.client, trainers.cache, clock=clock)))
-    await server.start_server(access_log=None, **HTTP_OPTIONS)
+    await server.start_server(access_log=None, logger=http_log, **HTTP_OPTIONS)
     async with TestClient(server) as session:
         yield StatusClient(session, trainers, clock)

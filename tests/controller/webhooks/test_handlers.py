@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
+
 import pytest
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected
-from trainmaster.controller.webhooks import AdmissionHandlers
-from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.webhooks import AdmissionHandlers, Workers
+from trainmaster.controller.webhooks.handlers import LOOKUP_TIMEOUT, MAX_LOOKUPS, VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 
 MISSING = "specified trainingRuntime must be created before the TrainJob is created"
 
 
 async def judge(server: KnownServer, obj: JsonObject, old: JsonObject | None = None) -> AdmissionResponse:
-    handlers = AdmissionHandlers(FRAMEWORK, {}, server, clock=VirtualClock()).handlers()
-    request = AdmissionRequest("u-1", "CREATE" if old is None else "UPDATE", obj, old)
-    return await handlers[VALIDATE_TRAINJOB](request)
+    with closing(Workers()) as workers:
+        handlers = AdmissionHandlers(FRAMEWORK, {}, server, workers=workers, clock=VirtualClock()).handlers()
+        request = AdmissionRequest("u-1", "CREATE" if old is None else "UPDATE", obj, old)
+        return await handlers[VALIDATE_TRAINJOB](request)
 
 
 async def test_both_created_in_a_row_are_admitted() -> None:
@@ -63,3 +70,71 @@ async def test_a_stored_trainjob_is_not_held_up() -> None:
     server = KnownServer()
     await judge(server, trainjob_object(suspend=True), trainjob_object())
     assert server.asked == []
+
+
+class SilentServer(KnownServer):
+    """A server that answers nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self.waiting = 0
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise AssertionError
+
+
+async def test_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runtime_missing() -> None:
+    clock, server = VirtualClock(), SilentServer()
+    with closing(Workers()) as workers:
+        handlers = AdmissionHandlers(FRAMEWORK, {}, server, workers=workers, clock=clock).handlers()
+        judged = [
+            asyncio.create_task(handlers[VALIDATE_TRAINJOB](AdmissionRequest("u", "CREATE", trainjob_object(), None)))
+            for _ in range(MAX_LOOKUPS * 3)
+        ]
+        while server.waiting < MAX_LOOKUPS:
+            await asyncio.sleep(0)
+        while not all(task.done() for task in judged):
+            await asyncio.sleep(0)
+            clock.step(LOOKUP_TIMEOUT)
+        responses = [task.result() for task in judged]
+    assert {(response.code, response.retry_after) for response in responses} == {(429, 5)}
+    assert server.most == MAX_LOOKUPS, "nobody else waits for the rest"
+
+
+class Spinning:
+    """A plugin that computes until the event loop has turned."""
+
+    name = "spinning"
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.started = False
+
+    def validate(
+        self, info: object, job: object, old: object, listers: object
+    ) -> tuple[list[FieldError], list[FieldWarning]]:
+        self.started, before = True, self.turns
+        while self.turns < before + 100:
+            pass
+        return [], []
+
+
+async def test_the_event_loop_turns_while_a_trainjob_is_judged() -> None:
+    plugin = Spinning()
+    framework = Framework([plugin])
+    with closing(Workers()) as workers:
+        handlers = AdmissionHandlers(
+            framework, {}, KnownServer(runtime_object()), workers=workers, clock=VirtualClock()
+        ).handlers()
+        request = AdmissionRequest("u", "CREATE", trainjob_object(), None)
+        judged = asyncio.create_task(handlers[VALIDATE_TRAINJOB](request))
+        while not judged.done():
+            plugin.turns += 1
+            await asyncio.sleep(0)
+        assert (plugin.started, judged.result().allowed) == (True, True)

@@ -11,7 +11,7 @@ from support.admission import manifest
 from support.resolutions import KnownServer
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.webhooks import AdmissionHandlers
+from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -63,5 +63,6 @@ def test_the_rules_of_runtimes_can_be_switched_off_by_a_label(webhook: JsonObjec
 
 
 def test_every_path_is_served_and_every_served_path_is_registered() -> None:
-    handlers = AdmissionHandlers(Framework([]), {}, KnownServer(), clock=SystemClock()).handlers()
+    served = AdmissionHandlers(Framework([]), {}, KnownServer(), workers=Workers(), clock=SystemClock())
+    handlers = served.handlers()
     assert {webhook["clientConfig"]["service"]["path"] for webhook in WEBHOOKS} == set(handlers)

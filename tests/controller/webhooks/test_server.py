@@ -8,6 +8,7 @@ import gzip
 import io
 import shutil
 import ssl
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from structlog.testing import capture_logs
 from support.admission import free_port
 from support.authorities import Authority
 from support.series import value_of
@@ -25,8 +27,9 @@ from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.server import server as http_server
 from trainmaster.controller.server.server import AddressInUse
-from trainmaster.controller.webhooks import WebhookServer
+from trainmaster.controller.webhooks import WebhookServer, Workers
 from trainmaster.controller.webhooks import server as webhook_server
+from trainmaster.controller.webhooks import workers as workers_module
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.jsontree import JsonObject
@@ -72,7 +75,9 @@ async def running(directory: Path, handlers: Mapping[str, Handler], **options: A
     shutil.copy(certificate, directory / "tls.crt")
     shutil.copy(key, directory / "tls.key")
     settings = Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))
-    server = WebhookServer(handlers, settings, Tls(), clock=options.get("clock") or SystemClock())
+    server = WebhookServer(
+        handlers, options.get("workers") or Workers(), settings, Tls(), clock=options.get("clock") or SystemClock()
+    )
     context = ssl.create_default_context(cadata=authority.pem.decode())
     connector = aiohttp.TCPConnector(ssl=context)
     task = asyncio.create_task(server.run(at_once))
@@ -113,11 +118,13 @@ async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: P
     assert response["status"] == {"code": 413, "message": "request entity is too large; limit is 7340032 bytes"}
 
 
-async def test_h1_a_small_body_that_unpacks_to_a_large_one_is_too_large(tmp_path: Path) -> None:
+async def test_h1_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
+    """It may be a thousand times as large."""
     packed = gzip.compress(orjson.dumps({**REVIEW, "padding": "x" * (64 * 1024 * 1024)}))
     async with running(tmp_path / "c", {"/a": allow}) as server:
         response = await server.call("/a", packed, headers={"Content-Encoding": "gzip"})
-    assert response["status"]["code"] == 413
+    assert response["status"]["code"] == 400
+    assert "the request body is no JSON" in response["status"]["message"]
 
 
 async def test_h1_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -> None:
@@ -200,7 +207,7 @@ async def _call_for_ever(port: int) -> None:
 async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_there_is_one(tmp_path: Path) -> None:
     clock, port = VirtualClock(), free_port()
     server = WebhookServer(
-        {"/a": allow}, Webhook(host="127.0.0.1", port=port, cert_dir=str(tmp_path)), Tls(), clock=clock
+        {"/a": allow}, Workers(), Webhook(host="127.0.0.1", port=port, cert_dir=str(tmp_path)), Tls(), clock=clock
     )
     task = asyncio.create_task(server.run(at_once))
     try:
@@ -223,7 +230,7 @@ async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_the
 
 async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path) -> None:
     filled = asyncio.Event()
-    server = WebhookServer({}, Webhook(port=free_port(), cert_dir=str(tmp_path)), Tls(), clock=SystemClock())
+    server = WebhookServer({}, Workers(), Webhook(port=free_port(), cert_dir=str(tmp_path)), Tls(), clock=SystemClock())
     task = asyncio.create_task(server.run(filled.wait))
     await asyncio.sleep(0)
     assert server.readiness() == "the webhooks are not served yet"
@@ -235,7 +242,7 @@ async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path
 async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {}) as server:
         settings = Webhook(host="127.0.0.1", port=server.port, cert_dir=str(tmp_path / "c"))
-        other = WebhookServer({}, settings, Tls(), clock=SystemClock())
+        other = WebhookServer({}, Workers(), settings, Tls(), clock=SystemClock())
         with pytest.raises(
             AddressInUse, match=rf"cannot serve webhooks on 127\.0\.0\.1:{server.port}: .*webhook\.port"
         ):
@@ -284,3 +291,130 @@ async def test_h15_a_connection_without_a_request_is_closed(tmp_path: Path, monk
         assert (await server.call("/a"))["allowed"]
         await asyncio.sleep(0.3)  # nothing can be waited for: what must not happen is that the connection is closed
         assert (await server.call("/a"))["allowed"]
+
+
+class Held:
+    """A webhook that judges in the worker for the size of the request, where it stays until it may go on."""
+
+    def __init__(self) -> None:
+        self.workers = Workers()
+        self.go_on = threading.Event()
+        self.held = 0
+
+    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
+        self.held += 1
+        await self.workers.of(request.size).run(self.go_on.wait)
+        return ALLOWED
+
+    async def hold(self, server: Server, *, count: int, padding: int = 0) -> list[asyncio.Task[JsonObject]]:
+        body = {**REVIEW, "padding": "x" * padding}
+        before = self.held
+        tasks = [asyncio.create_task(server.call("/a", body)) for _ in range(count)]
+        while self.held < before + count and not self.go_on.is_set():
+            await asyncio.sleep(0.01)
+            assert not [task for task in tasks if task.done()]
+        return tasks
+
+
+async def test_who_comes_when_too_much_is_under_way_is_told_at_once_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_module, "MAX_SMALL", 2)
+    held, labels = Held(), {"webhook": "/a", "code": "429"}
+    before = count("controller_runtime_webhook_requests_total", **labels)
+    async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
+        first, second = (asyncio.create_task(server.call("/a")) for _ in range(2))
+        while not held.workers.of(0).is_full:
+            await asyncio.sleep(0.01)
+        for _ in range(5):
+            headers = {"Content-Type": "application/json"}
+            async with server.session.post("/a", data=orjson.dumps(REVIEW), headers=headers) as response:
+                assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        held.go_on.set()
+        assert [(await first)["allowed"], (await second)["allowed"]] == [True, True]
+        assert (await server.call("/a"))["allowed"], "it goes on"
+    assert count("controller_runtime_webhook_requests_total", **labels) == before + 5
+
+
+async def test_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
+    held = Held()
+    async with running(tmp_path / "c", {"/a": held, "/b": allow}, workers=held.workers) as server:
+        large = await held.hold(server, count=1, padding=workers_module.LARGE)
+        assert (await server.call("/b"))["allowed"]
+        assert not large[0].done()
+        held.go_on.set()
+        assert (await large[0])["allowed"]
+
+
+async def test_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "MAX_BYTES", 200_000)
+    held = Held()
+    async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
+        first = await held.hold(server, count=1, padding=150_000)
+        headers = {"Content-Type": "application/json"}
+        body = orjson.dumps({**REVIEW, "padding": "x" * 100_000})
+        async with server.session.post("/a", data=body, headers=headers) as response:
+            assert response.status == 429
+        held.go_on.set()
+        assert (await first[0])["allowed"]
+        async with server.session.post("/a", data=body, headers=headers) as response:
+            assert response.status == 200, "what is answered is not counted any more"
+
+
+async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_server, "REVIEW_TIMEOUT", 0.2)
+    held = Held()
+    async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
+        response = await server.call("/a")
+        held.go_on.set()
+    assert (response["uid"], response["allowed"]) == ("u-1", False)
+    assert response["status"] == {
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": "the webhook has too much to do; try again in 5 s",
+        "details": {"retryAfterSeconds": 5},
+    }
+
+
+async def test_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_server, "BODY_TIMEOUT", 0.2)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        review = await _post(server.session, slowly(), {"Content-Type": "application/json"})
+    assert review["response"]["status"]["code"] == 408
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 90\r\n\r\n{",
+        b"POST /a HTTP/1.1\r\nHost: x\r\nX-Large: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"POST /a HTTP/1.0\r\nContent-Type: application/json\r\n\r\n",
+        b"P\x00ST /a HTTP/9.9\r\n\r\n",
+    ],
+    ids=["bad chunks", "cut off", "huge header", "HTTP/1.0 without length", "no HTTP"],
+)
+async def test_h1_what_is_no_request_leaves_no_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with capture_logs() as logs:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.write(sent)
+            await writer.drain()
+            if b"Content-Length" not in sent:
+                status = await reader.readline()
+                assert status.split()[1] in (b"200", b"400"), status
+            writer.transport.abort()
+            assert (await server.call("/a"))["allowed"]
+    assert [log for log in logs if log["log_level"] not in ("info", "debug")] == []
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -53,13 +53,14 @@ from trainmaster.controller.manager.runnables import (
 from trainmaster.controller.server.healthz import metrics, probes
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
-from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer
+from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
 
 USER_AGENT: Final = f"trainmaster/{__version__}"
+WEBHOOKS_SUFFIX: Final = "/webhooks"
 
 
 class NewClient(Protocol):
@@ -140,7 +141,7 @@ class Manager:
             for controller in controllers:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
-            webhooks = self._webhooks(caches, client)
+            webhooks = await self._webhooks(caches, stack)
             await self._serve(stack, caches, election, webhooks, stop)
             background = [
                 asyncio.create_task(caches.run(), name="caches"),
@@ -224,12 +225,16 @@ class Manager:
             self._rest_config, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
         )
 
-    def _webhooks(self, caches: Caches, client: KubeClient) -> WebhookServer | None:
+    async def _webhooks(self, caches: Caches, stack: AsyncExitStack) -> WebhookServer | None:
         settings = self._configuration.webhook
         if not settings.enabled:
             return None
-        admission = AdmissionHandlers(self._framework, caches.stores(), client, clock=self._clock)
-        return WebhookServer(admission.handlers(), settings, self._configuration.tls, clock=self._clock)
+        # A client of their own: whatever is sent to the webhooks, no reconcile waits for its connections or its limits.
+        reader = self._new_client(user_agent=USER_AGENT + WEBHOOKS_SUFFIX, guard=None, tries=TRIES)
+        await stack.enter_async_context(reader)
+        workers = Workers()
+        admission = AdmissionHandlers(self._framework, caches.stores(), reader, workers=workers, clock=self._clock)
+        return WebhookServer(admission.handlers(), workers, settings, self._configuration.tls, clock=self._clock)
 
     def _election(self) -> Election | None:
         election = self._configuration.leader_election

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Never
+from typing import Any, Final, Never
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler, Middleware
 from aiohttp.web_protocol import RequestHandler
 
@@ -29,6 +31,13 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 
 log = structlog.get_logger(__name__)
+
+
+_THEIR_FAULT: Final = (BadHttpMessage, ConnectionError)
+
+# What the HTTP library has to say about requests that are none is the business of who sent them.
+http_log: Final = logging.getLogger(f"{__name__}.http")
+http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _THEIR_FAULT)))
 
 
 class AddressInUse(Exception):
@@ -129,7 +138,12 @@ class Server:
         connections = _Connections(self._clock, options.first_request_timeout)
         app.middlewares.insert(0, connections.middleware)
         runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=options.shutdown_timeout, **options.http
+            app,
+            access_log=None,
+            logger=http_log,
+            handle_signals=False,
+            shutdown_timeout=options.shutdown_timeout,
+            **options.http,
         )
         await runner.setup()
         try:

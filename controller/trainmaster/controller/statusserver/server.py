@@ -17,7 +17,6 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ from typing import Any, Final
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler
 
 from trainmaster.controller.configuration import Configuration, Health
@@ -181,15 +179,8 @@ _LINGERING_TIME: Final = 1.0
 
 _LONGEST_PATH: Final = 300  # in logs
 
-_THEIR_FAULT: Final = (BadHttpMessage, ConnectionError)
-
-# What the HTTP library has to say about requests that are none is the business of who sent them.
-_http_log = logging.getLogger(f"{__name__}.http")
-_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _THEIR_FAULT)))
-
 HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        "logger": _http_log,
         "keepalive_timeout": IDLE_TIMEOUT,
         "lingering_time": _LINGERING_TIME,
         "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original

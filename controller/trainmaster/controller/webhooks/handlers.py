@@ -7,7 +7,9 @@ Guarantees:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -20,10 +22,19 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     APIReader,
     GroupVersionKind,
     StoreListers,
+    lacks_runtime,
     with_live_runtime,
 )
-from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse, create_patch, errored
-from trainmaster.runtime.api import ApiTypeError, parse_trainjob
+from trainmaster.controller.webhooks.review import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    create_patch,
+    errored,
+    overloaded,
+)
+from trainmaster.controller.webhooks.workers import Workers
+from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, default_trainjob, validate_runtime, validate_trainjob
@@ -35,6 +46,12 @@ Handler = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
 LOOKUP_TIMEOUT: Final = 3.0
 """Seconds for a request of our own to the API server, which gives up on us after 10."""
+
+MAX_LOOKUPS: Final = 8
+"""How many such requests are under way."""
+
+RETRY_WHEN_BUSY: Final = 5
+"""Seconds after which to try again when the API server does not answer in time."""
 
 MUTATE_TRAINJOB: Final = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
 VALIDATE_TRAINJOB: Final = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
@@ -48,7 +65,8 @@ class AdmissionHandlers:
     Args:
         framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
-        reader: Who is asked for a runtime that the caches do not hold.
+        reader: Who is asked for a runtime that the caches do not hold; a client that nobody else waits for.
+        workers: Where is judged.
         clock: The time, for that of runtime patches.
     """
 
@@ -58,11 +76,14 @@ class AdmissionHandlers:
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         reader: APIReader,
         *,
+        workers: Workers,
         clock: Clock,
     ) -> None:
         self._framework = framework
         self._stores = stores
         self._reader = reader
+        self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
+        self._workers = workers
         self._clock = clock
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -79,11 +100,7 @@ class AdmissionHandlers:
         obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
-        mismatch = unmarshal_type_error(obj)
-        if mismatch is not None:
-            return errored(400, mismatch)
-        defaulted = default_trainjob(obj, _stored_object(request), now=self._clock.now())
-        return AdmissionResponse(allowed=True, patch=list(create_patch(obj, defaulted)))
+        return await self._workers.of(request.size).run(_default, obj, _stored_object(request), self._clock.now())
 
     async def validate_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a TrainJob."""
@@ -91,26 +108,53 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         old = _stored_object(request)
-        listers = StoreListers(self._stores)
+        listers, run = StoreListers(self._stores), self._workers.of(request.size).run
         if old is None:
-            listers = await self._with_live_runtime(obj, listers)
-        return _response(validate_trainjob(obj, old, framework=self._framework, listers=listers))
+            job = await run(_lacking_runtime, obj, listers)
+            if job is not None:
+                try:
+                    listers = await self._with_live_runtime(job, listers)
+                except TimeoutError:
+                    log.warning("a runtime that is not cached was not answered for in time", seconds=LOOKUP_TIMEOUT)
+                    return overloaded(RETRY_WHEN_BUSY)
+        result = await run(validate_trainjob, obj, old, framework=self._framework, listers=listers)
+        return _response(result)
 
-    async def _with_live_runtime(self, obj: JsonObject, listers: StoreListers) -> StoreListers:
-        """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch."""
+    async def _with_live_runtime(self, job: TrainJob, listers: StoreListers) -> StoreListers:
+        """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch.
+
+        Raises:
+            TimeoutError: The API server, or those who asked it before, took too long.
+        """
         try:
-            async with self._clock.timeout(LOOKUP_TIMEOUT):
-                return await with_live_runtime(parse_trainjob(obj), listers, self._reader)
-        except ApiTypeError:
-            return listers
-        except (KubeError, TimeoutError) as error:
-            log.warning("a runtime that is not cached could not be asked for", error=str(error) or "timed out")
+            async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
+                return await with_live_runtime(job, listers, self._reader)
+        except KubeError as error:
+            log.warning("a runtime that is not cached could not be asked for", error=str(error))
             return listers
 
     async def validate_runtime(self, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a runtime of either kind."""
         obj = _admitted_object(request)
-        return ALLOWED if obj is None else _response(validate_runtime(obj, _stored_object(request)))
+        if obj is None:
+            return ALLOWED
+        return _response(await self._workers.of(request.size).run(validate_runtime, obj, _stored_object(request)))
+
+
+def _default(obj: JsonObject, old: JsonObject | None, now: datetime) -> AdmissionResponse:
+    mismatch = unmarshal_type_error(obj)
+    if mismatch is not None:
+        return errored(400, mismatch)
+    return AdmissionResponse(allowed=True, patch=list(create_patch(obj, default_trainjob(obj, old, now=now))))
+
+
+def _lacking_runtime(obj: JsonObject, listers: StoreListers) -> TrainJob | None:
+    """Return a TrainJob whose runtime the caches do not hold; None for any other."""
+    try:
+        job = parse_trainjob(obj)
+    except ApiTypeError:
+        return None
+    return job if lacks_runtime(job, listers) else None
 
 
 def _admitted_object(request: AdmissionRequest) -> JsonObject | None:

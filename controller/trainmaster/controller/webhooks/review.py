@@ -46,6 +46,8 @@ class AdmissionRequest:
 
     api_version: str = API_VERSION
     kind: str = KIND
+    size: int = 0
+    """Bytes of the whole review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class AdmissionResponse:
     reason: str = "Forbidden"
     warnings: Sequence[str] = ()
     patch: Sequence[JsonObject] = ()
+    retry_after: int = 0
+    """Seconds after which a denied request may be tried again; 0: it would be denied again."""
 
 
 ALLOWED: Final = AdmissionResponse(allowed=True)
@@ -66,6 +70,14 @@ ALLOWED: Final = AdmissionResponse(allowed=True)
 def errored(code: int, message: str) -> AdmissionResponse:
     """A response to a request that could not be judged."""
     return AdmissionResponse(allowed=False, message=message, code=code, reason="")
+
+
+def overloaded(retry_after: int) -> AdmissionResponse:
+    """A response to a request that there was no time to judge; clients of the API server try again by themselves."""
+    message = f"the webhook has too much to do; try again in {retry_after} s"
+    return AdmissionResponse(
+        allowed=False, message=message, code=429, reason="TooManyRequests", retry_after=retry_after
+    )
 
 
 def decode_request(body: bytes) -> AdmissionRequest:
@@ -97,7 +109,7 @@ def decode_request(body: bytes) -> AdmissionRequest:
         objects[field] = request.get(field)
         if objects[field] is not None and not isinstance(objects[field], dict):
             raise InvalidReview(f"the {field} of the AdmissionReview is no object", uid=uid)
-    return AdmissionRequest(uid, operation, objects["object"], objects["oldObject"], version, kind)
+    return AdmissionRequest(uid, operation, objects["object"], objects["oldObject"], version, kind, len(body))
 
 
 def encode_response(
@@ -110,6 +122,8 @@ def encode_response(
     else:
         status = {"code": admission.code, "reason": admission.reason, "message": admission.message}
         response["status"] = {key: value for key, value in status.items() if value}
+        if admission.retry_after:
+            response["status"]["details"] = {"retryAfterSeconds": admission.retry_after}
     if admission.patch:
         response["patch"] = base64.b64encode(orjson.dumps(list(admission.patch))).decode()
         response["patchType"] = "JSONPatch"

@@ -1,10 +1,13 @@
 """The webhook server: one application of HTTPS for API servers, on every replica.
 
 Guarantees:
-- H-1: a body has at most 7 MiB and is JSON by its content type; what cannot be read is answered with a review, too.
+- H-1: a body has at most 7 MiB, is JSON by its content type, and is not unpacked; what cannot be read is answered with a review, too.
 - H-4: an error that nobody foresaw is a response with code 500 and the uid of the request, and is counted.
 - H-13: every replica serves, leader or not; it is ready once a TLS connection to itself has come about.
 - H-14: at the end no new connection is taken, and what has been requested is answered.
+- Requests are judged in threads (`workers`). Who comes when too much is under way is told at once to come again, by
+  HTTP status 429 and `Retry-After`: API servers do so by themselves, within the time that they have, and their users
+  notice a delay. What is not judged in time is a denial with code 429, which says when to try again.
 - H-15: an idle connection is closed after 90 s, one that sends no request after 32 s.
 - Without a certificate the manager works all the same; it is not ready, says why, and goes on as soon as there is one.
 """
@@ -13,17 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final, Never
+from types import MappingProxyType
+from typing import Any, Final, Never
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.webhooks.handlers import Handler
-from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored
+from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored, overloaded
+from trainmaster.controller.webhooks.workers import Overloaded, Workers
 from trainmaster.metrics.webhook import PANICS, WebhookMetrics
 
 log = structlog.get_logger(__name__)
@@ -33,13 +40,32 @@ LARGEST_BODY: Final = 7 * 1024 * 1024
 
 IDLE_TIMEOUT: Final = 90.0
 REQUEST_TIMEOUT: Final = 32.0
-"""Seconds for a handshake, for the first request to come, and for a body."""
+"""Seconds for a handshake, and for the first request to come."""
+
+BODY_TIMEOUT: Final = 10.0
+"""Seconds for a body; no API server waits longer for the answer."""
+
+REVIEW_TIMEOUT: Final = 8.0
+"""Seconds for the judgement, those included in which it waits for its turn; API servers wait for ten."""
+
+RETRY_WHEN_FULL: Final = 1
+RETRY_WHEN_LATE: Final = 5
+"""Seconds after which to try again."""
 
 DIAL_TIMEOUT: Final = 5.0
 SHUTDOWN_TIMEOUT: Final = 1.5
 """Seconds in which requests are answered at the end; each takes milliseconds."""
 
+HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "keepalive_timeout": IDLE_TIMEOUT,
+        "auto_decompress": False,  # no API server packs, and what is packed may be a thousand times as large
+    }
+)
+"""How the HTTP library is to serve the application."""
+
 _JSON: Final = "application/json"
+_FULL: Final = "too many admission requests at once; try again"
 
 
 class WebhookServer:
@@ -47,13 +73,17 @@ class WebhookServer:
 
     Args:
         handlers: What decides, by path.
+        workers: Where reviews are judged; they end with the server.
         settings: Where to listen, and where the certificate is.
         tls: Which TLS to speak.
         clock: The time.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler], settings: Webhook, tls: Tls, *, clock: Clock) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], workers: Workers, settings: Webhook, tls: Tls, *, clock: Clock
+    ) -> None:
         self._handlers = handlers
+        self._workers = workers
         self._clock = clock
         options = ServerOptions(
             purpose="webhooks",
@@ -69,7 +99,7 @@ class WebhookServer:
             first_request_timeout=REQUEST_TIMEOUT,
             dial_timeout=DIAL_TIMEOUT,
             shutdown_timeout=SHUTDOWN_TIMEOUT,
-            http={"keepalive_timeout": IDLE_TIMEOUT},
+            http=HTTP_OPTIONS,
         )
         certs = CertWatcher(
             Path(settings.cert_dir),
@@ -90,57 +120,97 @@ class WebhookServer:
         Raises:
             AddressInUse: The address cannot be bound.
         """
-        await wait_for_sync()
-        await self._server.run(application(self._handlers, clock=self._clock))
+        try:
+            await wait_for_sync()
+            await self._server.run(application(self._handlers, workers=self._workers, clock=self._clock))
+        finally:
+            self._workers.close()
 
 
-def application(handlers: Mapping[str, Handler], *, clock: Clock) -> web.Application:
+def application(handlers: Mapping[str, Handler], *, workers: Workers, clock: Clock) -> web.Application:
     """Build the application: a path for each webhook."""
-    app = web.Application(client_max_size=LARGEST_BODY)
+    app = web.Application()
+    refused = RateLimiter(qps=0.1, burst=1, clock=clock)
+
+    def route(path: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        metrics = WebhookMetrics(path)
+
+        async def respond(request: web.Request) -> web.Response:
+            with metrics.measure():
+                try:
+                    body = await _respond(request, handler, workers=workers, clock=clock)
+                except Overloaded:
+                    if not refused.try_accept():
+                        log.warning("too many admission requests at once; API servers are told to try again", path=path)
+                    metrics.count(429)
+                    return web.Response(status=429, text=_FULL, headers={"Retry-After": str(RETRY_WHEN_FULL)})
+            metrics.count(200)
+            return web.Response(body=body, content_type=_JSON)
+
+        return respond
+
     for path, handler in handlers.items():
-        app.router.add_post(path, _route(handler, WebhookMetrics(path), clock))
+        app.router.add_post(path, route(path, handler))
     return app
 
 
-def _route(handler: Handler, metrics: WebhookMetrics, clock: Clock) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(request: web.Request) -> web.Response:
-        with metrics.measure():
-            body = await _respond(request, handler, clock)
-        metrics.count(200)
-        return web.Response(body=body, content_type=_JSON)
+async def _respond(request: web.Request, handler: Handler, *, workers: Workers, clock: Clock) -> bytes:
+    """Answer one HTTP request with a review.
 
-    return respond
-
-
-async def _respond(request: web.Request, handler: Handler, clock: Clock) -> bytes:
-    """Answer one HTTP request; whatever it is, the answer is a review."""
+    Raises:
+        Overloaded: Too much is under way.
+    """
     if request.headers.get("Content-Type") != _JSON:
         given = request.headers.get("Content-Type", "")
         return encode_response(errored(400, f"contentType={given}, expected {_JSON}"), uid="")
-    try:
-        async with clock.timeout(REQUEST_TIMEOUT):
-            body = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        return encode_response(errored(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
-    except TimeoutError:
-        return encode_response(errored(408, f"the request did not arrive within {REQUEST_TIMEOUT:g} s"), uid="")
-    return await review(body, handler, path=request.path)
+    if workers.of(request.content_length or 0).is_full:
+        raise Overloaded
+    with workers.body() as take:
+        try:
+            async with clock.timeout(BODY_TIMEOUT):
+                body = await _read(request, take)
+        except TimeoutError:
+            return encode_response(errored(408, f"the request did not arrive within {BODY_TIMEOUT:g} s"), uid="")
+        except (web.RequestPayloadError, BadHttpMessage) as error:
+            return encode_response(errored(400, f"the request body cannot be read: {error}"), uid="")
+        if len(body) > LARGEST_BODY:
+            return encode_response(errored(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
+        with workers.of(len(body)).review():
+            return await review(body, handler, path=request.path, workers=workers, clock=clock)
 
 
-async def review(body: bytes, handler: Handler, *, path: str) -> bytes:
+async def _read(request: web.Request, take: Callable[[int], None]) -> bytes:
+    """Read a body; of one that is too large at least as much as shows that it is."""
+    parts, size = list[bytes](), 0
+    async for part in request.content.iter_any():
+        take(len(part))
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_BODY:
+            break
+    return b"".join(parts)
+
+
+async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, clock: Clock) -> bytes:
     """Turn an AdmissionReview with a request into one with the response of a webhook."""
     if not body:
         return encode_response(errored(400, "request body is empty"), uid="")
+    request = None
     try:
-        request = decode_request(body)
+        async with clock.timeout(REVIEW_TIMEOUT):
+            request = await workers.of(len(body)).run(decode_request, body)
+            response = await handler(request)
     except InvalidReview as error:
         return encode_response(errored(400, str(error)), uid=error.uid)
-    try:
-        response = await handler(request)
     except RecursionError:
         response = errored(400, "the object is nested too deeply")
+    except TimeoutError:
+        response = overloaded(RETRY_WHEN_LATE)
+        log.warning("an admission request was not judged in time", webhook=path, seconds=REVIEW_TIMEOUT)
     except Exception as error:
         PANICS.inc()
-        log.exception("a webhook failed", webhook=path, uid=request.uid)
+        log.exception("a webhook failed", webhook=path, uid=request.uid if request is not None else "")
         response = errored(500, f"panic: {type(error).__name__} [recovered]; see the log of the manager")
+    if request is None:
+        return encode_response(response, uid="")
     return encode_response(response, uid=request.uid, api_version=request.api_version, kind=request.kind)

@@ -10,7 +10,8 @@ Guarantees:
 - P-21, P-22: an object costs its bytes and some 400 more, and the garbage collector finds nothing to walk through.
 - P-23: decoding a tree anew costs a seventh of copying it.
 
-Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads.
+Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads, webhooks from
+other threads: what they get by one call may lack what was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class Store:
 
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
-        return map(_decode, [self._records[key] for key in self.keys(namespace)])
+        records = [self._records.get(key) for key in self.keys(namespace)]
+        return map(_decode, filter(None, records))
 
     def holds(self, obj: JsonObject) -> bool:
         """Whether this very state of an object is stored (S-15)."""

@@ -122,18 +122,24 @@ class APIReader(Protocol):
         """Read one object; raises `NotFound`, or another error of the client."""
 
 
+def lacks_runtime(job: TrainJob, listers: StoreListers) -> bool:
+    """Tell whether a TrainJob names a runtime that the listers do not hold, and that there may be all the same."""
+    reference = job.spec.runtime_ref
+    if unsupported_runtime(reference) is not None or live_runtime(job, listers) is not None:
+        return False
+    # No object has any other name, and it would become a part of the path of the request.
+    return not dns_subdomain(reference.name)
+
+
 async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: APIReader) -> StoreListers:
     """Return listers that hold the runtime that a TrainJob names, if there is one.
 
     Raises:
         KubeError: The server could not be read from.
     """
+    if not lacks_runtime(job, listers):
+        return listers
     reference = job.spec.runtime_ref
-    if unsupported_runtime(reference) is not None or live_runtime(job, listers) is not None:
-        return listers
-    if dns_subdomain(reference.name):
-        # No object has such a name, and it would become a part of the path of the request.
-        return listers
     resource = RUNTIMES[reference.kind]
     try:
         runtime = await api_reader.get(
