@@ -1,6 +1,6 @@
 """Whatever review a webhook gets, it answers: no crash, no 5xx.
 
-The suite has a few hundred; `make fuzz` has 100,000. What a whole manager makes of them is in `tests/soak/test_fuzz.py`.
+The suite has a few hundred; `make fuzz` has 100,000. What a whole manager makes of them: `tests/soak/test_fuzz.py`.
 """
 
 from __future__ import annotations

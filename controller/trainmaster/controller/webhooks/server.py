@@ -1,7 +1,8 @@
 """The webhook server: one application of HTTPS for API servers, on every replica.
 
 Guarantees:
-- H-1: a body has at most 7 MiB, is JSON by its content type, and is not unpacked; what cannot be read is answered with a review, too.
+- H-1: a body has at most 7 MiB, is JSON by its content type, and is not unpacked; what cannot be read is answered
+  with a review, too.
 - H-4: an error that nobody foresaw is a response with code 500 and the uid of the request, and is counted.
 - H-13: every replica serves, leader or not; it is ready once a TLS connection to itself has come about.
 - H-14: at the end no new connection is taken, and what has been requested is answered.
