@@ -29,6 +29,7 @@ def test_conditions_of_a_running_pod() -> None:
         "status": "False",
         "reason": "ContainersNotReady",
         "message": message,
+        "lastProbeTime": None,
         "lastTransitionTime": "",
     }
     machine.start("b")

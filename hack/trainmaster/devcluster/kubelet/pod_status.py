@@ -106,7 +106,7 @@ def _condition(kind: str, *, missing: str, message: str = "") -> JsonObject:
 def _dated(condition: JsonObject, before: JsonObject | None, now: datetime) -> JsonObject:
     same = before is not None and before.get("status") == condition["status"]
     changed_at = before.get("lastTransitionTime") if before is not None and same else None
-    return condition | {"lastTransitionTime": changed_at or timestamp(now)}
+    return condition | {"lastProbeTime": None, "lastTransitionTime": changed_at or timestamp(now)}
 
 
 def _initialized(lifecycle: PodLifecycle) -> JsonObject:

@@ -39,7 +39,13 @@ class Binder:
         # A patch, so that a change of the pod since it was read, say of its labels, does not stand in the way.
         change = {"metadata": {"uid": metadata["uid"]}, "spec": {"nodeName": node}}
         bound, _ = await self._api.patch(
-            PODS, metadata["namespace"], metadata["name"], change, patch_type=PatchType.MERGE, options=_OPTIONS
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            patch_type=PatchType.MERGE,
+            subresource="binding",
+            options=_OPTIONS,
         )
         await self.mark_scheduled(bound)
         text = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {node}"

@@ -178,7 +178,7 @@ async def test_the_deadline_ends_the_job_and_its_pods(cluster: Stepper) -> None:
 
 
 async def bind(cluster: Stepper, pod: JsonObject) -> None:
-    await cluster.api.update(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node"}})
+    await cluster.api.update(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node"}}, subresource="binding")
 
 
 async def test_the_end_waits_until_the_last_pod_has_ended(cluster: Stepper) -> None:

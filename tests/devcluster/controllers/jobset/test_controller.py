@@ -249,7 +249,8 @@ async def test_blocking_recreate_waits_until_the_old_jobs_are_gone(cluster: Step
     policy = {"maxRestarts": 1, "restartStrategy": "BlockingRecreate"}
     await create(cluster, replicated("a"), replicated("b"), failurePolicy=policy)
     lingering = next(pod for pod in cluster.objects(PODS) if pod["metadata"]["labels"]["job-name"] == "js-b-0")
-    await cluster.api.update(PODS, {**lingering, "spec": {**lingering["spec"], "nodeName": "node"}})
+    bound = {**lingering, "spec": {**lingering["spec"], "nodeName": "node"}}
+    await cluster.api.update(PODS, bound, subresource="binding")
     await cluster.set_pods("Running")
     await finish(cluster, "js-a-0", "Failed")
     assert jobs(cluster) == ["js-b-0"], "nothing new beside a pod that still ends"

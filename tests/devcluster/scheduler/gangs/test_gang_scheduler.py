@@ -224,7 +224,7 @@ async def test_a_group_caught_half_bound_is_completed_before_any_other(cluster: 
         await pod(cluster, name, of=name.split("-")[0], gpus=2)
     cluster.stop()
     patch = {"spec": {"nodeName": "laptop"}}
-    await cluster.api.patch(PODS, "default", "right-0", patch, patch_type=PatchType.MERGE)
+    await cluster.api.patch(PODS, "default", "right-0", patch, patch_type=PatchType.MERGE, subresource="binding")
     start(cluster)
     await cluster.settle()
     await cluster.delete(PODS, "blocker")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.filters.audit import log_created_name
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.handlers.write_options import read_strictly, read_write_options
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
-from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
+from trainmaster.devcluster.apiserver.resources import PODS
 
 
 async def create_resource(api: Api, request: web.Request, encoder: ResponseEncoder, info: RequestInfo) -> web.Response:
@@ -27,3 +30,23 @@ async def create_token(tokens: ServiceAccountTokens, request: web.Request, info:
     """Handle a POST to the token subresource of a service account."""
     body = await read_object(request)
     return json_response(tokens.create(info.namespace or "", info.name or "", body), status=201)
+
+
+async def bind_pod(api: Api, request: web.Request, info: RequestInfo) -> web.Response:
+    """Handle a POST to the binding subresource of a pod: give it the node that the body names."""
+    body, options = await read_strictly(request, read_write_options(request, "CreateOptions"))
+    target = body.get("target")
+    target = target if isinstance(target, dict) else {}
+    name, problems = info.name or "", []
+    if (kind := target.get("kind") or "Node") != "Node":
+        problems.append(errors.unsupported("target.kind", kind, ["<empty>", "Node"]))
+    if not target.get("name"):
+        problems.append(FieldError("target.name", "Required"))
+    if problems:
+        raise errors.invalid("", "Binding", name, problems)
+    bound = {"spec": {"nodeName": str(target["name"])}}
+    await api.patch(
+        PODS, info.namespace, name, bound, patch_type=PatchType.MERGE, subresource="binding", options=options
+    )
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    return json_response(status, status=201, warnings=options.warnings)

@@ -23,10 +23,12 @@ _SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "log": ("get",),
     "finalize": ("update",),
     "token": ("create",),
+    "binding": ("create",),
 }
 _SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
+    "binding": {"kind": "Binding"},
 }
 """The kinds of subresources that are not of the kind of their resource."""
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
-from trainmaster.devcluster.apiserver.handlers.create import create_resource, create_token
+from trainmaster.devcluster.apiserver.handlers.create import bind_pod, create_resource, create_token
 from trainmaster.devcluster.apiserver.handlers.delete import delete_collection, delete_resource
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
@@ -34,13 +34,10 @@ _NOT_IMPLEMENTED = frozenset(
     {
         "approval",
         "attach",
-        "binding",
-        "ephemeralcontainers",
         "eviction",
         "exec",
         "portforward",
         "proxy",
-        "resize",
         "scale",
     }
 )
@@ -111,12 +108,16 @@ class ResourceHandler:
             if subresource in _NOT_IMPLEMENTED:
                 raise errors.not_implemented(f"the {subresource} subresource of {kind.resource}")
             return page_not_found()
-        allowed = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}}.get(subresource, {"GET", "PUT", "PATCH"})
+        allowed = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}, "binding": {"POST"}}.get(
+            subresource, {"GET", "PUT", "PATCH"}
+        )
         if request.method not in allowed:
             raise errors.method_not_allowed()
         name = info.name or ""
         if subresource == "token":
             return await create_token(self._tokens, request, info)
+        if subresource == "binding":
+            return await bind_pod(self._api, request, info)
         if subresource == "scale":
             return await serve_scale(self._scaler, request, kind, info, name=name)
         if subresource == "log":

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_subdomain
@@ -62,6 +63,10 @@ class Strategy:
         """Restore what an update through the status endpoint must not change."""
         restore(obj, old, "spec")
 
+    def limit_to_subresource(self, obj: JsonObject, old: JsonObject, subresource: str) -> JsonObject:
+        """Return what an update through a subresource of the kind's own makes of the old object."""
+        raise errors.route_not_found()
+
     def is_new_generation(self, obj: JsonObject, old: JsonObject) -> bool:
         """Return whether the desired state changed."""
         return bool(obj.get("spec") != old.get("spec"))
@@ -70,12 +75,20 @@ class Strategy:
         """Return the broken rules of an object, new or changed."""
         return []
 
+    def validate_create(self, obj: JsonObject) -> list[FieldError]:
+        """Return the broken rules that only a new object has to keep."""
+        return []
+
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Return the broken rules of a change through the main endpoint."""
         return []
 
     def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Return the broken rules of a change through the status endpoint."""
+        return []
+
+    def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
+        """Return the broken rules of a change through a subresource of the kind's own."""
         return []
 
     def warnings_on_create(self, obj: JsonObject) -> list[str]:

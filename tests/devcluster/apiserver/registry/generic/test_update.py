@@ -219,8 +219,15 @@ async def test_no_finalizer_may_join_a_deleted_object(api: Api, define: Any) -> 
 
 async def test_pods_can_be_bound_once_and_hardly_changed(api: Api) -> None:
     made = await pod(api)
-    made["spec"]["nodeName"] = "node-1"
-    made = copy_tree(await api.update(PODS, made, namespace="default"))
+    binding: dict[str, Any] = {"namespace": "default", "subresource": "binding"}
+    with pytest.raises(StatusError, match="spec: Forbidden: pod updates may not change fields other than"):
+        await api.update(PODS, {**made, "spec": {**made["spec"], "nodeName": "node-1"}}, namespace="default")
+    bound = {**made, "spec": {**made["spec"], "nodeName": "node-1", "hostname": "left-alone"}}
+    made = copy_tree(await api.update(PODS, bound, **binding))
+    assert made["spec"]["nodeName"] == "node-1"
+    assert "hostname" not in made["spec"]
+    with pytest.raises(StatusError, match='pods/binding "p": pod p is already assigned to node "node-1"'):
+        await api.update(PODS, {**made, "spec": {**made["spec"], "nodeName": "node-2"}}, **binding)
     for change in ({"nodeName": "node-2"}, {"restartPolicy": "Never"}, {"hostname": "x"}):
         with pytest.raises(StatusError, match="spec: Forbidden: pod updates may not change fields other than"):
             await api.update(PODS, {**made, "spec": {**made["spec"], **change}}, namespace="default")

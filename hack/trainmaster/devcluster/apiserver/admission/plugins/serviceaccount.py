@@ -36,6 +36,8 @@ def admission_of(api: Api, *, root_ca: str) -> AdmissionHook:
         if operation != "CREATE":
             return pod
         spec = pod["spec"]
+        if not spec.get("serviceAccountName"):
+            spec["serviceAccountName"] = spec["serviceAccount"] = "default"
         account = await _account(api, pod["metadata"], spec["serviceAccountName"])
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = copy_tree(account["imagePullSecrets"])

@@ -9,11 +9,9 @@ from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation impor
     validate_pod_failure_policy,
     validate_success_policy,
 )
-from trainmaster.devcluster.apiserver.registry.core.podspec import validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.validation.pods import validate_pod_template
 from trainmaster.devcluster.apiserver.registry.labels_validation import (
-    validate_annotations,
     validate_label_selector,
-    validate_labels,
 )
 from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -183,13 +181,7 @@ def _validate_success(spec: JsonObject) -> Iterator[FieldError]:
 
 def _validate_template(spec: JsonObject) -> Iterator[FieldError]:
     template = spec["template"]
-    metadata = template["metadata"]
-    yield from validate_labels(metadata.get("labels") or {}, "spec.template.labels")
-    yield from validate_annotations(metadata.get("annotations") or {}, "spec.template.annotations")
-    if template["spec"].get("ephemeralContainers"):
-        detail = "ephemeral containers not allowed in pod template"
-        yield FieldError("spec.template.spec.ephemeralContainers", "Forbidden", detail=detail)
-    yield from validate_pod_spec(template["spec"], "spec.template.spec")
+    yield from validate_pod_template(template, "spec.template")
     yield from _validate_restart(template["spec"]["restartPolicy"], has_failure_policy="podFailurePolicy" in spec)
 
 

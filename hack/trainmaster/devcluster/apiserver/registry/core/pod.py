@@ -1,25 +1,41 @@
-"""Pods.
-
-The embedded scheduler binds a pod by writing `spec.nodeName`, once, through the main endpoint: the binding subresource
-of a real server is not served.
-"""
+"""Pods."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod, validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
+from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod
+from trainmaster.devcluster.apiserver.registry.core.validation.pod_resize import validate_pod_resize
+from trainmaster.devcluster.apiserver.registry.core.validation.pod_status import validate_pod_status_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pod_update import validate_pod_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pods import (
+    validate_ephemeral_containers_update,
+    validate_new_pod,
+    validate_pod,
+)
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.names import dns_label
 
 _FINISHED = ("Succeeded", "Failed")
-_IMMUTABLE_TEXT = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
+_BINDINGS = GroupResource("", "pods/binding")
+_RESIZED = ("resources", "resizePolicy")
+_STATES: JsonObject = {"state": {}, "lastState": {}}
+_SHOWN_IN_STATUS: Mapping[str, JsonObject] = {
+    "conditions": {"lastProbeTime": None, "lastTransitionTime": None},
+    "containerStatuses": _STATES,
+    "initContainerStatuses": _STATES,
+    "ephemeralContainerStatuses": _STATES,
+}
+"""What the real server cannot leave out of the entries of these lists."""
 
 
 class PodStrategy(Strategy):
@@ -27,6 +43,7 @@ class PodStrategy(Strategy):
 
     has_generation = True
     return_deleted_object = True
+    required_by_schema = False
 
     def default(self, obj: JsonObject) -> None:
         """Fill in the pod spec."""
@@ -34,17 +51,21 @@ class PodStrategy(Strategy):
 
     def prepare_for_create(self, obj: JsonObject) -> None:
         """Start as pending."""
+        spec = obj["spec"]
         # Admission resolves the priority class; these are the values of a pod without one.
-        obj["spec"].setdefault("priority", 0)
-        obj["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
-        obj["status"] = {"phase": "Pending", "qosClass": _qos_class(obj["spec"])}
-        if obj["spec"].get("schedulingGates"):
+        spec.setdefault("priority", 0)
+        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        add_label_keys(spec, obj["metadata"].get("labels") or {})
+        _show_missing_sources(spec)
+        obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+        if spec.get("schedulingGates"):
             obj["status"]["conditions"] = [
                 {
                     "type": "PodScheduled",
                     "status": "False",
                     "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    "lastProbeTime": None,
                     "lastTransitionTime": obj["metadata"]["creationTimestamp"],
                 }
             ]
@@ -54,71 +75,106 @@ class PodStrategy(Strategy):
         for field in ("priority", "preemptionPolicy", "overhead"):
             if field in old["spec"]:
                 obj["spec"].setdefault(field, old["spec"][field])
+        _show_missing_sources(obj["spec"])
 
     def prepare_for_status_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Keep spec and owners; labels, annotations and finalizers may come with a status."""
         super().prepare_for_status_update(obj, old)
         restore(obj["metadata"], old["metadata"], "ownerReferences")
+        status = obj.setdefault("status", {})
+        if "qosClass" in old.get("status", {}):  # which some kubelets forget
+            status.setdefault("qosClass", old["status"]["qosClass"])
+        for field, defaults in _SHOWN_IN_STATUS.items():
+            for entry in status.get(field) or ():
+                for name, value in defaults.items():
+                    entry.setdefault(name, copy_tree(value))
+
+    def limit_to_subresource(self, obj: JsonObject, old: JsonObject, subresource: str) -> JsonObject:
+        """Take over the node, the containers for debugging, or the resources, and nothing else."""
+        spec = dict(old["spec"])
+        if subresource == "binding":
+            _check_binding(old)
+            spec["nodeName"] = obj["spec"]["nodeName"]
+        elif subresource == "ephemeralcontainers":
+            restore(spec, obj["spec"], "ephemeralContainers")
+        else:
+            for field in ("initContainers", "containers"):
+                if field in spec:
+                    spec[field] = _resized(obj["spec"].get(field) or [], spec[field])
+        return {**old, "spec": spec, "metadata": {**old["metadata"]}}
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Check the spec."""
-        return validate_pod_spec(obj["spec"], "spec")
+        return validate_pod(obj)
+
+    def validate_create(self, obj: JsonObject) -> list[FieldError]:
+        """Check what a new pod may not have yet."""
+        return list(validate_new_pod(obj))
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse changes of the spec, apart from the few that a pod allows."""
-        new, before = obj["spec"], old["spec"]
-        if new == before or _frozen(new, before) == _frozen(before, before):
-            return []
-        return [FieldError("spec", "Forbidden", detail=_IMMUTABLE_TEXT)]
+        return [] if obj["spec"] == old["spec"] else list(validate_pod_update(obj["spec"], old["spec"]))
+
+    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Refuse a status that the pod cannot have."""
+        return list(validate_pod_status_update(obj, old))
+
+    def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
+        """Check containers for debugging, and resources."""
+        if subresource == "ephemeralcontainers":
+            return list(validate_ephemeral_containers_update(obj, old))
+        return list(validate_pod_resize(obj, old)) if subresource == "resize" else []
+
+    def warnings_on_create(self, obj: JsonObject) -> list[str]:
+        """Tell of what is legal and probably meant otherwise."""
+        warnings = pod_warnings(obj)
+        if problems := dns_label(obj["metadata"]["name"]):
+            warnings.insert(
+                0,
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
+                f"a DNS label is recommended: [{' '.join(problems)}]",
+            )
+        return warnings
 
     def grace_seconds(self, obj: JsonObject, requested: int | None) -> int:
         """Let a running pod end in its own time; nobody waits for one that never started or has ended."""
         if not obj["spec"].get("nodeName") or obj.get("status", {}).get("phase") in _FINISHED:
             return 0
-        if requested is not None:
-            return requested if requested >= 0 else 1
-        return int(obj["spec"].get("terminationGracePeriodSeconds", 30))
+        seconds = int(obj["spec"].get("terminationGracePeriodSeconds", 30)) if requested is None else requested
+        return seconds if seconds >= 0 else 1
 
 
-def _frozen(spec: JsonObject, old: JsonObject) -> JsonObject:
-    """Return the part of a spec that may not differ from the old one."""
-    frozen = {
-        field: value for field, value in spec.items() if field not in ("activeDeadlineSeconds", "schedulingGates")
-    }
-    for field in ("containers", "initContainers"):
-        if field in frozen:
-            frozen[field] = [
-                {key: value for key, value in container.items() if key != "image"} for container in frozen[field]
-            ]
-    known = old.get("tolerations") or []
-    given = spec.get("tolerations") or []
-    if all(each in given for each in known):
-        frozen.pop("tolerations", None)
-    if not old.get("nodeName"):
-        frozen.pop("nodeName", None)
-    if old.get("schedulingGates"):
-        # A gated pod may still be steered to fewer nodes; gates can only be taken away.
-        frozen.pop("nodeSelector", None)
-        frozen.pop("affinity", None)
-    gates = {each.get("name") for each in spec.get("schedulingGates") or ()}
-    frozen["gates"] = sorted(gates - {each.get("name") for each in old.get("schedulingGates") or ()})
-    return frozen
+def _show_missing_sources(spec: JsonObject) -> None:
+    """Show a projected volume without sources as the real server does, which cannot leave the field out."""
+    for volume in spec.get("volumes") or ():
+        if volume.get("projected") is not None:
+            volume["projected"].setdefault("sources", None)
 
 
-def _qos_class(spec: JsonObject) -> str:
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    guaranteed = True
-    best_effort = True
-    for container in containers:
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        if any(name in amounts for amounts in (requests, limits) for name in ("cpu", "memory")):
-            best_effort = False
-        if not all(name in limits and requests.get(name) == limits[name] for name in ("cpu", "memory")):
-            guaranteed = False
-    if best_effort:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
+def _check_binding(pod: JsonObject) -> None:
+    """Refuse a node for a pod that has one, goes away, or is not to have one yet."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    name = metadata["name"]
+    if "deletionTimestamp" in metadata:
+        text = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        text = f"pod {name} is already assigned to node {errors.quote(spec['nodeName'])}"
+    elif spec.get("schedulingGates"):
+        text = f"pod {name} has non-empty .spec.schedulingGates"
+    else:
+        return
+    raise errors.conflict(_BINDINGS, name, text)
+
+
+def _resized(containers: list[JsonObject], old: list[JsonObject]) -> list[JsonObject]:
+    """Return the old containers with new resources; others than the old ones are left for validation to refuse."""
+    if [each.get("name") for each in containers] != [each.get("name") for each in old]:
+        return containers
+    resized = [dict(container) for container in old]
+    for container, new in zip(resized, containers, strict=True):
+        for field in _RESIZED:
+            restore(container, new, field)
+    return resized
 
 
 def kind() -> Kind:
@@ -130,7 +186,7 @@ def kind() -> Kind:
         strategy=PodStrategy(),
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "log"),
+        subresources=("status", "log", "binding", "ephemeralcontainers", "resize"),
         columns=printers.PODS,
         field_labels=field_labels(
             "spec.nodeName",

@@ -52,6 +52,7 @@ def pod_warnings(obj: JsonObject, prefix: str = "") -> list[str]:
         *_lists(path, spec),
         *_containers(path, spec),
         *_ports(path, spec),
+        *_affinities(f"{path}.affinity", spec.get("affinity")),
     ]
 
 
@@ -143,7 +144,8 @@ def _lists(path: str, spec: JsonObject) -> Iterator[str]:
         yield from _fraction(f"{path}.overhead", spec.get("overhead"), name)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
-        yield f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        text = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{path}.terminationGracePeriodSeconds: {text}"
 
 
 def _fraction(path: str, amounts: JsonObject | None, name: str) -> Iterator[str]:
@@ -176,6 +178,7 @@ def _hidden_variables(path: str, variables: list[JsonObject]) -> Iterator[str]:
 
 def _ports(path: str, spec: JsonObject) -> Iterator[str]:
     known: dict[tuple[int, str], list[tuple[str, JsonObject]]] = {}
+    named: dict[str, str] = {}
     for field in _CONTAINERS:
         for number, container in enumerate(spec.get(field) or ()):
             for index, port in enumerate(container.get("ports") or ()):
@@ -184,11 +187,31 @@ def _ports(path: str, spec: JsonObject) -> Iterator[str]:
                 for place, other in known.get(key, ()):
                     yield from _same_port(here, port, place, other)
                 known.setdefault(key, []).append((here, port))
+                name = port.get("name")
+                if name and (first := named.setdefault(name, here)) != here:
+                    yield (
+                        f'{here}: duplicate port name "{name}" with {first}, '
+                        f"services and probes that select ports by name will use {first}"
+                    )
 
 
 def _same_port(path: str, port: JsonObject, place: str, other: JsonObject) -> Iterator[str]:
     mine, theirs = ((each.get("hostIP") or "", each.get("hostPort") or 0) for each in (port, other))
     if mine == theirs:
         yield f"{path}: duplicate port definition with {place}"
-    elif not mine[1] or not theirs[1] or (mine[1] == theirs[1] and not (mine[0] and theirs[0])):
+    elif not mine[1] or not theirs[1]:
         yield f"{path}: overlapping port definition with {place}"
+    elif mine[1] == theirs[1] and bool(mine[0]) != bool(theirs[0]):
+        yield f"{path}: dangerously ambiguous port definition with {place}"
+
+
+def _affinities(path: str, affinity: JsonObject | None) -> Iterator[str]:
+    text = "a null labelSelector results in matching no pod"
+    for field in ("podAffinity", "podAntiAffinity"):
+        given = (affinity or {}).get(field) or {}
+        for index, term in enumerate(given.get(_REQUIRED) or ()):
+            if term.get("labelSelector") is None:
+                yield f"{path}.{field}.{_REQUIRED}[{index}].labelSelector: {text}"
+        for index, weighted in enumerate(given.get(_PREFERRED) or ()):
+            if (weighted.get("podAffinityTerm") or {}).get("labelSelector") is None:
+                yield f"{path}.{field}.{_PREFERRED}[{index}].podAffinityTerm.labelSelector: {text}"

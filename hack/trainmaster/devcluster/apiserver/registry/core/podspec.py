@@ -1,28 +1,48 @@
-"""Pod specs, which pods and the templates of jobs share: their defaults and their rules."""
+"""What the server gives a pod spec that leaves it open; pods and the templates of jobs share most of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
-from trainmaster.devcluster.apiserver.errors import FieldError, negative, unsupported
-from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_label, dns_subdomain
+from trainmaster.devcluster.apiserver.registry.core.validation.resources import (
+    is_huge_page,
+    requested_by_containers,
+)
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 _DEFAULT_MODE = 0o644
 _TOKEN_LIFETIME = 3600
 _LOST_NODE_SECONDS = 300
-_SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
+_SPEC: Mapping[str, Any] = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+_VOLUMES: Mapping[str, Mapping[str, Any]] = {
+    "secret": {"defaultMode": _DEFAULT_MODE},
+    "configMap": {"defaultMode": _DEFAULT_MODE},
+    "downwardAPI": {"defaultMode": _DEFAULT_MODE},
+    "projected": {"defaultMode": _DEFAULT_MODE},
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+_COMPUTE = ("cpu", "memory")
 
 
 def default_pod_spec(spec: JsonObject) -> None:
     """Fill in what a pod spec leaves open."""
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("dnsPolicy", "ClusterFirst")
+    _drop_disabled(spec)
+    for field, value in _SPEC.items():
+        if not spec.get(field):
+            spec[field] = value
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("securityContext", {})
-    spec.setdefault("schedulerName", "default-scheduler")
     # Both names of the service account mean the same; the older one is kept in step for older clients.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
@@ -37,14 +57,45 @@ def default_pod(spec: JsonObject) -> None:
     """Fill in what only a pod gets, not the template of one."""
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
-    spec.setdefault("serviceAccountName", "default")
-    spec.setdefault("serviceAccount", spec["serviceAccountName"])
     _tolerate_lost_nodes(spec)
     # A limit is also a request where none is given, so that the scheduler counts it.
     for container in _containers(spec):
         resources = container.get("resources") or {}
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    if spec.get("resources"):
+        _default_pod_resources(spec["resources"], spec)
+    if spec.get("hostNetwork"):
+        for port in chain.from_iterable(container.get("ports") or () for container in _containers(spec)):
+            if not port.get("hostPort") and port.get("containerPort"):
+                port["hostPort"] = port["containerPort"]
+
+
+def _drop_disabled(spec: JsonObject) -> None:
+    """Drop what kube-apiserver 1.36 knows and does not keep, because its feature gate is off."""
+    spec.pop("schedulingGroup", None)
+    for container in _containers(spec):
+        lifecycle = container.get("lifecycle")
+        if lifecycle and lifecycle.pop("stopSignal", None) is not None and not lifecycle:
+            del container["lifecycle"]
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            source.pop("clusterTrustBundle", None)
+            source.pop("podCertificate", None)
+
+
+def _default_pod_resources(resources: JsonObject, spec: JsonObject) -> None:
+    """Complete what a pod asks for as a whole: by what its containers ask for, else by its limits."""
+    limits = resources.get("limits") or {}
+    requests = dict(resources.get("requests") or {})
+    for name, total in requested_by_containers(spec).items():
+        if name in _COMPUTE:
+            requests.setdefault(name, str(total))
+    for name, limit in limits.items():
+        if name in _COMPUTE or is_huge_page(name):
+            requests.setdefault(name, limit)
+    if requests:
+        resources["requests"] = requests
 
 
 def _tolerate_lost_nodes(spec: JsonObject) -> None:
@@ -64,22 +115,32 @@ def _containers(spec: JsonObject) -> Iterator[JsonObject]:
 
 
 def _default_container(container: JsonObject) -> None:
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
+    for field, value in (("terminationMessagePath", "/dev/termination-log"), ("terminationMessagePolicy", "File")):
+        if not container.get(field):
+            container[field] = value
     container.setdefault("resources", {})
-    container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = _pull_policy(container.get("image", ""))
     for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
     for variable in container.get("env") or ():
-        field = (variable.get("valueFrom") or {}).get("fieldRef")
-        if field is not None:
-            field.setdefault("apiVersion", "v1")
+        _default_references(variable.get("valueFrom") or {})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(name) is not None:
             _default_probe(container[name])
     for hook in (container.get("lifecycle") or {}).values():
         if isinstance(hook, dict) and hook.get("httpGet") is not None:
             _default_http_get(hook["httpGet"])
+
+
+def _default_references(source: JsonObject) -> None:
+    if (field := source.get("fieldRef")) is not None and not field.get("apiVersion"):
+        field["apiVersion"] = "v1"
+    if (resource := source.get("resourceFieldRef")) is not None:
+        resource.setdefault("divisor", "0")
+    if (file := source.get("fileKeyRef")) is not None:
+        file.setdefault("optional", False)
 
 
 def _pull_policy(image: str) -> str:
@@ -106,112 +167,57 @@ def _default_probe(probe: JsonObject) -> None:
 
 
 def _default_http_get(action: JsonObject) -> None:
-    action.setdefault("path", "/")
-    action.setdefault("scheme", "HTTP")
+    for field, value in (("path", "/"), ("scheme", "HTTP")):
+        if not action.get(field):
+            action[field] = value
 
 
 def _default_volume(volume: JsonObject) -> None:
-    if volume.keys() <= {"name"}:
+    if all(value is None for field, value in volume.items() if field != "name"):
         volume["emptyDir"] = {}
-    for source in _SOURCES_WITH_MODE:
+    for source, defaults in _VOLUMES.items():
         if volume.get(source) is not None:
-            volume[source].setdefault("defaultMode", _DEFAULT_MODE)
-    if volume.get("hostPath") is not None:
-        volume["hostPath"].setdefault("type", "")
+            for field, value in defaults.items():
+                volume[source].setdefault(field, value)
+    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = _pull_policy(image.get("reference") or "")
     projected = (volume.get("projected") or {}).get("sources") or ()
     for each in projected:
         if each.get("serviceAccountToken") is not None:
             each["serviceAccountToken"].setdefault("expirationSeconds", _TOKEN_LIFETIME)
     downward = [volume.get("downwardAPI") or {}, *(each.get("downwardAPI") or {} for each in projected)]
     for item in chain.from_iterable(each.get("items") or () for each in downward):
-        if item.get("fieldRef") is not None:
-            item["fieldRef"].setdefault("apiVersion", "v1")
+        _default_references(item)
+    if (template := (volume.get("ephemeral") or {}).get("volumeClaimTemplate")) is not None:
+        template.setdefault("metadata", {})
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
-_CONTAINER_FIELDS = ("initContainers", "containers", "ephemeralContainers")
+def add_label_keys(spec: JsonObject, labels: JsonObject) -> None:
+    """Select by the labels of the pod whose keys its affinities and constraints name."""
+    affinity = spec.get("affinity") or {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        given = affinity.get(field) or {}
+        for term in given.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+            _add_keys(term, labels)
+        for weighted in given.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            _add_keys(weighted.get("podAffinityTerm") or {}, labels)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        _add_keys(constraint, labels)
 
 
-def validate_pod_spec(spec: JsonObject, path: str) -> list[FieldError]:
-    """Check a defaulted pod spec as far as the kubelet and the scheduler rely on it."""
-    return list(_validate(spec, path))
-
-
-def _validate(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    volumes: set[str] = set()
-    for index, volume in enumerate(spec.get("volumes") or ()):
-        yield from _validate_name(volume, f"{path}.volumes[{index}].name", volumes)
-    if not spec.get("containers"):
-        yield FieldError(f"{path}.containers", "Required")
-    names: set[str] = set()
-    for field in _CONTAINER_FIELDS:
-        for index, container in enumerate(spec.get(field) or ()):
-            yield from _validate_container(container, f"{path}.{field}[{index}]", names, volumes)
-    if spec["restartPolicy"] not in ("Always", "Never", "OnFailure"):
-        yield unsupported(f"{path}.restartPolicy", spec["restartPolicy"], ["Always", "Never", "OnFailure"])
-    yield from _validate_scalar(spec, path)
-
-
-def _validate_scalar(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    if spec["dnsPolicy"] not in ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"):
-        yield unsupported(
-            f"{path}.dnsPolicy", spec["dnsPolicy"], ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]
-        )
-    if spec["terminationGracePeriodSeconds"] < 0:
-        yield negative(f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"])
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline < 2**31:
-        yield FieldError(
-            f"{path}.activeDeadlineSeconds", "Invalid", deadline, "must be between 1 and 2147483647, inclusive"
-        )
-    for field in ("hostname", "subdomain"):
-        if spec.get(field):
-            for problem in dns_label(spec[field]):
-                yield FieldError(f"{path}.{field}", "Invalid", spec[field], problem)
-    for field in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
-        if spec.get(field):
-            for problem in dns_subdomain(spec[field]):
-                yield FieldError(f"{path}.{field}", "Invalid", spec[field], problem)
-
-
-def _validate_container(container: JsonObject, path: str, names: set[str], volumes: set[str]) -> Iterator[FieldError]:
-    yield from _validate_name(container, f"{path}.name", names)
-    if not container.get("image") and ".containers[" not in path:
-        yield FieldError(f"{path}.image", "Required")
-    elif container.get("image", "").strip() != container.get("image", ""):
-        yield FieldError(f"{path}.image", "Invalid", container["image"], "must not have leading or trailing whitespace")
-    if container["imagePullPolicy"] not in ("Always", "IfNotPresent", "Never"):
-        yield unsupported(f"{path}.imagePullPolicy", container["imagePullPolicy"], ["Always", "IfNotPresent", "Never"])
-    for index, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            yield FieldError(f"{path}.env[{index}].name", "Required")
-        if variable.get("value") and variable.get("valueFrom"):
-            detail = "may not be specified when `value` is not empty"
-            yield FieldError(f"{path}.env[{index}].valueFrom", "Invalid", "", detail)
-    for index, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort", 0)
-        if not 1 <= number <= 65535:
-            detail = "must be between 1 and 65535, inclusive"
-            yield FieldError(f"{path}.ports[{index}].containerPort", "Invalid", number, detail)
-    mounted = set()
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        here = f"{path}.volumeMounts[{index}]"
-        if mount.get("name") not in volumes:
-            yield FieldError(f"{here}.name", "NotFound", mount.get("name", ""))
-        target = mount.get("mountPath")
-        if not target:
-            yield FieldError(f"{here}.mountPath", "Required")
-        elif target in mounted:
-            yield FieldError(f"{here}.mountPath", "Invalid", target, "must be unique")
-        mounted.add(target)
-
-
-def _validate_name(item: JsonObject, path: str, seen: set[str]) -> Iterator[FieldError]:
-    name = item.get("name")
-    if not name:
-        yield FieldError(path, "Required")
+def _add_keys(term: JsonObject, labels: JsonObject) -> None:
+    selector = term.get("labelSelector")
+    if selector is None:
         return
-    for problem in dns_label(name):
-        yield FieldError(path, "Invalid", name, problem)
-    if name in seen:
-        yield FieldError(path, "Duplicate", name)
-    seen.add(name)
+    added = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(field) or ()
+        if key in labels
+    ]
+    if added:
+        term["labelSelector"] = {
+            **copy_tree(selector),
+            "matchExpressions": [*(selector.get("matchExpressions") or ()), *added],
+        }

@@ -30,7 +30,7 @@ async def before_create(
     problems = validate_object_meta(metadata, kind)
     if metadata.get("name"):  # strategies rely on it
         kind.strategy.prepare_for_create(obj)
-        problems += validate_object(kind, obj)
+        problems += validate_object(kind, obj) + kind.strategy.validate_create(obj)
         problems += scope.validate_rules(obj, None, problems)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)

@@ -27,8 +27,8 @@ from trainmaster.devcluster.apiserver.storage import Record
 from trainmaster.runtime.jsontree import JsonObject
 
 _ENTRY_FIELDS = {"manager", "operation", "apiVersion", "fieldsV1"}
-_DESIRED = (None, "", "scale")
-"""The endpoints that write the desired state."""
+_GENERAL = (None, "", "status", "scale", "finalize")
+"""The endpoints that many kinds have; what others do the strategy of the kind knows."""
 
 
 async def before_update(
@@ -42,7 +42,7 @@ async def before_update(
         new = await scope.run_hooks("UPDATE", new, old)
     # Only after this may the new object share parts with the old one: defaults and hooks write in place.
     new = _limited(kind, new, old, subresource)
-    if subresource in _DESIRED and strategy.has_generation and strategy.is_new_generation(new, old):
+    if subresource not in ("status", "finalize") and strategy.has_generation and strategy.is_new_generation(new, old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     metadata = new["metadata"]
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -54,6 +54,8 @@ async def before_update(
             problems += strategy.validate_update(new, old)
         elif subresource == "status":
             problems += strategy.validate_status_update(new, old)
+        elif subresource not in _GENERAL:
+            problems += strategy.validate_subresource_update(new, old, subresource)
     if problems:
         raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
     if not subresource:
@@ -118,6 +120,8 @@ def _limited(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | No
         case "scale":
             restore_system_fields(metadata, old["metadata"])
             return new  # the old object with another number in it, see `scale`
+    if subresource not in _GENERAL:
+        return kind.strategy.limit_to_subresource(new, old, subresource)
     restore_system_fields(metadata, old["metadata"])
     if not kind.custom:
         kind.strategy.prepare_for_status_update(new, old)
@@ -137,6 +141,8 @@ def _metadata_problems(kind: Kind, metadata: JsonObject, old: JsonObject) -> lis
 
 def _validate(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> list[FieldError]:
     """Validate a change: what was wrong with a custom resource before, and is left alone, does not fail an update."""
+    if subresource == "status" and not (kind.custom or kind.strategy.required_by_schema):
+        return []  # rules of a status are complete, and the rest must not hold it up if its rules became stricter
     check = _validate_status if kind.custom and subresource == "status" else validate_object
     problems = check(kind, new)
     if problems and kind.custom:

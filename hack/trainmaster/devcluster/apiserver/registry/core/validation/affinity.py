@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, invalid, label, required, subdomain
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
+    forbidden,
+    invalid,
+    label,
+    required,
+    subdomain,
+)
 from trainmaster.devcluster.apiserver.registry.core.validation.selectors import (
     label_key,
     label_key_problems,

@@ -60,7 +60,9 @@ def validate_profiles_match(
     if not annotations:
         return
     of_pod = spec.get("securityContext") or {}
-    yield from _match(f"{path}.securityContext.seccompProfile", annotations.get(_SECCOMP_POD), of_pod.get("seccompProfile"))
+    yield from _match(
+        f"{path}.securityContext.seccompProfile", annotations.get(_SECCOMP_POD), of_pod.get("seccompProfile")
+    )
     for field in _CONTAINERS:
         for index, container in enumerate(spec.get(field) or ()):
             context, name = container.get("securityContext") or {}, container.get("name") or ""
@@ -81,9 +83,8 @@ def _match(
     what = "apparmor" if app_armor else "seccomp"
     kind = profile.get("type") or ""
     values = _APP_ARMOR_VALUES if app_armor else _SECCOMP
-    if kind in values and annotation not in values[kind]:
-        yield forbidden(f"{path}.type", f"{what} type in annotation and field must match")
-    elif kind == "Localhost" and not annotation.startswith(_LOCALHOST):
+    local = annotation.startswith(_LOCALHOST)
+    if (kind in values and annotation not in values[kind]) or (kind == "Localhost" and not local):
         yield forbidden(f"{path}.type", f"{what} type in annotation and field must match")
     elif kind == "Localhost" and annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
         yield forbidden(f"{path}.localhostProfile", f"{what} profile in annotation and field must match")

@@ -81,16 +81,11 @@ def _common(path: str, container: JsonObject, pod: PodContext) -> Iterator[Field
             yield from one_of(f"{path}.{field}", value, supported)
         else:
             yield required(f"{path}.{field}")
-    if ports := container.get("ports"):
-        yield from validate_ports(f"{path}.ports", ports)
-    if variables := container.get("env"):
-        yield from validate_env(f"{path}.env", variables)
-    if sources := container.get("envFrom"):
-        yield from validate_env_from(f"{path}.envFrom", sources)
-    if container.get("volumeMounts"):
-        yield from validate_mounts(path, container, pod.volumes)
-    if container.get("volumeDevices"):
-        yield from validate_devices(path, container, pod.volumes)
+    for field, validate in (("ports", validate_ports), ("env", validate_env), ("envFrom", validate_env_from)):
+        if items := container.get(field):
+            yield from validate(f"{path}.{field}", items)
+    yield from validate_mounts(path, container, pod.volumes)
+    yield from validate_devices(path, container, pod.volumes)
     yield from validate_container_resources(f"{path}.resources", container.get("resources") or {}, pod.claims)
     if policies := container.get("resizePolicy"):
         yield from _resize_policy(f"{path}.resizePolicy", policies, pod.restart_policy)

@@ -63,13 +63,7 @@ def not_negative(path: str, value: int) -> Iterator[FieldError]:
 
 def label(path: str, value: str) -> Iterator[FieldError]:
     """Check a DNS label."""
-    return invalid(path, value, label_problems(value))
-
-
-def label_problems(value: str) -> list[str]:
-    """Return what is wrong with a DNS label; of a name with dots that is all that is said about its characters."""
-    problems = dns_label(value)
-    return [*problems[:-1], "must not contain dots"] if "." in value else problems
+    return invalid(path, value, dns_label(value))
 
 
 def subdomain(path: str, value: str) -> Iterator[FieldError]:
@@ -143,10 +137,8 @@ def header_name_problems(name: str) -> list[str]:
     """Return what is wrong with the name of an HTTP header."""
     if re.fullmatch(_HEADER_NAME, name):
         return []
-    return [
-        "a valid HTTP header must consist of alphanumeric characters or '-'"
-        f" (e.g. 'X-Header-Name', regex used for validation is '{_HEADER_NAME}')"
-    ]
+    example = f"(e.g. 'X-Header-Name', regex used for validation is '{_HEADER_NAME}')"
+    return [f"a valid HTTP header must consist of alphanumeric characters or '-' {example}"]
 
 
 def posix_id(obj: dict[str, Any], path: str, field: str) -> Iterator[FieldError]:

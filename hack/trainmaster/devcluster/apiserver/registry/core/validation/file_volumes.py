@@ -1,4 +1,4 @@
-"""Rules of volumes that show data of the API as files: ConfigMaps, Secrets, fields of the pod, tokens, and all of them."""
+"""Rules of volumes that show data of the API as files: ConfigMaps, Secrets, fields of the pod, tokens."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ _RECURSIONS = ("Disabled", "Enabled", "IfPossible")
 
 def validate_mounts(path: str, container: JsonObject, volumes: Mapping[str, JsonObject]) -> Iterator[FieldError]:
     """Check the mounts of a container; `volumes` are the sound ones of its pod."""
+    if not container.get("volumeMounts"):
+        return
     devices = container.get("volumeDevices") or ()
     device_names = {each.get("name") or "" for each in devices}
     device_paths = {each.get("devicePath") or "" for each in devices}
@@ -38,7 +40,9 @@ def validate_mounts(path: str, container: JsonObject, volumes: Mapping[str, Json
         if name in device_names:
             yield FieldError(f"{here}.name", "Invalid", name, "must not already exist in volumeDevices")
         if target in device_paths:
-            yield FieldError(f"{here}.mountPath", "Invalid", target, "must not already exist as a path in volumeDevices")
+            yield FieldError(
+                f"{here}.mountPath", "Invalid", target, "must not already exist as a path in volumeDevices"
+            )
         if len(mount) > 2:
             yield from _options(path, here, mount, container)
 
@@ -72,6 +76,8 @@ def _options(path: str, here: str, mount: JsonObject, container: JsonObject) -> 
 
 def validate_devices(path: str, container: JsonObject, volumes: Mapping[str, JsonObject]) -> Iterator[FieldError]:
     """Check the block devices of a container; `volumes` are the sound ones of its pod."""
+    if not container.get("volumeDevices"):
+        return
     mounts = container.get("volumeMounts") or ()
     mount_names = {each.get("name") or "" for each in mounts}
     mount_paths = {each.get("mountPath") or "" for each in mounts}
@@ -84,12 +90,7 @@ def validate_devices(path: str, container: JsonObject, volumes: Mapping[str, Jso
             yield required(f"{here}.name")
         if name in names:
             yield FieldError(f"{here}.name", "Invalid", name, "must be unique")
-        volume = volumes.get(name)
-        if volume is None:
-            yield FieldError(f"{here}.name", "NotFound", name)
-        elif volume.get("persistentVolumeClaim") is None and volume.get("ephemeral") is None:
-            text = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            yield FieldError(f"{here}.name", "Invalid", name, text)
+        yield from _is_block(f"{here}.name", name, volumes.get(name))
         if not target:
             yield required(f"{here}.devicePath")
         if target in paths:
@@ -101,6 +102,16 @@ def validate_devices(path: str, container: JsonObject, volumes: Mapping[str, Jso
         if name in mount_names:
             yield FieldError(f"{here}.name", "Invalid", name, "must not already exist in volumeMounts")
         if target in mount_paths:
-            yield FieldError(f"{here}.devicePath", "Invalid", target, "must not already exist as a path in volumeMounts")
+            yield FieldError(
+                f"{here}.devicePath", "Invalid", target, "must not already exist as a path in volumeMounts"
+            )
         if name:
             names.add(name)
+
+
+def _is_block(path: str, name: str, volume: JsonObject | None) -> Iterator[FieldError]:
+    if volume is None:
+        yield FieldError(path, "NotFound", name)
+    elif volume.get("persistentVolumeClaim") is None and volume.get("ephemeral") is None:
+        text = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+        yield FieldError(path, "Invalid", name, text)

@@ -9,7 +9,6 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     address,
     forbidden,
     invalid,
-    label_problems,
     one_of,
     optional_name,
     port_name_problems,
@@ -18,7 +17,7 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     subdomain,
 )
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_subdomain
+from trainmaster.runtime.names import dns_label, dns_subdomain
 
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _MOST_NAMESERVERS = 3
@@ -85,8 +84,8 @@ def validate_host_aliases(path: str, aliases: list[JsonObject]) -> Iterator[Fiel
 
 def validate_hostname(path: str, spec: JsonObject) -> Iterator[FieldError]:
     """Check under which name a pod knows itself."""
-    yield from optional_name(spec, path, "hostname", label_problems)
-    yield from optional_name(spec, path, "subdomain", label_problems)
+    yield from optional_name(spec, path, "hostname", dns_label)
+    yield from optional_name(spec, path, "subdomain", dns_label)
     name = spec.get("hostnameOverride")
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""Rules of volumes on storage systems that Kubernetes knew before there were drivers; the embedded cluster mounts none."""
+"""Rules of volumes on storage systems that Kubernetes knew before there were drivers; nothing here mounts them."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def _azure_disk(path: str, source: JsonObject) -> Iterator[FieldError]:
         return
     yield from one_of(f"{path}.kind", kind, ("Dedicated", "Managed", "Shared"))
     if kind == "Managed":
-        prefix, example = "/subscriptions/", (
-            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+        prefix, example = (
+            "/subscriptions/",
+            ("/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"),
         )
     else:
         prefix, example = "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"

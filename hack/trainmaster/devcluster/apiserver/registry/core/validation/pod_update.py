@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,7 +75,13 @@ def _frozen(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
             yield from _gated_affinity(node_affinity[0] or {}, node_affinity[1] or {})
         new["affinity"], before["affinity"] = affinity, affinity_before
     if new != before:
-        yield forbidden("spec", _IMMUTABLE_TEXT)
+        yield forbidden("spec", f"{_IMMUTABLE_TEXT}\n{_difference(before, new)}")
+
+
+def _difference(old: JsonObject, new: JsonObject) -> str:
+    """Show what should change, as a unified diff."""
+    before, after = (json.dumps(each, indent=2, sort_keys=True).splitlines() for each in (old, new))
+    return "\n".join(list(difflib.unified_diff(before, after, lineterm=""))[2:])
 
 
 def _comparable(spec: JsonObject) -> JsonObject:
@@ -111,7 +119,9 @@ def _gated_affinity(affinity: JsonObject, old: JsonObject) -> Iterator[FieldErro
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
     given = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     if len(given) != len(terms):
-        yield FieldError(path, "Invalid", given, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        yield FieldError(
+            path, "Invalid", given, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        )
         return
     for index, (term, before) in enumerate(zip(given, terms, strict=True)):
         if not before.get("matchExpressions") and not before.get("matchFields"):

@@ -38,7 +38,7 @@ def validate_new_pod(pod: JsonObject) -> Iterator[FieldError]:
     yield from validate_profiles_match("spec", metadata.get("annotations") or {}, spec, is_pod=True)
 
 
-def validate_pod_template(path: str, template: JsonObject) -> list[FieldError]:
+def validate_pod_template(template: JsonObject, path: str) -> list[FieldError]:
     """Check the template of pods at a path."""
     metadata, spec = template.get("metadata") or {}, template["spec"]
     annotations = metadata.get("annotations") or {}

@@ -178,7 +178,9 @@ def validate_resource_claims(path: str, claims: list[JsonObject]) -> Iterator[Fi
         else:
             yield from label(f"{here}.name", name)
             seen.add(name)
-        sources = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field) is not None]
+        sources = [
+            field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field) is not None
+        ]
         shown = {"Name": name} | {
             f"{field[0].upper()}{field[1:]}": claim.get(field)
             for field in ("resourceClaimName", "resourceClaimTemplateName")

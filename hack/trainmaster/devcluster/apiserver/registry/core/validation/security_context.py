@@ -56,7 +56,7 @@ def validate_pod_security(path: str, spec: JsonObject) -> Iterator[FieldError]:
         yield from between(f"{path}.supplementalGroups[{index}]", group, 0, 2**31 - 1)
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield FieldError(f"{path}.shareProcessNamespace", "Invalid", True, text)  # noqa: FBT003 - the value shown
+        yield FieldError(f"{path}.shareProcessNamespace", "Invalid", True, text)
     if not context:
         return
     yield from _sysctls(f"{path}.sysctls", context.get("sysctls") or [], spec)

@@ -25,12 +25,13 @@ from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.quantity import Quantity
 
 _DRIVER_LENGTH = 63
-_HOST_PATHS = (
-    *("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
-)
+_ISCSI_LENGTH = 64
+_HOST_PATHS = (*("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),)
 
 
-def validate_volumes(path: str, volumes: list[JsonObject], pod_name: str) -> tuple[dict[str, JsonObject], list[FieldError]]:
+def validate_volumes(
+    path: str, volumes: list[JsonObject], pod_name: str
+) -> tuple[dict[str, JsonObject], list[FieldError]]:
     """Check volumes; returns the sound ones by name, which containers may mount, and what is wrong with the others.
 
     `pod_name` is empty for a template: claims of ephemeral volumes get their names from the pod.
@@ -73,13 +74,14 @@ def _validate_source(path: str, volume: JsonObject, pod_name: str) -> Iterator[F
     if kind == "image" and pod_name:  # what is made of a template may still get one
         yield from needs(volume["image"], f"{path}.image", "reference")
     name = volume.get("name") or ""
-    if (iscsi := volume.get("iscsi")) and iscsi.get("initiatorName") is not None:
-        if len(f"{name}:{iscsi.get('targetPortal') or ''}") > 64:
-            text = (
-                "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters "
-                "if iscsi.initiatorName is specified."
-            )
-            yield FieldError(f"{path}.name", "Invalid", name, text)
+    iscsi = volume.get("iscsi") or {}
+    address = f"{name}:{iscsi.get('targetPortal') or ''}"
+    if iscsi.get("initiatorName") is not None and len(address) > _ISCSI_LENGTH:
+        text = (
+            f"Total length of <volume name>:<iscsi.targetPortal> must be under {_ISCSI_LENGTH} characters "
+            "if iscsi.initiatorName is specified."
+        )
+        yield FieldError(f"{path}.name", "Invalid", name, text)
     if kind == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
         for problem in dns_subdomain(claim):
@@ -109,9 +111,10 @@ def _csi(path: str, source: JsonObject) -> Iterator[FieldError]:
     driver = source.get("driver") or ""
     if not driver:
         yield required(f"{path}.driver")
-    if len(driver) > _DRIVER_LENGTH:
-        yield FieldError(f"{path}.driver", "TooLong", detail=f"may not be more than {_DRIVER_LENGTH} bytes")
-    yield from invalid(f"{path}.driver", driver, dns_subdomain(driver.lower()))
+    else:
+        if len(driver) > _DRIVER_LENGTH:
+            yield FieldError(f"{path}.driver", "TooLong", detail=f"may not be more than {_DRIVER_LENGTH} bytes")
+        yield from invalid(f"{path}.driver", driver, dns_subdomain(driver.lower()))
     if (secret := source.get("nodePublishSecretRef")) is not None:
         if not secret.get("name"):
             yield required(f"{path}.nodePublishSecretRef.name")

@@ -103,7 +103,7 @@ def _user_problems(text: str) -> Iterator[str]:
         if user and not user.strip(". "):
             yield "'s User cannot contain only periods or spaces"
         if re.search(r'["/\\:;|=,+*?<>@\[\]]', user):
-            yield '\'s User cannot contain the following characters: "/\\:;|=,+*?<>@[]'
+            yield "'s User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
 
 
 def validate_host_process(path: str, spec: JsonObject) -> Iterator[FieldError]:
