@@ -1,8 +1,8 @@
 """Info and PodSet: what plugins see of a TrainJob while it is being resolved.
 
 An `Info` belongs to one resolution: plugins may change it and the trees that hang off it as they like, nothing of it
-survives the resolution. The pod sets are views into `Info.template`, so whatever a plugin changes in a container is in
-the JobSet that comes out.
+survives the resolution, nor is it seen by that of another TrainJob. The pod sets are views into `Info.template`, so
+whatever a plugin changes in a container is in the JobSet that comes out.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Info:
     """The JobSetSpec with all runtime patches merged in."""
 
     runtime_template: JsonObject
-    """The JobSetSpec of the runtime before any patch; shared, not to be changed."""
+    """The JobSetSpec of the runtime before any patch: what the owner of the TrainJob has not asked for."""
 
     pod_sets: list[PodSet]
 

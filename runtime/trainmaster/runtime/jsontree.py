@@ -1,11 +1,13 @@
 """JSON trees: the shape in which Kubernetes objects travel through Trainmaster.
 
-Objects that come from a cache are shared and must never be changed; whoever wants to change one takes a copy first.
+What several have a hold of is never changed; whoever wants to change it, or cannot answer for others, takes a copy.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
+
+import orjson
 
 JsonObject: TypeAlias = dict[str, Any]
 """A decoded JSON object, for instance a whole Kubernetes resource."""
@@ -18,3 +20,13 @@ def copy_tree(node: Any) -> Any:
     if isinstance(node, list):
         return [copy_tree(value) for value in node]
     return node
+
+
+def copy_json(obj: JsonObject) -> JsonObject:
+    """Copy an object that was decoded from JSON; several times faster than `copy_tree`.
+
+    Raises:
+        TypeError: It holds what no JSON has.
+    """
+    copied: JsonObject = orjson.loads(orjson.dumps(obj))
+    return copied

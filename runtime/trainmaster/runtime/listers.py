@@ -77,3 +77,6 @@ class Watch:
     """Which objects are of interest, in the words of `kubectl get -l`. If plugins differ, all objects are cached, so be
     prepared for others.
     """
+
+    declared_by: str = ""
+    """The plugin that declared it; the framework fills it in."""

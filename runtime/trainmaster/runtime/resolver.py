@@ -1,15 +1,26 @@
 """The resolver: what a TrainJob becomes. A pure, synchronous function; nothing else in Trainmaster decides this.
 
 Given a TrainJob, its runtime (live or from the snapshot), the plugins and the listers, `resolve` returns the objects
-that should exist. The reconciler, the webhooks, the command line and the tests all call it. Inputs are never changed.
+that should exist. The reconciler, the webhooks, the command line and the tests all call it.
+
+Guarantee: inputs are never changed, also not by plugins, which get copies of everything (see `runtime.framework`). So
+whoever calls may share a runtime between TrainJobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from trainmaster.runtime.api import ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
+from trainmaster.runtime.api import (
+    ApiModel,
+    ClusterTrainingRuntime,
+    MLPolicy,
+    RuntimePatch,
+    TrainingRuntime,
+    TrainJob,
+)
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.canonical import (
     TemplateInvalid,
@@ -71,8 +82,7 @@ def resolve(
     unserved = framework.unserved_policy(info)
     if unserved:
         raise PolicyUnserved(f"no installed plugin serves {unserved}; install one, or use another runtime")
-    framework.enforce(info, job)
-    return Resolution(framework.build(info, job, listers), info)
+    return Resolution(framework.resolve(info, job, listers), info)
 
 
 def new_info(
@@ -86,7 +96,7 @@ def new_info(
         JobInvalid: The TrainJob's own settings cannot be read.
     """
     spec = runtime.spec
-    # A copy, like the template: the runtime may be shared with a cache, and a plugin may not keep to the rules.
+    # Copies, all of it: the runtime is shared by all TrainJobs that are made from it, and plugins change what they get.
     runtime_template: JsonObject = without_blanks(spec.template.spec) if spec.template else {}
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
@@ -99,8 +109,8 @@ def new_info(
     info = Info(
         labels=labels,
         annotations=annotations,
-        ml_policy=spec.ml_policy,
-        pod_group_policy=spec.pod_group_policy,
+        ml_policy=_copied(spec.ml_policy),
+        pod_group_policy=_copied(spec.pod_group_policy),
         template=template,
         runtime_template=runtime_template,
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
@@ -109,6 +119,13 @@ def new_info(
     _merge_trainer_resources(info, job)
     add_claims(info, job)
     return info
+
+
+_Policy = TypeVar("_Policy", bound=ApiModel)
+
+
+def _copied(policy: _Policy | None) -> _Policy | None:
+    return None if policy is None else policy.model_copy(deep=True)
 
 
 def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:

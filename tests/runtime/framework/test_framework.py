@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import sys
+from asyncio import CancelledError
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +17,13 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
 from trainmaster.runtime.framework.framework import order_plugins
 from trainmaster.runtime.framework.interface import Desired, Rejected, StatusReport
-from trainmaster.runtime.listers import NO_LISTERS
+from trainmaster.runtime.framework.loader import PHASES
+from trainmaster.runtime.listers import NO_LISTERS, Watch
 from trainmaster.runtime.resolver import new_info, resolve
+
+
+async def coroutine() -> None:
+    """Would have to be awaited."""
 
 
 def test_only_one_plugin_may_report_status() -> None:
@@ -30,12 +40,12 @@ def test_only_one_plugin_may_report_status() -> None:
 
 def test_enforcers_run_in_order() -> None:
     info = new_info(trainjob(), runtime())
-    Framework([Enforcer("b"), Enforcer("a")]).enforce(info, trainjob())
+    Framework([Enforcer("b"), Enforcer("a")]).resolve(info, trainjob(), NO_LISTERS)
     assert list(info.labels.values()) == ["a", "b"]
 
 
 def test_built_objects_get_namespace_and_owner() -> None:
-    built = Framework([Builder()]).build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
+    built = Framework([Builder()]).resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
     assert built[0].object["metadata"] == {
         "name": "made",
         "namespace": "team",
@@ -55,7 +65,7 @@ def test_built_objects_get_namespace_and_owner() -> None:
 def test_two_plugins_cannot_build_the_same_object() -> None:
     framework = Framework([Builder("one"), Builder("two")])
     with pytest.raises(PluginFailed, match="another plugin builds ConfigMap made as well"):
-        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
+        framework.resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
 
 
 def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
@@ -64,6 +74,40 @@ def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
         resolve(trainjob(), runtime(), framework)
     assert isinstance(caught.value.__cause__, KeyError)
     assert not caught.value.rejected
+
+
+@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "watch_extension"])
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), CancelledError(), BaseExceptionGroup("x", [SystemExit()])],
+)
+def test_whatever_a_plugin_raises_is_its_failure_for_that_job(phase: str, error: BaseException) -> None:
+    """Neither the process of all TrainJobs nor the task of one ends by it."""
+
+    def fail(*_: Any) -> Any:
+        raise error
+
+    fail.__signature__ = inspect.signature(getattr(PHASES[phase], phase))  # type: ignore[attr-defined]
+    framework = Framework([type("Leaver", (), {"name": "leaver", phase: fail})()])
+    info = new_info(trainjob(), runtime())
+    calls: dict[str, Callable[[], object]] = {
+        "validate": lambda: framework.validate(info, trainjob(), None, NO_LISTERS),
+        "status": lambda: framework.status(trainjob(), NO_LISTERS),
+    }
+    with pytest.raises(PluginFailed, match=rf"^plugin leaver failed in {phase}: {type(error).__name__}: ") as caught:
+        calls.get(phase, lambda: framework.resolve(info, trainjob(), NO_LISTERS))()
+    assert caught.value.__cause__ is error
+
+
+def test_an_error_whose_text_cannot_be_sent_is_told_all_the_same() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise KeyError
+
+    for error, text in ((Odd(), "and its text cannot be read"), (ValueError("a\ud800b"), r"ValueError: a\?b")):
+        with pytest.raises(PluginFailed, match=text) as caught:
+            resolve(trainjob(), runtime(), Framework([Builder(error=error)]))
+        assert str(caught.value).encode()
 
 
 def test_a_rejection_speaks_for_itself() -> None:
@@ -99,6 +143,7 @@ MADE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}}
         (Desired(MADE | {"metadata": {"name": "x", "namespace": "other"}}), "namespace 'other'"),
         (Desired(MADE | {"metadata": {"name": "x", "ownerReferences": [{"uid": "z"}]}}), "the TrainJob its controller"),
         (Desired(MADE | {"data": {"a": {1, 2}}}), "not JSON serializable: set"),
+        (Desired(MADE, "always"), "when to write ConfigMap made must be an ApplyWhen, not 'always'"),  # type: ignore[arg-type]
     ],
 )
 def test_garbage_of_a_plugin_is_that_plugins_failure(built: Any, message: str) -> None:
@@ -110,11 +155,46 @@ def test_garbage_of_a_plugin_is_that_plugins_failure(built: Any, message: str) -
 
     framework = Framework([Careless()])
     with pytest.raises(PluginFailed, match=r"^plugin Careless failed in build: ") as caught:
-        framework.build(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
+        framework.resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("report", ["running", StatusReport(conditions=[{"type": "Complete"}])])
+def test_endless_results_are_the_failure_of_the_plugin_that_yields_them() -> None:
+    class Endless:
+        name = "Endless"
+
+        def build(self, info: Any, job: Any, listers: Any) -> Any:
+            yield from itertools.repeat(Desired(MADE))
+
+    with pytest.raises(PluginFailed, match=r"plugin Endless failed in build: .*it returns more than 100,000 results"):
+        resolve(trainjob(), runtime(), Framework([Endless()]))
+
+
+@pytest.mark.parametrize("result", [coroutine(), (each for each in "ab")])
+def test_an_enforcing_call_that_has_not_run_yet_is_a_failure(result: Any) -> None:
+    """A wrapped method may return what would have to be awaited, or iterated, and nobody does."""
+
+    class Waiting:
+        name = "Waiting"
+
+        def pre_build(self, info: Any, job: Any) -> Any:
+            return result
+
+    with pytest.raises(PluginFailed, match="must change what it is given and return nothing, not "):
+        resolve(trainjob(), runtime(), Framework([Waiting()]))
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "running",
+        StatusReport(conditions=[{"type": "Complete"}]),
+        StatusReport(conditions=None),  # type: ignore[arg-type] # the mistake
+        StatusReport(conditions=[{"type": "Complete", "status": "True", "reason": {1}}]),
+        StatusReport(jobs_status=[1]),  # type: ignore[list-item] # the mistake
+        StatusReport(jobs_status={"node": 1}),  # type: ignore[arg-type] # the mistake
+    ],
+)
 def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:
     class Reporter:
         name = "Reporter"
@@ -126,7 +206,16 @@ def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:
         Framework([Reporter()]).status(trainjob(), NO_LISTERS)
 
 
-@pytest.mark.parametrize("results", [["spec.x: no"], None])
+@pytest.mark.parametrize(
+    "results",
+    [
+        ["spec.x: no"],
+        None,
+        "no",
+        [FieldError("spec.x", 1)],  # type: ignore[arg-type] # the mistake
+        [FieldError("spec.x", "no", value={1})],
+    ],
+)
 def test_garbage_of_a_validating_plugin_is_its_failure(results: Any) -> None:
     class Validator:
         name = "Validator"
@@ -150,18 +239,116 @@ def test_errors_and_warnings_of_plugins_are_kept_apart() -> None:
     assert (errors, warnings) == ([FieldError("spec.a", "no")], [FieldWarning("spec.b", "hm")])
 
 
-@pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods")])
+@pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods"), SystemExit("pods")])
 def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None:
     class Watcher:
         name = "Watcher"
 
         def watch_extension(self) -> Any:
-            if isinstance(watches, Exception):
+            if isinstance(watches, BaseException):
                 raise watches
             return watches
 
     with pytest.raises(PluginInvalid, match=r"^plugin Watcher: watch_extension"):
         Framework([Watcher()]).watches()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "fault"),
+    [
+        (
+            {"plural": "queues"},
+            {"plural": "queuez"},
+            "about Queue .*: one says that its plural is 'queues' and .* namespaced, other says .* 'queuez' and .*; ",
+        ),
+        ({"plural": "queues"}, {"plural": "queues", "namespaced": False}, "about Queue .*other says .*cluster-scoped"),
+        (
+            {"plural": "queues"},
+            {"plural": "queues", "kind": "Line"},
+            "about queues .*one says that its kind is 'Queue'",
+        ),
+    ],
+)
+def test_watches_that_contradict_each_other_are_refused(one: Any, other: Any, fault: str) -> None:
+    """Both plugins are named: nobody can tell which of them is right."""
+    watches = [Watch(**{"api_version": "acme.io/v1", "kind": "Queue", **fields}) for fields in (one, other)]
+    with pytest.raises(PluginInvalid, match=f"^plugins contradict each other {fault}"):
+        Framework([Watcher("one", watches[:1]), Watcher("other", watches[1:])]).watches()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"plural": ""}, "their plural a text, not ''"),
+        ({"label_selector": {"a": "b"}}, "their label_selector a text like"),
+        ({"jobs": "team/demo"}, "their jobs a function, not 'team/demo'"),
+    ],
+)
+def test_a_watch_that_means_nothing_is_refused(fields: Any, fault: str) -> None:
+    watch = Watch(**{"api_version": "acme.io/v1", "kind": "Queue", "plural": "queues", **fields})
+    with pytest.raises(PluginInvalid, match=f"^plugin odd: watch_extension must return Watch objects, and {fault}"):
+        Framework([Watcher("odd", [watch])]).watches()
+
+
+class Watcher:
+    """Watches something."""
+
+    def __init__(self, name: str, watches: list[Watch]) -> None:
+        self.name = name
+        self._watches = watches
+
+    def watch_extension(self) -> list[Watch]:
+        return self._watches
+
+
+def mapper(jobs: Any, observer: Any = None) -> Any:
+    """The function that the caches call for a plugin's `Watch.jobs`."""
+    watch = Watch("acme.io/v1", "Queue", "queues", jobs=jobs)
+    (declared,) = Framework([Watcher("mapper", [watch])], observer=observer).watches()
+    assert declared.declared_by == "mapper"
+    return declared.jobs
+
+
+def generator_that_fails(obj: Any) -> Any:
+    yield ("team", "demo")
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fault"),
+    [
+        (lambda obj: obj["spec"], "KeyError: 'spec'"),
+        (lambda obj: None, "TypeError: "),
+        (lambda obj: "team/demo", "TypeError: it must return a list, or yield, not str"),
+        (lambda obj: ["ab"], "TypeError: it must return pairs of the namespace and the name of a TrainJob, not 'ab'"),
+        (lambda obj: [("team", "")], "TypeError: it must return pairs"),
+        (lambda obj: [("team", 1)], "TypeError: it must return pairs"),
+        (lambda obj: itertools.repeat(("team", "demo")), "ValueError: it returns more than 100,000 results"),
+        (generator_that_fails, "OSError: gone"),
+        (lambda obj: sys.exit(3), "SystemExit: 3"),
+    ],
+)
+def test_junk_of_a_mapper_is_its_plugins_failure(jobs: Any, fault: str) -> None:
+    seen: list[Any] = []
+    observed = lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, seconds >= 0, succeeded))  # noqa: E731
+    with pytest.raises(PluginFailed, match=rf"^plugin mapper failed in Watch\.jobs: {fault}"):
+        mapper(jobs, observed)({"kind": "Queue"})
+    assert seen == [("mapper", "Watch.jobs", True, False)]
+
+
+def test_a_mapper_gets_an_object_of_its_own_and_is_timed_and_counted() -> None:
+    seen: list[Any] = []
+
+    def jobs(obj: Any) -> Any:
+        obj["metadata"]["labels"].clear()
+        obj["metadata"] = None
+        return [("team", "a"), ["team", "b"]]
+
+    obj = {"metadata": {"labels": {"a": "b"}}}
+    observed = lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, seconds >= 0, succeeded))  # noqa: E731
+    assert mapper(jobs, observed)(obj) == [("team", "a"), ("team", "b")]
+    assert obj == {"metadata": {"labels": {"a": "b"}}}
+    assert seen == [("mapper", "Watch.jobs", True, True)]
 
 
 def test_a_plugin_cannot_change_the_runtime_for_the_next_resolution() -> None:

@@ -60,10 +60,48 @@ def test_a_plugin_has_the_name_of_its_entry_point() -> None:
         load_plugins([_point_of(point, Builder)])
 
 
-def test_two_plugins_of_one_name_are_refused() -> None:
-    point = _point_of(EntryPoint("painter", "acme:Painter", "trainmaster.plugins"), lambda: Builder("painter"))
-    with pytest.raises(PluginInvalid, match=r"'painter' \(.*\) has the same name as another plugin; uninstall one of "):
-        load_plugins([point, point])
+class Dist:
+    """A distribution, as far as messages show it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize("gate", [None, "Closed"])
+def test_one_entry_point_name_of_two_distributions_is_refused(gate: str | None) -> None:
+    """Both are named, with their distributions; options would go to either."""
+
+    def point_of(value: str, dist: str) -> Any:
+        point = _point_of(EntryPoint("painter", value, "trainmaster.plugins"), make)
+        point.dist = Dist(dist)
+        return point
+
+    def make() -> Builder:
+        return Builder("painter")
+
+    make.feature_gate = gate  # type: ignore[attr-defined] # of one who is not loaded
+    points = [point_of("acme:Painter", "acme-plugins"), point_of("brush:Painter", "brush")]
+    fault = (
+        r"^plugin 'painter' \(brush:Painter, from brush\) has the same name as another plugin \(acme:Painter, from "
+        r"acme-plugins\); uninstall one of the two, or add 'painter' to plugins.disabled "
+    )
+    with pytest.raises(PluginInvalid, match=fault):
+        load_plugins(points)
+    assert load_plugins(points, disabled=frozenset({"painter"})) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit("no licence"), KeyboardInterrupt("no licence"), OSError("no licence")])
+def test_a_plugin_that_ends_the_process_while_it_loads_is_named(error: BaseException) -> None:
+    def make() -> Any:
+        raise error
+
+    point = _point_of(EntryPoint("painter", "acme:Painter", "trainmaster.plugins"), make)
+    fault = rf"^plugin 'painter' \(acme:Painter, .*\) cannot be loaded: {type(error).__name__}: no licence$"
+    with pytest.raises(PluginInvalid, match=fault):
+        load_plugins([point])
+    point.load = make
+    with pytest.raises(PluginInvalid, match=fault):
+        load_plugins([point])
 
 
 def test_options_of_an_unknown_plugin_are_an_error() -> None:
@@ -146,6 +184,11 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
     return Point()
 
 
+def generator(self: Any, info: Any, job: Any) -> Any:
+    """An enforcing method that never runs."""
+    yield
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
@@ -157,12 +200,66 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
         ),
         ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
         ({"name": "X", "build": lambda self, info: ()}, r"build\(info\) must be build\(info, job, listers\)"),
+        (
+            {"name": "X", "build": lambda self, info, job, listers, *, more: ()},
+            r"build\(info, job, listers, more\) must be build\(info, job, listers\)",
+        ),
+        (
+            {"name": "X", "build": lambda self, *all_of_it, **more: ()},
+            r"build\(\*all_of_it, \*\*more\) must be build\(info, job, listers\)",
+        ),
+        (
+            {"name": "X", "build": Builder.build, "status": "beta"},
+            "its attribute status is 'beta', but status is an extension point, and those are methods; give ",
+        ),
+        ({"name": "X", "build": "2024-06-01"}, "its attribute build is '2024-06-01', but build is an extension point"),
+        (
+            {"name": "X", "build": Builder.build, "policies": "torch"},
+            r"""policies must be a list or tuple of names, for instance \("torch",\), not 'torch'""",
+        ),
+        ({"name": "X", "build": Builder.build, "policies": [1]}, "policies must be a list or tuple of names"),
+        ({"name": "X", "pre_build": generator}, "nothing of it would run because of its `yield`"),
     ],
 )
 def test_a_plugin_that_does_not_fit_is_refused_at_start(attributes: dict[str, Any], message: str) -> None:
     plugin = type("Odd", (), attributes)()
     with pytest.raises(PluginInvalid, match=message):
         Framework([plugin])
+
+
+def test_a_distribution_is_named_with_an_attribute_that_is_no_extension_point() -> None:
+    class Odd(Bare):
+        build = "2024-06-01"
+
+    with pytest.raises(PluginInvalid, match=r"^plugin 'painter' \(.*, from an unknown .*\): its attribute build is "):
+        load_with(Odd)
+
+
+def test_a_method_may_take_more_than_it_is_given() -> None:
+    """As long as it does not need it: a later version of the interface may have something to give."""
+
+    class Lenient:
+        name = "lenient"
+        policies = frozenset({"torch"})
+
+        def enforce_ml_policy(self, info: Any, job: Any, verbose: bool = False, *more: Any, **others: Any) -> None:
+            """Does nothing."""
+
+        def build(self, info: Any, job: Any, listers: Any, **others: Any) -> tuple[()]:
+            return ()
+
+    assert Framework([Lenient()]).order()["build"] == ["lenient"]
+
+
+def test_none_takes_an_inherited_extension_point_away() -> None:
+    class Quiet(Builder):
+        build = None  # type: ignore[assignment] # as `__hash__ = None` does
+
+        def pre_build(self, info: Any, job: Any) -> None:
+            """Does nothing."""
+
+    order = Framework([Quiet()]).order()
+    assert (order["build"], order["pre_build"]) == ([], ["Builder"])
 
 
 def test_an_async_plugin_is_refused() -> None:

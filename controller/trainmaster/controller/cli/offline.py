@@ -160,13 +160,15 @@ class OfflineValidation:
         found = self._objects.get((api_version, kind, namespace, name))
         if found is None and (api_version, kind) == (API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND):
             found = _built_in(name)
-        return found
+        copied: JsonObject | None = copy_tree(found)
+        return copied
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of the files."""
         for (other_version, other_kind, other_namespace, _), obj in self._objects.items():
             if (other_version, other_kind) == (api_version, kind) and namespace in (None, other_namespace):
-                yield obj
+                copied: JsonObject = copy_tree(obj)
+                yield copied
 
     def _add(self, manifest: Manifest) -> None:
         obj = self._completed(manifest)

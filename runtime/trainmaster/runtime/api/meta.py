@@ -4,12 +4,13 @@
   the API server does that from the CRD, and an object that it accepted must always be readable.
 - Fields that this version does not know are kept and written out again by `to_json`.
 - In fields of models `null` means the same as absent, as it does for the API server.
-- Models are frozen, because objects of a cache are shared; `model_copy(update=...)` makes a changed one.
+- Models are frozen, because objects of a cache are shared; `model_copy(update=...)` makes a changed one. The lists and
+  maps in them are not: whoever hands a model to somebody who may change them gives `model_copy(deep=True)`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -33,6 +34,29 @@ class ApiModel(BaseModel):
     def to_json(self) -> JsonObject:
         """Return the JSON object: the fields that were given, with their JSON names."""
         return self.model_dump(by_alias=True, exclude_unset=True)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy everything below; several times faster than pydantic's way, which has to think of cycles."""
+        copied = self.__new__(type(self))
+        extra = self.__pydantic_extra__
+        _set(copied, "__dict__", _copy(self.__dict__))
+        _set(copied, "__pydantic_extra__", _copy(extra) if extra else {})
+        _set(copied, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
+        _set(copied, "__pydantic_private__", None)
+        return copied
+
+
+_set = object.__setattr__  # models are frozen
+_IMMUTABLE = frozenset({str, int, float, bool, type(None)})
+
+
+def _copy(node: Any) -> Any:
+    """Copy a tree of JSON and models."""
+    if type(node) is dict:
+        return {key: value if type(value) in _IMMUTABLE else _copy(value) for key, value in node.items()}
+    if type(node) is list:
+        return [value if type(value) in _IMMUTABLE else _copy(value) for value in node]
+    return node.__deepcopy__() if isinstance(node, ApiModel) else node
 
 
 def _null_to_default(value: Any) -> Any:

@@ -1,7 +1,11 @@
 """The framework: runs the plugins of each phase in their order, and checks and owns what they build.
 
 Guarantees:
-- A plugin that raises fails the call with `PluginFailed`, which names it; other TrainJobs are not concerned.
+- A plugin that raises, whatever it is, fails the call with `PluginFailed`, which names it, and so does one that returns
+  what it may not; other TrainJobs are not concerned.
+- Nothing that a plugin does to what it gets, or later to what it has returned, is seen by our own code or by the
+  TrainJobs of others. It gets copies: of the TrainJob here, in the `Info` by the resolver, from listers by their own
+  guarantee. Plugins of one resolution share the `Info` and the copy of the TrainJob.
 - The order within a phase is the same in every process: by `before` and `after`, then priority (higher first), then
   name. `Framework.order` prints it.
 - Each call is counted and timed by the observer that the framework gets.
@@ -9,23 +13,23 @@ Guarantees:
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
-
-import orjson
+from typing import Any, TypeVar
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
-from trainmaster.runtime.framework import interface
+from trainmaster.runtime.framework import interface, results
 from trainmaster.runtime.framework.interface import Desired, NotReady, Rejected, StatusReport
-from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin
+from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin, implements
+from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions
 from trainmaster.runtime.info import Info
-from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, Watch
-from trainmaster.runtime.ownership import is_controlled_by, owner_reference
+from trainmaster.runtime.jsontree import JsonObject, copy_json
+from trainmaster.runtime.listers import JobKey, Listers, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +93,33 @@ FRAMEWORKS = ("torch", "mpi", "jax", "xgboost", "flux")
 SCHEDULERS = ("coscheduling", "volcano")
 """The fields of `podGroupPolicy` that choose a gang scheduler."""
 
-COLLECTING = ("build", "validate")
-"""The phases whose plugins return any number of results."""
+MAPPING = "Watch.jobs"
+"""The phase of calls that map an object to TrainJobs, in metrics and messages."""
+
+_Result = TypeVar("_Result")
 
 
 class PluginFailed(Exception):
-    """A plugin raised an error for one TrainJob; the cause is the original exception."""
+    """A plugin failed for one TrainJob, or for one object that it maps to TrainJobs; the cause is what it raised."""
 
-    def __init__(self, plugin: str, phase: str, cause: Exception) -> None:
+    def __init__(self, plugin: str, phase: str, cause: BaseException) -> None:
         self.plugin = plugin
         self.phase = phase
         self.rejected = isinstance(cause, Rejected)
         self.not_ready = isinstance(cause, NotReady)
-        text = str(cause) if self.rejected else f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {cause}"
-        super().__init__(text)
+        text = _text_of(cause)
+        super().__init__(
+            text if self.rejected else f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {text}"
+        )
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an error as it can be sent to the API server, whatever a plugin has put in it."""
+    try:
+        text = str(error)
+    except BaseException:
+        return "(and its text cannot be read)"
+    return text.encode(errors="replace").decode()
 
 
 class Framework:
@@ -113,7 +130,7 @@ class Framework:
             check_plugin(plugin, origin=f"plugin {getattr(plugin, 'name', plugin)!r}")
         self._plugins = order_plugins(plugins)
         self._by_phase: dict[str, list[Any]] = {
-            phase: [plugin for plugin in self._plugins if isinstance(plugin, point)] for phase, point in PHASES.items()
+            phase: [plugin for plugin in self._plugins if implements(plugin, phase)] for phase in PHASES
         }
         self._served = {name for plugin in self._plugins for name in getattr(plugin, "policies", ())}
         self._observer = observer
@@ -142,56 +159,42 @@ class Framework:
         return None
 
     def watches(self) -> list[Watch]:
-        """Everything that plugins declared, in plugin order.
+        """Everything that plugins declared, in plugin order; each says who declared it.
+
+        Their `jobs` are calls of plugins like all others: timed and counted, given an object of their own, and what
+        they raise, or return that does not fit, comes as `PluginFailed`.
 
         Raises:
-            PluginInvalid: A plugin cannot say what it watches.
+            PluginInvalid: A plugin cannot say what it watches, or two contradict each other.
         """
         watches: list[Watch] = []
         for plugin in self._by_phase["watch_extension"]:
-            try:
-                declared = list(plugin.watch_extension())
-            except Exception as error:
-                raise PluginInvalid(
-                    f"plugin {plugin.name}: watch_extension failed: {type(error).__name__}: {error}"
-                ) from error
-            for watch in declared:
-                if not isinstance(watch, Watch):
-                    raise PluginInvalid(
-                        f"plugin {plugin.name}: watch_extension must return Watch objects, not {type(watch).__name__}"
-                    )
-            watches += declared
+            for watch in declared_watches(plugin):
+                jobs = watch.jobs and functools.partial(self._map, plugin.name, watch.jobs)
+                watches.append(dataclasses.replace(watch, jobs=jobs, declared_by=plugin.name))
+        refuse_contradictions(watches)
         return watches
 
-    def enforce(self, info: Info, job: TrainJob) -> None:
-        """Run the enforce phases and pre-build on `info`.
-
-        Raises:
-            PluginFailed: A plugin raised; later ones were not run.
-        """
-        for phase in ENFORCING:
-            for plugin in self._by_phase[phase]:
-                self._call(plugin, phase, info, job)
-
-    def build(self, info: Info, job: TrainJob, listers: Listers) -> list[Desired]:
-        """Collect the objects of all plugins, each with namespace and owner, in plugin order.
+    def resolve(self, info: Info, job: TrainJob, listers: Listers) -> list[Desired]:
+        """Run the enforce phases and pre-build on `info`, and collect the objects of all plugins, in plugin order.
 
         Raises:
             PluginFailed: A plugin raised, it built what cannot be an object of this TrainJob, or two plugins build the
-                same object.
+                same object. Later ones were not run.
         """
-        objects: dict[tuple[str, str, str], Desired] = {}
+        theirs = job.model_copy(deep=True)
+        for phase in ENFORCING:
+            for plugin in self._by_phase[phase]:
+                self._call(plugin, phase, results.nothing, info, theirs)
+        built: dict[tuple[str, str, str], Desired] = {}
+        owned_objects = results.objects_of(job)
         for plugin in self._by_phase["build"]:
-            for desired in self._call(plugin, "build", info, job, listers):
-                try:
-                    owned = Desired(_owned(_checked(desired), job), desired.when)
-                except (TypeError, ValueError) as error:
-                    raise PluginFailed(plugin.name, "build", error) from error
-                if owned.identity in objects:
-                    _, kind, name = owned.identity
+            for desired in self._call(plugin, "build", owned_objects, info, theirs, listers):
+                if desired.identity in built:
+                    _, kind, name = desired.identity
                     raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
-                objects[owned.identity] = owned
-        return list(objects.values())
+                built[desired.identity] = desired
+        return list(built.values())
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
@@ -201,18 +204,14 @@ class Framework:
         Raises:
             PluginFailed: A plugin raised, or returned what is neither.
         """
+        theirs = job.model_copy(deep=True)
+        their_old = None if old is None else old.model_copy(deep=True)
         errors: list[FieldError] = []
         warnings: list[FieldWarning] = []
         for plugin in self._by_phase["validate"]:
-            for result in self._call(plugin, "validate", info, job, old, listers):
-                match result:
-                    case FieldError():
-                        errors.append(result)
-                    case FieldWarning():
-                        warnings.append(result)
-                    case _:
-                        fault = f"it must return FieldError and FieldWarning objects, not {type(result).__name__}"
-                        raise PluginFailed(plugin.name, "validate", TypeError(fault))
+            found = self._call(plugin, "validate", results.field_results, info, theirs, their_old, listers)
+            errors += found[0]
+            warnings += found[1]
         return errors, warnings
 
     def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
@@ -222,57 +221,36 @@ class Framework:
             PluginFailed: The plugin raised, or returned what is no report.
         """
         for plugin in self._by_phase["status"]:
-            report = self._call(plugin, "status", job, listers)
-            if report is None or (isinstance(report, StatusReport) and all(map(_is_condition, report.conditions))):
-                return report
-            fault = f"it must return a StatusReport whose conditions have type and status, not {report!r}"
-            raise PluginFailed(plugin.name, "status", TypeError(fault))
+            return self._call(plugin, "status", results.report, job.model_copy(deep=True), listers)
         return None
 
-    def _call(self, plugin: interface.Plugin, phase: str, *arguments: object) -> Any:
+    def _map(self, plugin: str, jobs: Callable[[JsonObject], Iterable[JobKey]], obj: JsonObject) -> list[JobKey]:
+        return self._run(plugin, MAPPING, jobs, results.job_keys, (copy_json(obj),))
+
+    def _call(
+        self, plugin: interface.Plugin, phase: str, check: Callable[[Any], _Result], *arguments: object
+    ) -> _Result:
+        return self._run(plugin.name, phase, getattr(plugin, phase), check, arguments)
+
+    def _run(
+        self,
+        plugin: str,
+        phase: str,
+        function: Callable[..., Any],
+        check: Callable[[Any], _Result],
+        arguments: tuple[object, ...],
+    ) -> _Result:
+        """Call a function of a plugin, and check what it returns."""
         started = time.perf_counter()
         succeeded = False
         try:
-            result = getattr(plugin, phase)(*arguments)
-            if phase in COLLECTING:
-                result = list(result)  # a generator runs here, where its errors are caught
+            result = check(function(*arguments))
             succeeded = True
-        except Exception as error:
-            raise PluginFailed(plugin.name, phase, error) from error
+        except BaseException as error:
+            # All of it is the plugin's: nothing is awaited here, so no cancellation comes from elsewhere, and neither
+            # `sys.exit` in a plugin nor an interrupt that it raises is a reason to end the process of everybody.
+            raise PluginFailed(plugin, phase, error) from error
         finally:
             if self._observer is not None:
-                self._observer(plugin.name, phase, time.perf_counter() - started, succeeded)
+                self._observer(plugin, phase, time.perf_counter() - started, succeeded)
         return result
-
-
-def _is_condition(condition: Any) -> bool:
-    return isinstance(condition, dict) and all(isinstance(condition.get(field), str) for field in ("type", "status"))
-
-
-def _checked(desired: Any) -> JsonObject:
-    """Return the object that a plugin built after checking that it is one."""
-    if not isinstance(desired, Desired):
-        raise TypeError(f"build must return Desired objects, not {type(desired).__name__}")
-    try:
-        identity: tuple[object, ...] = desired.identity
-    except (AttributeError, KeyError, TypeError):
-        identity = ("", "", "")
-    if not all(isinstance(part, str) and part for part in identity):
-        raise ValueError("it built something without apiVersion, kind and metadata.name")
-    try:
-        orjson.dumps(desired.object)
-    except orjson.JSONEncodeError as error:
-        raise TypeError(f"{desired.object['kind']} {desired.object['metadata']['name']} is no JSON: {error}") from error
-    return desired.object
-
-
-def _owned(obj: JsonObject, job: TrainJob) -> JsonObject:
-    namespace = job.metadata.namespace
-    owned: JsonObject = {**obj, "metadata": {"namespace": namespace, **obj["metadata"]}}
-    owned["metadata"].setdefault("ownerReferences", [owner_reference(job)])
-    what = f"{obj['kind']} {obj['metadata']['name']}"
-    if owned["metadata"]["namespace"] != namespace:
-        raise ValueError(f"{what} is in namespace {owned['metadata']['namespace']!r}, not in that of the TrainJob")
-    if not is_controlled_by(owned, job):
-        raise ValueError(f"the ownerReferences of {what} do not make the TrainJob its controller")
-    return owned

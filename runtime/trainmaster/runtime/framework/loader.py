@@ -37,6 +37,10 @@ PHASES: Mapping[str, type] = {
 }
 
 
+_COLLECTING = frozenset({"build", "watch_extension", "validate"})
+"""The phases that may be generators."""
+
+
 class PluginInvalid(Exception):
     """A plugin cannot be used: it does not load, does not fit the interface, or contradicts another one."""
 
@@ -59,17 +63,68 @@ def check_plugin(plugin: interface.Plugin, *, origin: str) -> None:
             f"{origin} needs plugin API {wanted}, this Trainmaster offers {offered}: install matching versions"
         )
     _check_place(plugin, origin)
-    points = [name for name in PHASES if callable(getattr(plugin, name, None))]
+    _check_policies(plugin, origin)
+    for name in PHASES:
+        value = getattr(plugin, name, None)
+        if value is not None and not callable(value):
+            raise PluginInvalid(
+                f"{origin}: its attribute {name} is {value!r:.80}, but {name} is an extension point, and those are "
+                "methods; give the attribute another name"
+            )
+    points = [name for name in PHASES if implements(plugin, name)]
     if not points:
         raise PluginInvalid(f"{origin} implements no extension point; it needs at least one of: {', '.join(PHASES)}")
     for name in points:
-        expected = list(inspect.signature(getattr(PHASES[name], name)).parameters)[1:]
-        actual = list(inspect.signature(getattr(plugin, name)).parameters)
-        if actual != expected:
-            raise PluginInvalid(f"{origin}: {name}({', '.join(actual)}) must be {name}({', '.join(expected)})")
-        method = getattr(plugin, name)
-        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-            raise PluginInvalid(f"{origin}: {name} must be a plain function, not async: plugins decide, they do no I/O")
+        _check_method(name, getattr(plugin, name), origin)
+
+
+def implements(plugin: interface.Plugin, phase: str) -> bool:
+    """Tell whether a plugin has an extension point; None in the place of an inherited one takes that away."""
+    return callable(getattr(plugin, phase, None))
+
+
+def _check_method(name: str, method: Callable[..., Any], origin: str) -> None:
+    expected = list(inspect.signature(getattr(PHASES[name], name)).parameters)[1:]
+    try:
+        actual = inspect.signature(method)
+    except (TypeError, ValueError) as error:
+        raise PluginInvalid(f"{origin}: {name} does not tell its arguments: {error}; make it a plain method") from error
+    if not _takes(actual, expected):
+        written = ", ".join(_parameter(each) for each in actual.parameters.values())
+        raise PluginInvalid(f"{origin}: {name}({written}) must be {name}({', '.join(expected)})")
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise PluginInvalid(f"{origin}: {name} must be a plain function, not async: plugins decide, they do no I/O")
+    if inspect.isgeneratorfunction(method) and name not in _COLLECTING:
+        raise PluginInvalid(
+            f"{origin}: {name} must be a plain function: nothing of it would run because of its `yield`"
+        )
+
+
+def _takes(signature: inspect.Signature, expected: list[str]) -> bool:
+    """Tell whether a method takes arguments of these names, in this order, and needs no others.
+
+    More of them may follow that have defaults, and so may `*args` and `**kwargs`: they stay as they are.
+    """
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [each.name for each in signature.parameters.values() if each.kind in kinds]
+    try:
+        signature.bind(*expected)
+    except TypeError:
+        return False
+    return named[: len(expected)] == expected
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars: dict[object, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    return stars.get(parameter.kind, "") + parameter.name
+
+
+def _check_policies(plugin: interface.Plugin, origin: str) -> None:
+    policies = getattr(plugin, "policies", ())
+    if not isinstance(policies, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in policies):
+        raise PluginInvalid(
+            f'{origin}: policies must be a list or tuple of names, for instance ("torch",), not {policies!r}'
+        )
 
 
 def _check_place(plugin: interface.Plugin, origin: str) -> None:
@@ -107,14 +162,19 @@ def load_plugins(
     """
     options = dict(options or {})
     plugins: dict[str, interface.Plugin] = {}
-    known: set[str] = set()
+    known: dict[str, str] = {}
     for point in discover() if points is None else points:
-        known.add(point.name)
+        source = f"{point.value}, from {_name_of(point.dist)}"
         if point.name in disabled:
+            known[point.name] = source
             continue
-        origin = f"plugin {point.name!r} ({point.value}, from {_name_of(point.dist)})"
-        if point.name in plugins:
-            raise PluginInvalid(f"{origin} has the same name as another plugin; uninstall one of the two")
+        origin = f"plugin {point.name!r} ({source})"
+        if point.name in known:
+            raise PluginInvalid(
+                f"{origin} has the same name as another plugin ({known[point.name]}); uninstall one of the two, or add "
+                f"{point.name!r} to plugins.disabled of the configuration file, which leaves out both"
+            )
+        known[point.name] = source
         make = _import(point, origin)
         gate = getattr(make, "feature_gate", None)
         if gate is not None and gate not in features:
@@ -128,7 +188,7 @@ def load_plugins(
                 f"{point.name!r} to plugins.disabled of the configuration file"
             )
         plugins[point.name] = plugin
-    unknown = sorted((disabled | options.keys()) - known)
+    unknown = sorted((disabled | options.keys()) - known.keys())
     if unknown:
         raise PluginInvalid(
             f"the configuration names unknown plugins: {', '.join(unknown)}; installed are: {', '.join(sorted(known))}"
@@ -145,7 +205,7 @@ def _name_of(distribution: Distribution | None) -> str:
 def _import(point: EntryPoint, origin: str) -> Callable[..., interface.Plugin]:
     try:
         make: Callable[..., interface.Plugin] = point.load()
-    except Exception as error:
+    except BaseException as error:
         raise _unloadable(origin, error) from error
     return make
 
@@ -157,7 +217,7 @@ def _construct(
     _check_options(make, options, origin=origin, place=place)
     try:
         plugin = make(**options)
-    except Exception as error:
+    except BaseException as error:
         if options and isinstance(error, TypeError | ValueError):
             raise PluginInvalid(f"{origin} does not accept its options: {error}; correct {place}") from error
         raise _unloadable(origin, error) from error
@@ -190,5 +250,5 @@ def _check_options(
             raise PluginInvalid(f"{origin} needs the option {name!r}; set it in {place}")
 
 
-def _unloadable(origin: str, error: Exception) -> PluginInvalid:
+def _unloadable(origin: str, error: BaseException) -> PluginInvalid:
     return PluginInvalid(f"{origin} cannot be loaded: {type(error).__name__}: {error}")

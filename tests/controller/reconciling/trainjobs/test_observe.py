@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import World, world_with
 
-from trainmaster.controller.reconciling.outcomes import DONE
+from trainmaster.controller.reconciling.outcomes import DONE, Requeue
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_each_object_is_decoded_once_in_a_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan, status and plugins look at the same JobSet, and at the same moment of it."""
+async def test_each_object_is_decoded_once_for_the_plan_and_once_for_each_plugin_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The JobSet is read by the plugin that reports the status, and by the plan, which compares with it."""
     world = world_with(suspend=True)
     await world.reconcile()
     reads: list[str] = []
@@ -28,7 +31,23 @@ async def test_each_object_is_decoded_once_in_a_reconcile(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(store, "get", get)
     await world.reconcile()
-    assert sorted(reads) == ["ConfigMap", "JobSet", "TrainJob"]
+    assert sorted(reads) == ["ConfigMap", "JobSet", "JobSet", "TrainJob"]
+
+
+@pytest.mark.parametrize("error", [SystemExit("no licence"), asyncio.CancelledError(), KeyboardInterrupt()])
+async def test_a_plugin_that_would_end_the_process_blocks_its_trainjob_only(error: BaseException) -> None:
+    class Leaver:
+        name = "leaver"
+
+        def enforce_pod_spec(self, info: Any, job: Any) -> None:
+            raise error
+
+    world = World(Leaver())
+    world.put(trainjob_object(), runtime_object())
+    assert isinstance(await world.reconcile(), Requeue)
+    (blocked,) = (each for each in world.patches[-1]["status"]["conditions"] if each["type"] == "Blocked")
+    assert blocked["reason"] == "PluginFailed"
+    assert blocked["message"].startswith(f"plugin leaver failed in enforce_pod_spec: {type(error).__name__}")
 
 
 async def test_a_runtime_that_the_cache_has_not_seen_is_asked_for_before_it_is_missing() -> None:

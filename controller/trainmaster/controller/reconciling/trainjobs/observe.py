@@ -17,7 +17,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_json
 from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
@@ -31,24 +31,28 @@ CONFIG_MAP: GroupVersionKind = ("v1", "ConfigMap")
 class StoreListers:
     """Listers over the stores of informers; see `trainmaster.runtime.listers`.
 
-    One for each reconcile: an object is decoded when it is read first, and whoever reads it again gets the same one.
+    Whoever reads an object gets it decoded anew: what a plugin does to it is not what the plan compares with.
 
     Args:
         stores: The caches by kind, each with its resource.
+        more: Objects that no cache holds (any more, or yet), by API version, kind and key.
     """
 
-    def __init__(self, stores: Mapping[GroupVersionKind, tuple[Resource, Store]]) -> None:
+    def __init__(
+        self,
+        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        more: Mapping[tuple[str, str, str], JsonObject] | None = None,
+    ) -> None:
         self._stores = stores
-        self._decoded: dict[tuple[str, str, str], JsonObject | None] = {}
+        self._more = more or {}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when no cache holds it."""
         key = f"{namespace}/{name}" if namespace else name
-        what = (api_version, kind, key)
-        if what not in self._decoded:
-            _, store = self._stores.get((api_version, kind), (None, None))
-            self._decoded[what] = None if store is None else store.get(key)
-        return self._decoded[what]
+        if (api_version, kind, key) in self._more:
+            return copy_json(self._more[api_version, kind, key])
+        _, store = self._stores.get((api_version, kind), (None, None))
+        return None if store is None else store.get(key)
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind; each is decoded when its turn comes."""
@@ -62,9 +66,7 @@ class StoreListers:
 
     def with_object(self, obj: JsonObject) -> StoreListers:
         """Return the same listers with one more object, which no cache holds (any more, or yet)."""
-        listers = StoreListers(self._stores)
-        listers._decoded = {**self._decoded, (obj["apiVersion"], obj["kind"], object_key(obj)): obj}
-        return listers
+        return StoreListers(self._stores, {**self._more, (obj["apiVersion"], obj["kind"], object_key(obj)): obj})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,7 @@ def observe(
     namespace, name = job.metadata.namespace, job.metadata.name
     snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))
     wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
-    workload = listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
-    is_gone = workload is None or not is_controlled_by(workload, job)
-    if deleted_workload is not None and not is_controlled_by(deleted_workload, job):
+    if deleted_workload is not None and (not is_controlled_by(deleted_workload, job) or _has_workload(job, listers)):
         deleted_workload = None
     return Observed(
         job=job,
@@ -111,8 +111,13 @@ def observe(
         snapshot=snapshot,
         runtime=live_runtime(job, listers) if wants_runtime else None,
         listers=listers,
-        deleted_workload=deleted_workload if is_gone else None,
+        deleted_workload=deleted_workload,
     )
+
+
+def _has_workload(job: TrainJob, listers: StoreListers) -> bool:
+    workload = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+    return workload is not None and is_controlled_by(workload, job)
 
 
 class APIReader(Protocol):
