@@ -83,10 +83,20 @@ class Observed:
     runtime: JsonObject | None
     """The live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
 
+    jobset: JsonObject | None
+    """The JobSet of its name, whoever owns it."""
+
     listers: StoreListers
 
     deleted_workload: JsonObject | None = None
     """The last state of its JobSet, if that is gone and its last state is known (see `deleted_workloads`)."""
+
+    def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
+        """Return an object in the namespace of the TrainJob, not to be changed."""
+        namespace = self.job.metadata.namespace
+        if (api_version, kind, name) == (JOBSET_API_VERSION, JOBSET_KIND, self.job.metadata.name):
+            return self.jobset
+        return self.listers.get(api_version, kind, namespace, name)
 
 
 def observe(
@@ -103,21 +113,19 @@ def observe(
     namespace, name = job.metadata.namespace, job.metadata.name
     snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))
     wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
-    if deleted_workload is not None and (not is_controlled_by(deleted_workload, job) or _has_workload(job, listers)):
+    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
+    is_gone = jobset is None or not is_controlled_by(jobset, job)
+    if deleted_workload is not None and not is_controlled_by(deleted_workload, job):
         deleted_workload = None
     return Observed(
         job=job,
         raw=raw,
         snapshot=snapshot,
         runtime=live_runtime(job, listers) if wants_runtime else None,
+        jobset=jobset,
         listers=listers,
-        deleted_workload=deleted_workload,
+        deleted_workload=deleted_workload if is_gone else None,
     )
-
-
-def _has_workload(job: TrainJob, listers: StoreListers) -> bool:
-    workload = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
-    return workload is not None and is_controlled_by(workload, job)
 
 
 class APIReader(Protocol):

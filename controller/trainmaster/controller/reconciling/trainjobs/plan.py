@@ -130,8 +130,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
 
 
 def _workload_without_jobs(resolution: Resolution, observed: Observed) -> JsonObject | None:
-    namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
-    jobset = observed.listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
+    jobset = observed.jobset
     if jobset is None or not is_controlled_by(jobset, observed.job) or not without_jobs(jobset):
         return None
     return jobset if any(may_lack_jobs(desired.object) for desired in resolution.objects) else None
@@ -141,12 +140,12 @@ def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | Non
     """Tell whether the JobSet of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
     if observed.deleted_workload is not None or not _was_running(observed.job):
         return None
-    namespace, name = observed.job.metadata.namespace, observed.job.metadata.name
+    name = observed.job.metadata.name
     for desired in objects:
         if desired.identity[:2] != (JOBSET_API_VERSION, JOBSET_KIND):
             continue
         lifetime = (desired.object.get("spec") or {}).get("ttlSecondsAfterFinished")
-        if lifetime is not None and observed.listers.get(*desired.identity[:2], namespace, desired.identity[2]) is None:
+        if lifetime is not None and observed.existing(*desired.identity) is None:
             # Retrying cannot help, for what is gone tells nothing any more.
             return Problem(
                 "WorkloadGone",
@@ -172,8 +171,7 @@ def _failed_by_deadline(job: TrainJob) -> bool:
 
 
 def _leftover_workload(observed: Observed) -> list[JsonObject]:
-    job = observed.job
-    jobset = observed.listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
+    job, jobset = observed.job, observed.jobset
     if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
         return []
     return [jobset]
@@ -227,7 +225,7 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
             fault = "which belongs to no namespace, so that no TrainJob can own it"
         planned.problem = Problem("PluginFailed", f"a plugin builds {kind} {name!r} ({api_version}), {fault}")
         return
-    existing = observed.listers.get(api_version, kind, job.metadata.namespace, name)
+    existing = observed.existing(api_version, kind, name)
     if existing is not None and not is_controlled_by(existing, job):
         if _is_left_over(existing, job):
             planned.waiting = True
