@@ -7,8 +7,9 @@ import pytest
 import yaml
 from support.objects import runtime_object, trainjob
 
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.snapshot import SnapshotInvalid, build_snapshot, decode_snapshot, encode_runtime
+from trainmaster.runtime.yamltext import load_yaml
 
 
 def snapshot(text: str | None = None) -> JsonObject:
@@ -31,7 +32,7 @@ def test_u15_noise_of_the_server_is_left_out() -> None:
         "managedFields": [{}],
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "kept"},
     }
-    frozen = orjson.loads(encode_runtime(noisy))
+    frozen = load_yaml(encode_runtime(noisy))
     assert frozen["metadata"] == {"name": "rt", "namespace": "team", "annotations": {"note": "kept"}}
 
 
@@ -81,8 +82,79 @@ def test_trainjobs_of_one_runtime_share_what_was_read_of_it() -> None:
     assert decode_snapshot(build_snapshot(first, text), first) is decode_snapshot(build_snapshot(second, text), second)
 
 
-def test_one_of_unusual_length_is_read_each_time() -> None:
+def test_one_of_unusual_length_is_shared_by_the_few_that_are_read_in_a_row() -> None:
     text = encode_runtime({**runtime_object(), "metadata": {"name": "rt", "annotations": {"a": "x" * 70_000}}})
     job = trainjob()
     snapshot = build_snapshot(job, text)
-    assert decode_snapshot(snapshot, job) is not decode_snapshot(snapshot, job)
+    assert decode_snapshot(snapshot, job) is decode_snapshot(snapshot, job)
+
+
+def test_the_text_is_block_yaml_as_the_original_writes_it() -> None:
+    lines = encode_runtime(runtime_object(policy={"torch": {}})).splitlines()
+    assert "kind: TrainingRuntime" in lines
+    assert "apiVersion: trainer.kubeflow.org/v1alpha1" in lines
+    top = [line for line in lines if line[0] not in " -"]
+    assert top == sorted(top)
+
+
+def test_the_text_is_written_once_for_a_version_of_a_runtime() -> None:
+    first = runtime_object()
+    first["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    text = encode_runtime(first)
+    assert encode_runtime(copy_tree(first)) is text
+    first["spec"]["mlPolicy"] = {"numNodes": 7}
+    first["metadata"]["resourceVersion"] = "2"
+    assert load_yaml(encode_runtime(first))["spec"]["mlPolicy"] == {"numNodes": 7}
+
+
+def test_a_snapshot_in_json_is_read() -> None:
+    """As versions before this one wrote it."""
+    text = orjson.dumps(load_yaml(encode_runtime(runtime_object(policy={"numNodes": 3}))), option=orjson.OPT_INDENT_2)
+    decoded = decode_snapshot(snapshot(text.decode()), trainjob())
+    assert decoded.spec.ml_policy is not None
+    assert decoded.spec.ml_policy.num_nodes == 3
+
+
+ODD_VALUES = ["yes", "on", "0o7", "1e3", "2026-01-01", "a\n b\n", "\ttab", "\x07", "\u2028", "日本", "null", "<<"]
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_odd_values_survive(value: str) -> None:
+    runtime = runtime_object()
+    runtime["metadata"]["annotations"] = {"example.com/note": value}
+    text = encode_runtime(runtime)
+    for read in (load_yaml, yaml.safe_load):
+        assert read(text)["metadata"]["annotations"] == {"example.com/note": value}
+
+
+def bomb(levels: int) -> str:
+    """A runtime with a few hundred bytes of merge keys."""
+    lines = [
+        "apiVersion: trainer.kubeflow.org/v1alpha1",
+        "kind: TrainingRuntime",
+        "metadata: {name: rt}",
+        "l0: &l0 {k: v}",
+    ]
+    lines += [f"l{n}: &l{n} {{<<: [{','.join([f'*l{n - 1}'] * 9)}]}}" for n in range(1, levels + 1)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (bomb(1), "anchors and aliases have no place"),
+        (bomb(30), "anchors and aliases have no place"),
+        ("apiVersion: v1\nspec:\n  <<: {a: 1}", "merge keys"),
+        ('{"a":' * 200 + "1" + "}" * 200, "nested more than 150 levels deep"),
+        ('{"a":' * 5000 + "1" + "}" * 5000, "nested more than 150 levels deep"),
+        ("a:\n" + "- b\n" * 60_000, "more than 50000 values"),
+    ],
+)
+def test_what_expands_or_is_too_large_is_refused_and_remembered(
+    text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SnapshotInvalid, match=reason):
+        decode_snapshot(snapshot(text), trainjob())
+    monkeypatch.delattr("trainmaster.runtime.snapshot.load_plain_yaml")
+    with pytest.raises(SnapshotInvalid, match=reason):
+        decode_snapshot(snapshot(text), trainjob())

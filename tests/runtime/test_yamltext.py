@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainmaster.runtime.yamltext import YamlError, load_yaml
+from trainmaster.runtime.yamltext import YamlError, load_plain_yaml, load_yaml, load_yaml_documents
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,10 @@ def test_anchors_and_merges_work() -> None:
         (b"a: 1\n---\nb: 2", "another document"),
         (b"a: [1", "at line 2 column 1"),
         (b"a: \xff\xfe", "invalid"),
-        (b"&a [*a]", "aliases are expanded"),
+        (b"&a [*a]", "alias .a refers to nothing before it, or to what it is in at line 1 column 5"),
+        (b"a: *b", "alias .b refers to nothing"),
+        (b"a: 0x" + b"f" * 17, "too large"),
+        (b"a: " + b"1" * 400, "too large"),
         (b"[" * 200_000, "nested more than"),
         (b"- " * 20_000, "nested more than"),
     ],
@@ -73,11 +76,68 @@ def test_what_is_not_json_in_disguise_is_refused(text: bytes, reason: str) -> No
         load_yaml(text)
 
 
-def test_a_document_that_explodes_by_aliases_is_refused() -> None:
-    lines = ["l0: &l0 [x, x, x, x, x, x, x, x, x]"]
-    lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
-    with pytest.raises(YamlError, match="aliases are expanded"):
-        load_yaml("\n".join(lines).encode())
+def bomb(levels: int, line: str) -> bytes:
+    """Lines of which each refers to the one before nine times."""
+    lines = ["l0: &l0 {k: v}"]
+    lines += [f"l{n}: &l{n} {line.format(', '.join([f'*l{n - 1}'] * 9))}" for n in range(1, levels + 1)]
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("line", ["[{}]", "{{<<: [{}]}}", "{{a: [{}]}}"], ids=["aliases", "merge keys", "both"])
+@pytest.mark.parametrize("read", [load_yaml, lambda text: list(load_yaml_documents(text))], ids=["one", "stream"])
+def test_a_document_that_explodes_is_refused_before_it_is_built(
+    read: Any, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = 0
+    construct = yaml.constructor.SafeConstructor.construct_object
+
+    def count(self: Any, node: Any, deep: bool = False) -> Any:
+        nonlocal built
+        built += 1
+        return construct(self, node, deep)
+
+    monkeypatch.setattr(yaml.constructor.SafeConstructor, "construct_object", count)
+    with pytest.raises(YamlError, match="more than 200000 values, with its aliases expanded"):
+        read(bomb(7, line))
+    assert built == 0
+    assert read(bomb(2, line))
+
+
+def test_depth_counts_what_aliases_bring() -> None:
+    deep = "a: &a " + "[" * 100 + "]" * 100
+    assert load_yaml(deep + "\nb: " + "[" * 40 + "*a" + "]" * 40)
+    with pytest.raises(YamlError, match="nested more than 150 levels deep"):
+        load_yaml(deep + "\nb: " + "[" * 60 + "*a" + "]" * 60)
+    with pytest.raises(YamlError, match="nested more than 150 levels deep"):
+        load_yaml(deep + "\nb: &b " + "[" * 40 + "*a" + "]" * 40 + "\nc: " + "[" * 20 + "*b" + "]" * 20)
+
+
+def test_an_anchor_of_an_earlier_document_means_nothing() -> None:
+    with pytest.raises(YamlError, match="refers to nothing before it"):
+        list(load_yaml_documents("a: &a 1\n---\nb: *a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: &a 1", "anchors and aliases have no place in what a program writes at line 1 column 4"),
+        ("a: *a", "anchors and aliases have no place"),
+        ("<<: {a: 1}", "merge keys .<<. have no place in what a program writes at line 1 column 1"),
+        ("- 1\n" * 60_000, "more than 50000 values"),
+        ("[" * 151 + "]" * 151, "nested more than 150 levels deep"),
+    ],
+)
+def test_what_no_program_writes_is_refused_where_only_programs_write(text: str, reason: str) -> None:
+    with pytest.raises(YamlError, match=reason):
+        load_plain_yaml(text)
+
+
+def test_a_quoted_merge_key_is_a_key() -> None:
+    assert load_plain_yaml('"<<": {a: 1}') == {"<<": {"a": 1}}
+
+
+def test_an_integer_of_many_digits_is_a_float_as_in_json() -> None:
+    assert load_yaml(f"[{2**64 - 1}, {-(2**63)}, {2**64}]") == [2**64 - 1, -(2**63), float(2**64)]
 
 
 def test_other_users_of_pyyaml_are_not_affected() -> None:

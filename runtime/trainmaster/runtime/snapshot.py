@@ -1,8 +1,11 @@
 """The runtime snapshot: a TrainJob's frozen copy of its runtime (KEP-2599).
 
 The first reconcile of a TrainJob writes the runtime into a ConfigMap that the TrainJob owns; from then on only that
-copy counts, so that editing or deleting a runtime never changes a job that exists. The text is indented JSON, which is
-YAML: any reader of the original's snapshots reads it, and it is decoded a hundred times faster than block YAML.
+copy counts, so that editing or deleting a runtime never changes a job that exists. The text is block YAML with sorted
+keys, as the original writes it; JSON, which earlier versions wrote, is read as well. Many TrainJobs have the same text:
+it is written once for a version of a runtime, and read once.
+
+A user may write a snapshot too, so what is read is bounded: see `yamltext.load_plain_yaml`.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, Tra
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
 from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.canonical import canonicalize_template, without_blanks
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, owner_reference
-from trainmaster.runtime.yamltext import YamlError, load_yaml
+from trainmaster.runtime.yamldump import dump_yaml
+from trainmaster.runtime.yamltext import YamlError, load_plain_yaml
 
 _NOISE = frozenset(
     {
@@ -35,6 +40,9 @@ _NOISE = frozenset(
 _LONGEST_KEPT: Final = 64 * 1024
 """Characters; runtimes have a few thousand, and what is kept of 64 of these takes some tens of megabytes at most."""
 
+_MANY: Final = 64
+_FEW: Final = 4
+
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -49,6 +57,12 @@ def encode_runtime(runtime: JsonObject) -> str:
         ApiTypeError: It cannot be read.
         TemplateInvalid: Its template holds what no JobSet can hold.
     """
+    key = orjson.dumps(runtime)
+    return _encode_short(key) if len(key) <= _LONGEST_KEPT else _encode_long(key)
+
+
+def _encode(encoded: bytes) -> str:
+    runtime: JsonObject = orjson.loads(encoded)
     metadata = {key: value for key, value in runtime["metadata"].items() if key not in _NOISE}
     annotations = {
         key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != _LAST_APPLIED
@@ -62,7 +76,12 @@ def encode_runtime(runtime: JsonObject) -> str:
     parse_runtime(frozen)
     if "template" in frozen.get("spec", {}):
         canonicalize_template(frozen["spec"]["template"])
-    return orjson.dumps(frozen, option=orjson.OPT_INDENT_2).decode()
+    return dump_yaml(frozen)
+
+
+# Versions of runtimes are few, TrainJobs are many.
+_encode_short = functools.lru_cache(maxsize=_MANY)(_encode)
+_encode_long = functools.lru_cache(maxsize=_FEW)(_encode)
 
 
 def build_snapshot(job: TrainJob, text: str) -> JsonObject:
@@ -113,10 +132,9 @@ def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTr
     Raises:
         SnapshotInvalid: It is damaged or another runtime.
     """
-    try:
-        runtime = _parse_known(text) if len(text) <= _LONGEST_KEPT else _parse(text)
-    except (YamlError, ApiTypeError) as error:
-        raise SnapshotInvalid(f"invalid runtime snapshot: unable to unmarshal the snapshot: {error}") from error
+    runtime = _parse_short(text) if len(text) <= _LONGEST_KEPT else _parse_long(text)
+    if isinstance(runtime, str):
+        raise SnapshotInvalid(f"invalid runtime snapshot: unable to unmarshal the snapshot: {runtime}")
     wanted = job.spec.runtime_ref
     group = runtime.api_version.partition("/")[0]
     if (runtime.metadata.name, runtime.kind, group) != (wanted.name, wanted.kind, wanted.api_group):
@@ -128,18 +146,26 @@ def parse_snapshot_text(text: str, job: TrainJob) -> TrainingRuntime | ClusterTr
     return runtime
 
 
-@functools.lru_cache(maxsize=64)
-def _parse_known(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
-    """Parse a text that many TrainJobs have, and each of them several times; models are frozen and may be shared."""
-    return _parse(text)
-
-
-def _parse(text: str) -> TrainingRuntime | ClusterTrainingRuntime:
+def _parse(text: str) -> TrainingRuntime | ClusterTrainingRuntime | str:
+    """Read a text, or tell why it cannot be read: that takes as long to find out, so it is remembered as well."""
     try:
-        loaded = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        # Snapshots of the Go controller, or edited by hand.
-        loaded = load_yaml(text)
+        loaded = load_json(text) if text.startswith("{") else load_plain_yaml(text)
+    except JsonError:
+        # Flow style, edited by hand; or broken, and then this reader has the better words for it.
+        try:
+            loaded = load_plain_yaml(text)
+        except YamlError as error:
+            return str(error)
+    except YamlError as error:
+        return str(error)
     if not isinstance(loaded, dict):
-        raise ApiTypeError([f"must be an object, got {type(loaded).__name__}"])
-    return parse_runtime(loaded)
+        return f"must be an object, got {type(loaded).__name__}"
+    try:
+        return parse_runtime(loaded)
+    except ApiTypeError as error:
+        return str(error)
+
+
+# Models are frozen and may be shared.
+_parse_short = functools.lru_cache(maxsize=_MANY)(_parse)
+_parse_long = functools.lru_cache(maxsize=_FEW)(_parse)

@@ -2,9 +2,10 @@
 
 Guarantees:
 - scalars become what the Kubernetes YAML reader makes of them: no timestamps, no base-60 numbers, YAML 1.1 booleans;
-- the result is a JSON tree: keys are strings, numbers are finite;
+- the result is a JSON tree: keys are strings, numbers are finite and fit into 64 bits;
 - a repeated key is an error, not a silent choice between two values;
-- a document that grows when its aliases are expanded is refused before anything copies or prints it.
+- how much a document holds and how deep it is nested, with its aliases and merge keys expanded, is known before
+  anything is built of it; what is too much is refused. That bounds the time that reading takes as well.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, cast
 
 import orjson
 import yaml
 
+from trainmaster.runtime.jsontext import MAX_DEPTH, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 
-# The largest body holds about this many values without aliases; only aliases can multiply them further.
-_MAX_NODES = 500_000
-# The schemas of large custom resources come to about 40 levels; the constructor recurses three frames for each.
-_MAX_DEPTH = 150
+_MAX_VALUES: Final = 200_000
+"""What the largest body of a request may hold; about a second's work."""
+
+_MAX_PLAIN_VALUES: Final = 50_000
+"""More than fit into an object, at the length that lines of runtimes have; about a fifth of a second's work."""
 
 
 class YamlError(ValueError):
@@ -37,20 +40,30 @@ class YamlError(ValueError):
 
 
 def load_yaml(text: str | bytes, *, repeated: list[str] | None = None) -> Any:
-    """Read one YAML document as a JSON tree.
+    """Read one YAML document, which an author wrote, as a JSON tree.
 
     With `repeated` a key may be repeated: the last one counts, and a sentence about each of the others is added there.
 
     Raises:
-        YamlError: It is none, or there are several documents.
+        YamlError: It is none, it is too large, or there are several documents.
     """
     with _yaml_errors():
-        _refuse_depth(text)
+        _check_events(text, limit=_MAX_VALUES, plain=False)
         loader = _Loader(text)
         loader.repeated = repeated
-        tree = loader.get_single_data()
-    _refuse_expansion(tree)
-    return tree
+        return loader.get_single_data()
+
+
+
+def load_plain_yaml(text: str | bytes) -> Any:
+    """Read one YAML document, which a program wrote, as a JSON tree: without anchors, aliases and merge keys.
+
+    Raises:
+        YamlError: It is none, it is too large, or there are several documents.
+    """
+    with _yaml_errors():
+        _check_events(text, limit=_MAX_PLAIN_VALUES, plain=True)
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - _PlainLoader derives from the safe loader
 
 
 def load_yaml_documents(text: str | bytes) -> Iterator[tuple[int, Any]]:
@@ -60,13 +73,11 @@ def load_yaml_documents(text: str | bytes) -> Iterator[tuple[int, Any]]:
         YamlError: One of them is none; those before it have been returned by then.
     """
     with _yaml_errors():
-        _refuse_depth(text)
+        _check_events(text, limit=_MAX_VALUES, plain=False)
         loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
-            tree = loader.construct_document(node)
-            _refuse_expansion(tree)
-            yield node.start_mark.line + 1, tree
+            yield node.start_mark.line + 1, loader.construct_document(node)
 
 
 @contextmanager
@@ -83,16 +94,83 @@ def _yaml_errors() -> Iterator[None]:
         raise YamlError(str(error)) from error
 
 
-def _refuse_depth(text: str | bytes) -> None:
-    """Refuse deep nesting before anything recurses: the composer in C does so without a limit and kills the process."""
-    depth = 0
+def _check_events(text: str | bytes, *, limit: int, plain: bool) -> None:
+    """Refuse what is too deep or too large, expanded, before anything recurses or is built.
+
+    The composer in C recurses without a limit and kills the process; a merge key copies what it merges.
+    """
+    extent = _Extent()
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MAX_DEPTH:
-                raise YamlError(f"the document is nested more than {_MAX_DEPTH} levels deep")
+        if isinstance(event, yaml.NodeEvent):
+            if plain and event.anchor is not None:
+                raise _refused(event, "anchors and aliases have no place in what a program writes")
+            height = extent.add(event)
+            if extent.depth + height > MAX_DEPTH:
+                raise _refused(event, too_deep())
+            if extent.values > limit:
+                raise _refused(event, f"the document holds more than {limit} values, with its aliases expanded")
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            extent.end()
+        elif isinstance(event, yaml.DocumentStartEvent):
+            extent = _Extent()
+
+
+class _Extent:
+    """How much of a document there is so far.
+
+    Whatever an anchor marks is counted again for each of its aliases. That bounds merge keys as well: they merge only
+    what is written there, or marked.
+
+    Attributes:
+        values: Scalars, lists and mappings.
+    """
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._open: list[tuple[str | None, int]] = []
+        # Of each open collection the anchor and the values before it; in the same order, the levels below it so far.
+        self._heights: list[int] = []
+        self._anchored: dict[str, tuple[int, int]] = {}
+
+    @property
+    def depth(self) -> int:
+        """The number of collections that are open."""
+        return len(self._open)
+
+    def add(self, event: yaml.NodeEvent) -> int:
+        """Take a scalar, an alias or the beginning of a collection; returns how many levels come with an alias."""
+        size, height = 1, 0
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchored:
+                raise _refused(event, f"the alias *{event.anchor} refers to nothing before it, or to what it is in")
+            size, height = self._anchored[event.anchor]
+            self._reach(height)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if event.anchor is not None:
+                self._anchored.pop(event.anchor, None)
+            self._open.append((event.anchor, self.values))
+            self._heights.append(1)
+        elif event.anchor is not None:
+            self._anchored[event.anchor] = (1, 0)
+        self.values += size
+        return height
+
+    def end(self) -> None:
+        """Take the end of a collection."""
+        (anchor, before), height = self._open.pop(), self._heights.pop()
+        if anchor is not None:
+            self._anchored[anchor] = (self.values - before, height)
+        self._reach(height)
+
+    def _reach(self, height: int) -> None:
+        if self._heights:
+            self._heights[-1] = max(self._heights[-1], height + 1)
+
+
+def _refused(event: yaml.Event, reason: str) -> YamlError:
+    mark = cast("yaml.Mark", event.start_mark)  # events of a parser have one
+    line, column = mark.line + 1, mark.column + 1
+    return YamlError(f"{reason} at line {line} column {column}", line=line, column=column)
 
 
 _TRUE = frozenset({"y", "yes", "true", "on"})
@@ -137,13 +215,19 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a JSON number", node.start_mark)
         return value
 
-    def construct_json_int(self, node: yaml.ScalarNode) -> int:
-        """Build an integer from decimal, hexadecimal, octal or binary notation."""
+    def construct_json_int(self, node: yaml.ScalarNode) -> int | float:
+        """Build an integer from decimal, hexadecimal, octal or binary notation; from one of many digits a float."""
         digits = node.value.replace("_", "")
         sign = -1 if digits.startswith("-") else 1
         digits = digits.lstrip("+-")
         octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
-        return sign * (int(digits, 8) if octal else int(digits, 0))
+        value = sign * (int(digits, 8) if octal else int(digits, 0))
+        if -(2**63) <= value < 2**64:
+            return value
+        # Above about 10**308 there is no float either.
+        if octal or len(digits) > 300 or not digits.isdigit():
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is too large", node.start_mark)
+        return float(value)
 
     def refuse(self, node: yaml.Node) -> Any:
         """Refuse a tag that has no counterpart in JSON."""
@@ -184,18 +268,15 @@ for _tag in ("binary", "timestamp", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.refuse)
 
 
-def _refuse_expansion(tree: Any) -> None:
-    seen = 0
-    open_nodes = [tree]
-    while open_nodes:
-        node = open_nodes.pop()
-        seen += 1
-        if seen > _MAX_NODES:
-            raise YamlError(f"the document holds more than {_MAX_NODES} values once its aliases are expanded")
-        if isinstance(node, dict):
-            open_nodes.extend(node.values())
-        elif isinstance(node, list):
-            open_nodes.extend(node)
+class _PlainLoader(_Loader):
+    """A loader that takes a merge key for what it is: an invention of authors."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merge keys."""
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                problem = "merge keys (<<) have no place in what a program writes"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
 
 
 def _one_line(error: yaml.YAMLError) -> str:

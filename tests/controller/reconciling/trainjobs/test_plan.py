@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, jobset_of, world_with
@@ -13,6 +14,7 @@ from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
+from trainmaster.runtime.yamltext import load_yaml
 
 
 @pytest.mark.parametrize("owner", ["uid-0", "stranger"])
@@ -115,6 +117,16 @@ async def test_a_snapshot_that_was_damaged_by_hand_is_told() -> None:
     await world.reconcile()
     assert world.conditions["Blocked"]["reason"] == "RuntimeInvalid"
     assert "cpu: 'four' is not a quantity" in world.conditions["Blocked"]["message"]
+
+
+async def test_a_snapshot_in_another_form_is_not_rewritten() -> None:
+    """It was JSON in earlier versions, and may have been edited by hand."""
+    world = World()
+    job = trainjob_object()
+    text = orjson.dumps(load_yaml(encode_runtime(runtime_object()))).decode()
+    world.put(job, runtime_object(), build_snapshot(parse_trainjob(job), text))
+    await world.reconcile()
+    assert [obj["kind"] for obj in world.applied] == ["JobSet"]
 
 
 class Builder:
