@@ -36,6 +36,10 @@ UNDELIVERED = Gauge(
     "trainmaster_informer_undelivered", "Changes of a snapshot that handlers have not heard of yet", ("resource",),
     registry=REGISTRY,
 )  # fmt: skip
+UNREADABLE = Gauge(
+    "trainmaster_informer_unreadable_objects", "Objects in the store of which only the metadata could be read",
+    ("resource",), registry=REGISTRY,
+)  # fmt: skip
 RESOURCE_VERSION = Gauge(
     "trainmaster_informer_resource_version", "Newest resource version that the store reached", ("resource",),
     registry=REGISTRY,
@@ -63,6 +67,7 @@ class InformerMetrics:
         self._bytes = BYTES.labels(resource)
         self._synced = SYNCED.labels(resource)
         self._undelivered = UNDELIVERED.labels(resource)
+        self._unreadable = UNREADABLE.labels(resource)
         self._resource_version = RESOURCE_VERSION.labels(resource)
         methods: tuple[SnapshotMethod, ...] = get_args(SnapshotMethod)
         self._snapshots = {method: SNAPSHOTS.labels(resource, method) for method in methods}
@@ -87,6 +92,10 @@ class InformerMetrics:
     def undelivered(self, changes: int) -> None:
         """So many changes of a snapshot are yet to be delivered to event handlers."""
         self._undelivered.set(changes)
+
+    def unreadable(self, objects: int) -> None:
+        """Of so many objects only the metadata could be read."""
+        self._unreadable.set(objects)
 
     def snapshot(self, method: SnapshotMethod) -> None:
         """A complete snapshot arrived."""

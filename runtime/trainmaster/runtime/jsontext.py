@@ -33,9 +33,9 @@ def load_json(text: bytes | str) -> Any:
     try:
         tree = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # Both texts are those of the decoder; the second is that of its own bound, which is far above ours.
-        reason = too_deep() if error.msg.startswith("depth limit") else error.msg
-        raise JsonError(f"{reason} at line {error.lineno} column {error.colno}") from error
+        if error.msg.startswith("depth limit"):  # the decoder's own bound, which is far above ours
+            raise JsonError(too_deep()) from error
+        raise JsonError(f"{error.msg} at line {error.lineno} column {error.colno}") from error
     brackets = (text.count("{") + text.count("[")) if isinstance(text, str) else text.count(b"{") + text.count(b"[")
     if brackets > MAX_DEPTH and is_too_deep(tree):
         raise JsonError(too_deep())

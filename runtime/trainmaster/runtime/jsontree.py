@@ -5,12 +5,24 @@ What several have a hold of is never changed; whoever wants to change it, or can
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 JsonObject: TypeAlias = dict[str, Any]
 """A decoded JSON object, for instance a whole Kubernetes resource."""
+
+UNREADABLE: Final = "\0unreadable"
+"""Beside apiVersion, kind and metadata of an object of which nothing else could be read: the reason, for people.
+
+No field of an API has such a name.
+"""
+
+
+def why_unreadable(obj: JsonObject) -> str | None:
+    """Tell why only the metadata of an object could be read; None if all of it was."""
+    reason: str | None = obj.get(UNREADABLE)
+    return reason
 
 
 def copy_tree(node: Any) -> Any:

@@ -1,6 +1,6 @@
 """The Trainer API (`trainer.kubeflow.org/v1alpha1`) as Python types, and reading them from JSON."""
 
-from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.meta import ApiModel, Condition, ObjectMeta, OwnerReference
 from trainmaster.runtime.api.trainingruntime import (
     ClusterTrainingRuntime,
@@ -53,6 +53,7 @@ __all__ = [
     "MPIPolicy",
     "NetworkTopology",
     "ObjectMeta",
+    "ObjectUnreadable",
     "OwnerReference",
     "PodGroupPolicy",
     "ResourceClaim",

@@ -18,6 +18,7 @@ from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
 from trainmaster.runtime.api.trainjob import TrainJob
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 _Model = TypeVar("_Model", bound=ApiModel)
 
@@ -42,6 +43,15 @@ class ApiTypeError(ValueError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+class ObjectUnreadable(ApiTypeError):
+    """An object exists, but only its metadata could be read. It is neither missing nor empty."""
+
+    def __init__(self, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
+        name = f"{namespace}/{metadata['name']}" if (namespace := metadata.get("namespace")) else metadata["name"]
+        super().__init__([f"{obj.get('kind')} {name} exists but cannot be read: {why_unreadable(obj)}; correct it"])
 
 
 def parse_trainjob(obj: Any) -> TrainJob:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
@@ -16,7 +17,7 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 
 @pytest.fixture
@@ -406,3 +407,74 @@ async def test_p10_no_task_is_made_for_an_object() -> None:
         )
         assert len(informer.store) == 100
         assert len(asyncio.all_tasks()) == before
+
+
+def unreadable(name: str, version: int) -> bytes:
+    """A pod of which nobody can read the spec."""
+    return orjson.dumps(pod(name, version))[:-1] + b',"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+
+def frame(kind: str, obj: bytes) -> bytes:
+    """An event of it."""
+    return b'{"type":"' + kind.encode() + b'","object":' + obj + b"}\n"
+
+
+async def test_what_cannot_be_read_is_kept_by_its_metadata_counted_and_named_once(
+    server: Any, informer: Informer, until: Until
+) -> None:
+    """By a list, by a streaming list, and by a watch; the others go on, and so does it once it can be read."""
+    listed = orjson.dumps(pod_list(5, pod("a", 1)))[:-2] + b"," + unreadable("odd", 2) + b"]}"
+    server.on("list", server.reply(200, listed), server.reply(200, listed))
+    server.on(
+        "watch",
+        server.stream(event("ERROR", {"kind": "Status", "code": 410})),
+        server.stream(
+            frame("MODIFIED", unreadable("odd", 6)),
+            frame("ADDED", unreadable("new", 7)),
+            event("MODIFIED", pod("a", 8)),
+            event("MODIFIED", pod("odd", 9)),
+            frame("DELETED", unreadable("new", 10)),
+            frame("MODIFIED", unreadable("a", 11)),
+            then="hang",
+        ),
+    )
+    ear = Ear(informer)
+    with capture_logs() as logs:
+        async with running(informer):
+            await until(lambda: informer.store.resource_version == 11)
+    assert ear.heard == ["+a!", "+odd!", "~odd:2>6", "+new", "~a:1>8", "~odd:6>9", "-new", "~a:8>11"]
+    named = [
+        (entry["key"], entry["version"]) for entry in logs if entry["event"].startswith("an object cannot be read")
+    ]
+    assert named == [("ns/odd", "2"), ("ns/odd", "6"), ("ns/new", "7"), ("ns/a", "11")]
+    assert gauge("unreadable_objects") == 1
+    assert informer.store.get("ns/odd") == pod("odd", 9)
+    kept = informer.store.get("ns/a") or {}
+    assert (kept["metadata"], why_unreadable(kept)) == (
+        pod("a", 11)["metadata"],
+        "spec: it is nested more than 150 levels deep",
+    )
+
+
+async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, informer: Informer, until: Until) -> None:
+    odd = {"kind": "BOOKMARK"}
+    server.on(
+        "stream",
+        server.stream(
+            frame("ADDED", unreadable("odd", 2)),
+            event("ADDED", pod("a", 3)),
+            event("BOOKMARK", odd),
+            event("BOOKMARK", {"kind": "Pod", "metadata": {"annotations": []}}),
+            event("ADDED", pod("x", 4, labels="none", ownerReferences=[7])),
+            event("ADDED", {**pod("y", 5), "metadata": {"name": {"odd": 1}, "resourceVersion": "5"}}),
+            bookmark(9, end=True),
+            then="hang",
+        ),
+    )
+    Ear(informer)
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert [seen.what for seen in server.seen] == ["stream"]
+    assert sorted(informer.store.keys()) == ["ns/a", "ns/odd", "ns/x"]
+    assert (informer.store.get("ns/x") or {})["metadata"] == pod("x", 4)["metadata"]
+    assert gauge("unreadable_objects") == 2

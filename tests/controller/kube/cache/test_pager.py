@@ -16,6 +16,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.errors import MalformedResponse
 from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.runtime.jsontree import UNREADABLE
 
 # What looks like a seam between two items, in strings and in nested lists.
 TEXTS = st.sampled_from(["a", '"},{"kind', '},{"metadata":{', '"items":[', "\\", '"'])
@@ -78,3 +79,43 @@ async def test_p35_other_tasks_run_between_the_steps_of_a_list() -> None:
     entries, version = await lister.list("7")
     assert (len(entries), version) == (200, "5")
     assert pauses >= 200 * 10_000 / 2**18
+
+
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+def odd_pod(number: int, spec: bytes = DEEP) -> bytes:
+    """A pod of which nobody can read the spec."""
+    return orjson.dumps(pod(f"odd{number}", number))[:-1] + b',"spec":' + spec + b"}"
+
+
+@pytest.mark.parametrize("step", [1, 100, 20_000, 2**20])
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_an_item_that_cannot_be_read_is_listed_by_its_metadata_among_the_others(place: int, step: int) -> None:
+    items = [orjson.dumps(pod(f"p{number}", number)) for number in range(7)]
+    items[place:place] = [odd_pod(7), odd_pod(8, b'"\\ud800"')]
+    head = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"x"},"items":['
+    body = ListBody(head + b",".join(items) + b"]}\n", what="pods", step=step)
+    found = [item for batch in body for item in batch]
+    assert (body.resource_version, body.continue_token) == ("5", "x")
+    assert [item["metadata"]["name"] for item in found if UNREADABLE in item] == ["odd7", "odd8"]
+    assert [item for item in found if UNREADABLE not in item] == [pod(f"p{number}", number) for number in range(7)]
+
+
+def test_items_beside_one_that_cannot_be_read_are_decoded_in_steps() -> None:
+    items = [
+        odd_pod(0),
+        *(orjson.dumps(pod(f"p{number}", number, blob="x" * 900)) for number in range(200)),
+        odd_pod(1),
+    ]
+    body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + b",".join(items) + b"]}"
+    batches = list(ListBody(body, what="pods", step=20_000))
+    assert max(map(len, batches)) <= 20
+    assert sum(map(len, batches)) == 202
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 2000, 10_050])
+def test_r14_a_list_with_such_an_item_that_was_cut_is_an_error(cut: int) -> None:
+    body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + odd_pod(0) + b"," + odd_pod(1) + b"]}"
+    with pytest.raises(MalformedResponse, match="listing pods"):
+        list(ListBody(body[:-cut], what="pods", step=100))

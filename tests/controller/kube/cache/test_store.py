@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version, split_key
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontext import MAX_DEPTH
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, why_unreadable
 
 
 def thing(name: str, version: int = 1, *, color: str = "red", namespace: str | None = "ns") -> JsonObject:
@@ -189,24 +190,39 @@ def test_s2_a_key_that_comes_twice_is_stored_once() -> None:
     assert store.index_keys("color", "red") == []
 
 
-def test_an_object_that_is_nested_too_deeply_for_the_encoder_is_stored() -> None:
+def nested(levels: int) -> JsonObject:
+    """Objects in each other, each with something beside."""
     deep: JsonObject = {}
-    for _ in range(400):
-        deep = {"a": deep}
-    store = Store()
-    store.put({**thing("a"), "spec": deep})
-    assert store.get("ns/a") == {**thing("a"), "spec": deep}
+    for _ in range(levels - 1):
+        deep = {"a": deep, "b": []}
+    return deep
 
 
-def test_an_object_that_is_nested_too_deeply_for_anybody_keeps_its_metadata() -> None:
-    """What the decoder reads at the most: nobody can write that, and the informer goes on with all the others."""
-    deep = b'{"a":' * 1020 + b"1" + b"}" * 1020
-    obj = orjson.loads(
-        b'{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},"spec":' + deep + b"}"
-    )
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 253, 300, 1020])
+def test_an_object_that_is_nested_too_deeply_keeps_its_metadata_and_says_so(levels: int) -> None:
+    """Nobody could walk it, and the informer goes on with all the others."""
+    told: list[str] = []
+    store = Store(on_unreadable=lambda key, _obj: told.append(key))
+    delta = store.put({**thing("a"), "spec": nested(levels)})
+    kept = {**thing("a"), UNREADABLE: "it is nested more than 150 levels deep"}
+    assert (store.get("ns/a"), delta.new, told) == (kept, kept, ["ns/a"])
+    assert store.get("ns/a") is not None
+    assert why_unreadable(kept)
+
+
+def test_an_object_at_the_greatest_depth_is_kept() -> None:
     store = Store()
+    store.put(deepest := {**thing("a"), "spec": nested(MAX_DEPTH - 1)})
+    assert store.get("ns/a") == deepest
+
+
+def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreadable() -> None:
+    store = Store()
+    store.put(obj := thing("a"))
+    plain = store.get("ns/a")
+    obj["metadata"]["managedFields"] = [{"manager": "m", "fieldsV1": nested(400)}]
     store.put(obj)
-    assert store.get("ns/a") == {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}}
+    assert store.get("ns/a") == plain
 
 
 def test_p21_an_object_costs_its_bytes_and_little_more() -> None:

@@ -17,6 +17,7 @@ Guarantees:
 - S-14: handlers that want it get a resync of every object about every ten hours, without a request.
 - S-15: what a new snapshot did not change is not delivered.
 - S-16, S-17: the transform runs once for each object before it is stored; by default it drops `managedFields`.
+- What cannot be read of a collection is kept by its metadata, says so, is counted and named: the rest goes on.
 - S-18: with `metadata_only` neither the server nor the store is burdened with more.
 - E-7: a server that is away, a kind that does not exist yet, a permission that is missing: all are waited for, and
   `failure` says which it is. An optional kind that the server refuses counts as ready meanwhile.
@@ -31,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import random as randomness
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -41,12 +42,12 @@ from trainmaster.controller.kube.cache.backoff import YieldBudget
 from trainmaster.controller.kube.cache.delta import Delta, Entry, ResourceEventHandler
 from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher, ListWatchFailure
 from trainmaster.controller.kube.cache.reflector import Reflector
-from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.metrics.cache import InformerMetrics
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +107,9 @@ class Informer:
     ) -> None:
         self.resource = resource
         self.optional = optional
-        self.store = Store()
+        self.store = Store(on_unreadable=self._on_unreadable)
+        self._unreadable: dict[str, tuple[object, object]] = {}
+        """UID and version of the objects of which only the metadata could be read, by key."""
         self._transform = transform
         self._resync_period = resync_period
         self._clock = clock or SystemClock()
@@ -200,6 +203,7 @@ class Informer:
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
         deltas = self.store.replace(entries, resource_version=resource_version)
+        self._forget_unreadable(list(self._unreadable))
         entries.clear()
         registrations, initial, budget = self._registrations, not self.has_synced, YieldBudget()
         # From the end, so that each delta is let go once it is delivered, with the trees that handlers had decoded.
@@ -231,11 +235,13 @@ class Informer:
             key = object_key(obj)
             if key in self.store:
                 # The last state comes with the event; what we had is older.
-                delta = self.store.delete(key, last=self._trim(obj))
+                last, _ = kept(self._trim(obj))
+                delta = self.store.delete(key, last=last)
         elif not self.store.holds(obj):
             delta = self.store.put(self._trim(obj))
         self.store.update_resource_version(resource_version)
         if delta is not None:
+            self._forget_unreadable([delta.key])
             for registration in self._registrations:
                 self._notify(registration, delta)
 
@@ -258,6 +264,24 @@ class Informer:
             # Kept whole it costs memory; dropped it would look deleted.
             self._log.exception("transform failed, object kept whole", key=object_key(obj))
             return obj
+
+    def _on_unreadable(self, key: str, obj: JsonObject) -> None:
+        """Tell of an object of which only the metadata could be read, once for each of its versions."""
+        metadata = obj["metadata"]
+        version = metadata.get("uid") or "", metadata.get("resourceVersion") or ""
+        if self._unreadable.get(key) != version:
+            self._unreadable[key] = version
+            self._metrics.unreadable(len(self._unreadable))
+            reason = why_unreadable(obj)
+            self._log.warning("an object cannot be read, only its metadata", key=key, version=version[1], reason=reason)
+
+    def _forget_unreadable(self, keys: Iterable[str]) -> None:
+        """Take note of unreadable objects that have gone or can be read now."""
+        if self._unreadable:
+            for key in keys:
+                if self._unreadable.get(key) != (self.store.uid(key), self.store.version(key)):
+                    self._unreadable.pop(key, None)
+            self._metrics.unreadable(len(self._unreadable))
 
     async def _resync_for_ever(self) -> None:
         await self._resync_wanted.wait()

@@ -31,6 +31,7 @@ from trainmaster.controller.kube.rest.errors import (
     TooManyRequests,
     TransportError,
 )
+from trainmaster.controller.kube.rest.partial import is_well_typed, partial_metadata
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent, WatchStream
 from trainmaster.metrics.cache import RestartCause
@@ -71,13 +72,18 @@ class Collection:
                 f"reading {self.resource.name}: the server answers with Tables; is there a proxy that changes headers?"
             )
         ours = kind == self.resource.kind or (self.metadata_only and kind == PARTIAL_KIND)
-        if not (ours and isinstance(metadata, dict) and metadata.get("name")):
+        if not (ours and isinstance(metadata, dict) and metadata.get("name") and isinstance(metadata["name"], str)):
             log.warning("object of another kind skipped", resource=self.resource.name, kind=str(kind)[:100])
             return False
         if self.metadata_only:
             # Also of a server that does not know this form and sends all of it.
+            kept = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata}
             obj.clear()
-            obj |= {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata}
+            obj |= kept
+        if not is_well_typed(metadata):
+            kept = partial_metadata(obj, "its metadata has not the types that the API promises")
+            obj.clear()
+            obj |= kept
         return True
 
 

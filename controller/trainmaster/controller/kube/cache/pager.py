@@ -4,6 +4,7 @@ Guarantees:
 - R-9: lists come in pages of 500, except at a certain version: those the server answers from its cache, in one go.
 - R-10: if a continuation expires, the whole is read at the version of the first page; if that is not to be had, it is
   the caller's matter.
+- An item that the decoder refuses is read in parts (`rest.partial`): it does not keep the others from being listed.
 - R-14: an answer that is not a list, for instance a Table, is an error and never an empty collection.
 - P-24, P-35: bodies are decoded in steps of a quarter of a mebibyte, other tasks run between them, and no more than one
   step is ever held as a tree.
@@ -21,6 +22,8 @@ from trainmaster.controller.kube.cache.delta import Entry
 from trainmaster.controller.kube.cache.listwatch import Collection, ListClient, Snapshot, ToEntry, version_of
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Gone, MalformedResponse
+from trainmaster.controller.kube.rest.partial import read_items
+from trainmaster.runtime.jsontext import JsonError
 from trainmaster.runtime.jsontree import JsonObject
 
 PAGE_SIZE: Final = 500
@@ -119,8 +122,30 @@ class ListBody:
             while len(body) - position > self._step and (found := self._piece(body, position)) is not None:
                 items, position = found
                 yield items
-        rest = self._decode(body if position == start else head + body[position:])
+        try:
+            rest = orjson.loads(body if position == start else head + body[position:])
+        except orjson.JSONDecodeError as error:
+            if not head:
+                raise self._no_json(body, error) from error
+            try:
+                end = position
+                for items, end in self._one_by_one(body, position):  # noqa: B007 - the last end counts
+                    yield items
+                rest = orjson.loads(head + body[end:])
+            except (JsonError, orjson.JSONDecodeError):
+                raise self._no_json(body, error) from error
         yield self._envelope(rest)
+
+    def _one_by_one(self, body: bytes, start: int) -> Iterator[tuple[list[Any], int]]:
+        """Decode the items from `start` on, of which at least one cannot be read; with where the rest begins."""
+        items: list[Any] = []
+        position = begun = start
+        for item, position in read_items(body, start):
+            items.append(item)
+            if position - begun > self._step:
+                yield items, position
+                items, begun = [], position
+        yield items, position
 
     def _piece(self, body: bytes, start: int) -> tuple[list[Any], int] | None:
         """Decode some items from `start` on; returns them and where the next one begins."""
@@ -139,12 +164,9 @@ class ListBody:
                 continue
         return None
 
-    def _decode(self, text: bytes) -> Any:
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            excerpt = text[:200].decode("utf-8", "replace")
-            raise MalformedResponse(f"listing {self._what}: the answer is not JSON ({error}): {excerpt}") from error
+    def _no_json(self, text: bytes, error: orjson.JSONDecodeError) -> MalformedResponse:
+        excerpt = text[:200].decode("utf-8", "replace")
+        return MalformedResponse(f"listing {self._what}: the answer is not JSON ({error}): {excerpt}")
 
     def _envelope(self, answer: Any) -> list[Any]:
         kind = answer.get("kind") if isinstance(answer, dict) else None

@@ -7,6 +7,7 @@ Guarantees:
 - S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
+- What is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
 - P-21, P-22: an object costs its bytes and some 400 more, and the garbage collector finds nothing to walk through.
 - P-23: decoding a tree anew costs a seventh of copying it.
 
@@ -16,23 +17,24 @@ other threads: what they get by one call may lack what was deleted meanwhile.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import orjson
-import structlog
 
 from trainmaster.controller.kube.cache.delta import Delta, Entry, Record
 from trainmaster.controller.kube.cache.index import Index, Indexers, IndexFunc
-from trainmaster.runtime.jsontree import JsonObject
-
-log = structlog.get_logger(__name__)
+from trainmaster.controller.kube.rest.partial import partial_metadata, well_typed
+from trainmaster.runtime.jsontext import MAX_DEPTH, is_too_deep, too_deep
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 Objects: TypeAlias = list[JsonObject]
 """Some objects; an alias because `Store.list` hides the type of that name."""
 
 Keys: TypeAlias = list[str]
+
+Kept: TypeAlias = tuple[JsonObject, bytes]
+"""What is kept of an object, as a tree and as bytes."""
 
 
 def object_key(obj: JsonObject) -> str:
@@ -54,9 +56,14 @@ def parse_resource_version(text: object) -> int:
 
 
 class Store:
-    """Objects by key, by namespace and by index."""
+    """Objects by key, by namespace and by index.
 
-    def __init__(self) -> None:
+    Args:
+        on_unreadable: Called with key and object for each entry of which only the metadata could be read.
+    """
+
+    def __init__(self, *, on_unreadable: Callable[[str, JsonObject], None] = lambda _key, _obj: None) -> None:
+        self._on_unreadable = on_unreadable
         self._records: dict[str, Record] = {}
         self._indexers = Indexers()
         self._namespaces = Index()
@@ -132,13 +139,20 @@ class Store:
 
     def entry(self, obj: JsonObject) -> Entry:
         """Make of an object what the store keeps of it."""
+        return self._entry(kept(obj))
+
+    def _entry(self, what: Kept) -> Entry:
+        obj, body = what
         key = object_key(obj)
+        if UNREADABLE in obj:
+            self._on_unreadable(key, obj)
         uid, version = _identity(obj["metadata"])
-        return key, (uid, version, _encode(obj), self._indexers.values(key, obj))
+        return key, (uid, version, body, self._indexers.values(key, obj))
 
     def put(self, obj: JsonObject) -> Delta:
         """Store an object and return what changed."""
-        key, after = self.entry(obj)
+        what = kept(obj)
+        key, after = self._entry(what)
         before = self._records.get(key)
         self._records[key] = after
         self._bytes += len(after[2])
@@ -147,7 +161,7 @@ class Store:
         else:
             self._bytes -= len(before[2])
             self._indexers.update(key, before[3], after[3])
-        return Delta(key, before, after, new=obj)
+        return Delta(key, before, after, new=what[0])
 
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
         """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
@@ -221,17 +235,29 @@ def _decode(record: Record) -> JsonObject:
     return obj
 
 
-def _encode(obj: JsonObject) -> bytes:
+def kept(obj: JsonObject) -> Kept:
+    """Return what is kept of an object, and that as bytes: all of it, unless it is nested too deeply."""
+    body = _encode(obj)
+    if body is None:
+        # What clients write into managedFields must not make the rest unreadable.
+        obj = {**obj, "metadata": well_typed(obj["metadata"])}
+        body = _encode(obj)
+    if body is None:
+        obj = partial_metadata(obj, too_deep())
+        body = orjson.dumps(obj)
+    return obj, body
+
+
+def _encode(obj: JsonObject) -> bytes | None:
     try:
-        # A copy, because orjson leaves its result in the buffer it grew, which is up to four times as large.
-        return memoryview(orjson.dumps(obj)).tobytes()
+        encoded = orjson.dumps(obj)
     except orjson.JSONEncodeError:
-        # It reads deeper nesting than it writes, and one odd object must not stop the informer of all the others.
-        try:
-            return json.dumps(obj).encode()
-        except RecursionError:
-            log.error("an object is nested too deeply to be kept, only its metadata is", key=object_key(obj))
-            return orjson.dumps({name: obj[name] for name in ("apiVersion", "kind", "metadata") if name in obj})
+        return None  # its own bound, which is above ours
+    # Counting is quick, and few objects have so many lists and maps that it takes a look at their depth.
+    if encoded.count(b"{") + encoded.count(b"[") > MAX_DEPTH and is_too_deep(obj):
+        return None
+    # A copy, because orjson leaves its result in the buffer it grew, which is up to four times as large.
+    return memoryview(encoded).tobytes()
 
 
 def _identity(metadata: dict[str, Any]) -> tuple[str, str]:

@@ -53,8 +53,9 @@ async def collect_initial_events(
         async for event in events:
             ticker.count += 1
             if event.type == "BOOKMARK":
-                annotations = event.object.get("metadata", {}).get("annotations") or {}
-                if annotations.get(_INITIAL_EVENTS_END) == "true":
+                metadata = event.object.get("metadata")
+                annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+                if isinstance(annotations, dict) and annotations.get(_INITIAL_EVENTS_END) == "true":
                     return list(entries.values()), version_of_event(event, collection.resource)
                 continue
             if not collection.accepts(event.object):

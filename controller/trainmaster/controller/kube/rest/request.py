@@ -39,11 +39,13 @@ from trainmaster.controller.kube.rest.errors import (
     describe_body,
     from_response,
 )
+from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import RetryPolicy
 from trainmaster.controller.kube.rest.transport import Response, Transport
 from trainmaster.metrics.rest_client import NO_ANSWER, RequestMetrics
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontext import JsonError, is_too_deep, too_deep
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -104,11 +106,20 @@ class RestClient:
         return self.decode(request, await self.body(request))
 
     def decode(self, request: Request, answer: bytes) -> JsonObject:
-        """Decode the object that answered a request."""
+        """Decode the object that answered a request: whole, or as far as a write needs to know what came of it."""
         try:
             decoded = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
-            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}") from error
+            try:
+                decoded, _ = read_object(answer)
+            except JsonError:
+                raise MalformedResponse(
+                    f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}"
+                ) from error
+        if request.method == "GET" and isinstance(decoded, dict):
+            reason = why_unreadable(decoded) or (too_deep() if is_too_deep(decoded) else None)
+            if reason is not None:
+                raise MalformedResponse(f"{self._where(request)}: the object cannot be read: {reason}; correct it")
         if not isinstance(decoded, dict):
             raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}")
         return decoded

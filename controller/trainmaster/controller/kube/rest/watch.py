@@ -8,6 +8,7 @@ Guarantees:
 - P-8: a frame that is not a watch event raises `MalformedResponse`; a stream cut inside a frame raises `StreamBroken`.
   Neither is ever taken for an event.
 - P-20: a frame is decoded once, by the fastest decoder there is, and never through a model.
+- An object that this decoder refuses is read in parts (`partial`): it stops neither its watch nor those after it.
 
 The stream owns nothing: whoever opened the response closes it.
 """
@@ -28,6 +29,8 @@ from trainmaster.controller.kube.rest.errors import (
     from_status,
     shorten,
 )
+from trainmaster.controller.kube.rest.partial import read_frame
+from trainmaster.runtime.jsontext import JsonError
 from trainmaster.runtime.jsontree import JsonObject
 
 LINE_LIMIT: Final = 64 * 2**20
@@ -126,7 +129,10 @@ def decode_event(line: bytes) -> WatchEvent:
     try:
         frame = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise MalformedResponse(f"a watch frame is not JSON ({error}): {_excerpt(line)}") from error
+        try:
+            frame = read_frame(line)
+        except JsonError:
+            raise MalformedResponse(f"a watch frame is not JSON ({error}): {_excerpt(line)}") from error
     obj = frame.get("object") if isinstance(frame, dict) else None
     if not isinstance(obj, dict):
         raise MalformedResponse(f"a watch frame has no object: {_excerpt(line)}")

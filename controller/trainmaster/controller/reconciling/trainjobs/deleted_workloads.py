@@ -5,7 +5,8 @@ trained or has lost its workload on the way then depends on the last state of wh
 
 Guarantees:
 - The last state is that of the deletion itself. Of a JobSet that vanished while nobody watched, it counts only if it
-  had ended by then: an end is final, but anything else may have been followed by one.
+  had ended by then: an end is final, but anything else may have been followed by one. One that cannot be read tells
+  nothing.
 - What is remembered is bounded by the TrainJobs that have not ended: it is forgotten with the TrainJob, or when that
   ends, also by managers that only stand by.
 - Nothing but convenience depends on it: after a restart nothing is remembered, and the plan is made without.
@@ -18,7 +19,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.conditions import is_true
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 
 class DeletedWorkloads:
@@ -50,6 +51,7 @@ class DeletedWorkloads:
             trainjob = self._trainjobs.get(key)
             if (
                 jobset is not None
+                and why_unreadable(jobset) is None
                 and not (change.final_state_unknown and not _has_ended(jobset))
                 and _is_unfinished(trainjob)
             ):

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 Path: TypeAlias = tuple[str, ...]
@@ -75,16 +76,33 @@ def _key_of(items: list[Any]) -> str | None:
 
 def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
     """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
-    for entry in obj["metadata"].get("managedFields") or []:
+    for entry in _entries(obj):
         if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            fields: JsonObject = entry.get("fieldsV1") or {}
-            return fields
+            return _object(entry.get("fieldsV1"))
     return None
+
+
+def _entries(obj: JsonObject) -> Iterator[JsonObject]:
+    """Return the entries of managedFields that are some: clients may write there what they like."""
+    entries = obj["metadata"].get("managedFields")
+    return filter(_object, entries) if isinstance(entries, list) else iter(())
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _parsed(text: str) -> Any:
+    """Read the JSON in a path element; None if it is none."""
+    try:
+        return load_json(text)
+    except JsonError:
+        return None
 
 
 def surplus(fields: JsonObject, desired: Any, path: Path = ()) -> Iterator[Path]:
     """Find the paths in `fields` (FieldsV1) that `desired` does not have."""
-    for element, below in fields.items():
+    for element, below in _object(fields).items():
         if element == ".":
             continue
         found, child = _follow(element, desired)
@@ -118,12 +136,12 @@ def differences(observed: Any, desired: Any, path: Path = ()) -> Iterator[Path]:
 def managers_of(obj: JsonObject, path: Path) -> list[str]:
     """Name the field managers of a path in an object; one that owns all of what is around it counts."""
     found: dict[str, None] = {}
-    for entry in obj["metadata"].get("managedFields") or []:
-        fields: JsonObject | None = entry.get("fieldsV1") or None
+    for entry in _entries(obj):
+        fields: JsonObject | None = _object(entry.get("fieldsV1")) or None
         for element in path:
             if not fields:
                 break
-            fields = fields.get(element) if element in fields else _similar_item(fields, element)
+            fields = _object(fields[element]) if element in fields else _similar_item(fields, element)
         if fields is not None:
             found[str(entry.get("manager"))] = None
     return list(found)
@@ -137,7 +155,7 @@ def format_path(path: Path) -> str:
         if kind == "f":
             text += f".{rest}"
         elif kind == "k":
-            text += "".join(f"[{key}={value}]" for key, value in orjson.loads(rest).items())
+            text += "".join(f"[{key}={value}]" for key, value in _object(_parsed(rest)).items())
         else:
             text += f"[{rest}]"
     return text.removeprefix(".")
@@ -147,10 +165,13 @@ def _similar_item(fields: JsonObject, element: str) -> JsonObject | None:
     """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
     if not element.startswith("k:"):
         return None
-    wanted = orjson.loads(element[2:]).items()
+    wanted = _object(_parsed(element[2:]))
     for name, below in fields.items():
-        if name.startswith("k:") and wanted <= orjson.loads(name[2:]).items():
-            return below or {}
+        if not name.startswith("k:"):
+            continue
+        keys = _object(_parsed(name[2:]))
+        if all(key in keys and keys[key] == value for key, value in wanted.items()):
+            return _object(below)
     return None
 
 
@@ -160,9 +181,11 @@ def _follow(element: str, node: Any) -> tuple[bool, Any]:
     if kind == "f":
         return (True, node[rest]) if isinstance(node, dict) and rest in node else (False, None)
     items: Iterable[Any] = node if isinstance(node, list) else ()
-    wanted = orjson.loads(rest)
+    wanted = _parsed(rest)
     if kind == "v":
         return wanted in items, None
+    if kind != "k" or not isinstance(wanted, dict):
+        return False, None
     # Keys may have been defaulted by the server (a port's protocol), so what the item does not say matches.
     for item in items:
         if isinstance(item, dict) and all(item.get(key, value) == value for key, value in wanted.items()):

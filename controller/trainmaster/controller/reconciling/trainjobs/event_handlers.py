@@ -22,7 +22,7 @@ from trainmaster.runtime.api.constants import (
     TRAINJOB_KIND,
     snapshot_name,
 )
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 from trainmaster.runtime.listers import Watch
 
 RUNTIME_INDEX = "runtime"
@@ -32,7 +32,7 @@ scoped.
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
 
-_IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
 _METADATA_IDENTITY = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
 )

@@ -15,9 +15,9 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import RUNTIMES
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
-from trainmaster.runtime.jsontree import JsonObject, copy_json
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
 from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
@@ -47,17 +47,26 @@ class StoreListers:
         self._more = more or {}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-        """Return one object, or None when no cache holds it."""
+        """Return one object, or None when no cache holds it.
+
+        Raises:
+            ObjectUnreadable: A cache holds it, but only its metadata could be read.
+        """
         key = f"{namespace}/{name}" if namespace else name
         if (api_version, kind, key) in self._more:
             return copy_json(self._more[api_version, kind, key])
         _, store = self._stores.get((api_version, kind), (None, None))
-        return None if store is None else store.get(key)
+        obj = None if store is None else store.get(key)
+        return None if obj is None else _readable(obj)
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        """Return all cached objects of a kind; each is decoded when its turn comes."""
+        """Return all cached objects of a kind; each is decoded when its turn comes.
+
+        Raises:
+            ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
+        """
         _, store = self._stores.get((api_version, kind), (None, None))
-        return () if store is None else store.each(namespace)
+        return () if store is None else map(_readable, store.each(namespace))
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that is cached."""
@@ -67,6 +76,12 @@ class StoreListers:
     def with_object(self, obj: JsonObject) -> StoreListers:
         """Return the same listers with one more object, which no cache holds (any more, or yet)."""
         return StoreListers(self._stores, {**self._more, (obj["apiVersion"], obj["kind"], object_key(obj)): obj})
+
+
+def _readable(obj: JsonObject) -> JsonObject:
+    if UNREADABLE in obj:
+        raise ObjectUnreadable(obj)
+    return obj
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +124,9 @@ def observe(
         raw: The same, as the server gave it.
         listers: The caches.
         deleted_workload: The last known state of a JobSet that it had.
+
+    Raises:
+        ObjectUnreadable: Its runtime, its snapshot or its JobSet exists but cannot be read.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
     snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))

@@ -49,11 +49,11 @@ from trainmaster.controller.reconciling.trainjobs.problems import Problem, Probl
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.write_backoff import WriteBackoff
-from trainmaster.runtime.api import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject, copy_tree, why_unreadable
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 log = structlog.get_logger(__name__)
@@ -132,19 +132,34 @@ class TrainJobReconciler:
             self._status_writer.forget(key)
             self._job_creation.forget(key)
             return DONE
+        if (reason := why_unreadable(raw)) is not None:
+            # Whatever its status says stays as it is.
+            problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {reason}; correct it", retry=False)
+            self._problem_reporter.report(key, raw, problem)
+            return TerminalError(problem.message)
         if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
             return DONE
         try:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
-            return await self._report_unreadable(key, raw, error)
+            problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
+            return await self._report_unreadable(key, raw, problem)
+        try:
+            return await self._reconcile(key, await self._observe(key, job, raw))
+        except ObjectUnreadable as error:
+            if job.is_finished:
+                self._problem_reporter.report(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
+                return DONE
+            return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
+
+    async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
         observed = observe(
             job, raw, StoreListers(self._stores), deleted_workload=self._deleted_workloads.last_state(key)
         )
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
             listers = await with_live_runtime(job, observed.listers, self._client)
             observed = observe(job, raw, listers, deleted_workload=observed.deleted_workload)
-        return await self._reconcile(key, observed)
+        return observed
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
@@ -208,9 +223,8 @@ class TrainJobReconciler:
         except PluginFailed as error:
             return None, Problem("PluginFailed", str(error))
 
-    async def _report_unreadable(self, key: str, raw: JsonObject, error: ApiTypeError) -> Outcome:
-        """Tell the owner of a TrainJob that the API server accepted but nobody can read."""
-        problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
+    async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
+        """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""
         old = raw.get("status") or {}
         stored = old.get("conditions")
         conditions = copy_tree(stored) if isinstance(stored, list) else []
