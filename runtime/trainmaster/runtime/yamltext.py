@@ -54,7 +54,6 @@ def load_yaml(text: str | bytes, *, repeated: list[str] | None = None) -> Any:
         return loader.get_single_data()
 
 
-
 def load_plain_yaml(text: str | bytes) -> Any:
     """Read one YAML document, which a program wrote, as a JSON tree: without anchors, aliases and merge keys.
 

@@ -132,22 +132,19 @@ def test_items_of_a_list_that_was_cut_are_an_error(rest: bytes) -> None:
         list(read_items(b'[{"metadata":{"name":"a"}} ' + rest.removesuffix(b"]"), 1))
 
 
-ODD_METADATA: list[JsonObject] = [
-    *({"namespace": odd} for odd in (0, [], {})),
-    *({"labels": odd} for odd in ("x", [], {"a": 1}, {"a": None})),
-    *(
-        {"ownerReferences": odd}
-        for odd in ("x", {}, [1], [{}], [{"kind": "A", "name": "b", "uid": 1, "apiVersion": "v1"}])
-    ),
-    *({"finalizers": odd} for odd in ("x", [1], {})),
-    {"generation": "1"},
-]
+ODD_METADATA: dict[str, list[Any]] = {
+    "namespace": [0, [], {}],
+    "labels": ["x", [], {"a": 1}, {"a": None}],
+    "ownerReferences": ["x", {}, [1], [{}], [{"kind": "A", "name": "b", "uid": 1, "apiVersion": "v1"}]],
+    "finalizers": ["x", [1], {}],
+    "generation": ["1"],
+}
 
 
-@pytest.mark.parametrize("odd", ODD_METADATA, ids=str)
+@pytest.mark.parametrize("odd", [{name: odd} for name, values in ODD_METADATA.items() for odd in values], ids=str)
 def test_metadata_that_is_kept_has_the_types_of_the_api(odd: JsonObject) -> None:
-    obj = {"apiVersion": "v1", "kind": 7, "metadata": {**METADATA, **odd, "other": [1]}, "spec": {}}
-    assert not is_well_typed(obj["metadata"])  # type: ignore[arg-type]
+    obj: JsonObject = {"apiVersion": "v1", "kind": 7, "metadata": {**METADATA, **odd, "other": [1]}, "spec": {}}
+    assert not is_well_typed(obj["metadata"])
     kept = partial_metadata(obj, "why")
     sound = {name: value for name, value in METADATA.items() if name not in odd}
     assert kept == {"apiVersion": "v1", "metadata": sound, UNREADABLE: "why"}
