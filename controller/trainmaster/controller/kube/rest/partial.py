@@ -52,7 +52,7 @@ def is_well_typed(metadata: JsonObject) -> bool:
 
 
 _TEXTS: Final = frozenset({str})
-_REFERENCE: Final = ("apiVersion", "kind", "name", "uid")
+_REFERENCE: Final = ("apiVersion", "kind", "name")
 
 
 def _is_text(value: Any) -> bool:
@@ -76,7 +76,9 @@ def _are_references(value: Any) -> bool:
 
 
 def _is_reference(value: Any) -> bool:
-    return type(value) is dict and {type(value.get(name)) for name in _REFERENCE} == _TEXTS
+    return (
+        type(value) is dict and {type(value.get(name)) for name in _REFERENCE} == _TEXTS and _is_text(value.get("uid"))
+    )
 
 
 _FIELDS: Final[dict[str, Callable[[Any], bool]]] = {
