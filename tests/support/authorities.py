@@ -14,17 +14,35 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """A certificate authority that trusts everybody who asks."""
+    """A certificate authority that trusts everybody who asks.
 
-    def __init__(self, name: str = "authority") -> None:
+    Args:
+        name: What it calls itself.
+        key_identifiers: Whether its certificates name keys, as RFC 5280 demands; those of many clusters do not.
+    """
+
+    def __init__(self, name: str = "authority", *, key_identifiers: bool = True) -> None:
         self._name = _name(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _builder(self._name, self._name, self._key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
+        self._key_identifiers = key_identifiers
+        builder = _builder(self._name, self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        self.pem = certificate.public_bytes(serialization.Encoding.PEM)
+        if key_identifiers:
+            usage = x509.KeyUsage(
+                digital_signature=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=True,
+                crl_sign=True,
+                encipher_only=False,
+                decipher_only=False,
+            )
+            identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+            builder = builder.add_extension(usage, critical=True).add_extension(identifier, critical=False)
+        self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def issue(
         self, directory: Path, *, name: str = "server", valid: dt.timedelta = dt.timedelta(days=1)
@@ -36,11 +54,13 @@ class Authority:
             x509.DNSName(name),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
-        certificate = (
-            _builder(_name(name), self._name, key.public_key(), valid=valid)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256())
+        builder = _builder(_name(name), self._name, key.public_key(), valid=valid).add_extension(
+            x509.SubjectAlternativeName(names), critical=False
         )
+        if self._key_identifiers:
+            identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(identifier, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         paths = directory / f"{name}.crt", directory / f"{name}.key"
         paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         paths[1].write_bytes(

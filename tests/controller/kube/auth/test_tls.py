@@ -69,6 +69,36 @@ async def test_rotated_authority_of_a_service_account(
     assert len(server.seen) == 4
 
 
+async def test_authority_without_key_identifiers_is_accepted_on_every_python(
+    tmp_path: Path, serve: Serve, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python demands them by default since 3.13; the authorities of many clusters were made without."""
+    make = ssl.create_default_context
+
+    def strict(**arguments: Any) -> ssl.SSLContext:
+        context = make(**arguments)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    authority = Authority(key_identifiers=False)
+    server = await serve(authority.server_context(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"certificate-authority": "ca.crt"})
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
+        last(server)
+        assert await client.get(PODS, "ns", "a") == POD
+
+
+async def test_certificate_that_is_trusted_by_itself(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    """The issuer of what is trusted need not be known: an intermediate authority, or the server's certificate."""
+    server = await serve(Authority().server_context(tmp_path))
+    path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"certificate-authority": "server.crt"})
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
+        last(server)
+        assert await client.get(PODS, "ns", "a") == POD
+
+
 async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
     tmp_path: Path, serve: Serve, clock: Any
 ) -> None:

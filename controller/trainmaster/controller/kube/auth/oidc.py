@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from trainmaster.controller.kube.auth.proxy import proxy_for
+from trainmaster.controller.kube.auth.tls import client_context
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import TransportError, describe_body
@@ -99,7 +100,7 @@ async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: s
 def _context(config: Mapping[str, Any]) -> ssl.SSLContext:
     data, file = config.get("idp-certificate-authority-data"), config.get("idp-certificate-authority")
     try:
-        return ssl.create_default_context(
+        return client_context(
             cafile=None if data else file, cadata=base64.b64decode(data).decode("ascii") if data else None
         )
     except (OSError, ValueError) as error:

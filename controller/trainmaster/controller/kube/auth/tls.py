@@ -1,6 +1,9 @@
-"""TLS contexts made of files that are replaced while we run.
+"""TLS contexts that verify servers as Go does, and are made of files that are replaced while we run.
 
 Guarantees:
+- Which authorities are accepted does not depend on the version of Python. Since 3.13 its defaults refuse certificates
+  without the key identifiers of RFC 5280, which the authorities of many clusters lack and client-go does not ask for.
+  Any certificate among the authorities is trusted by itself, an intermediate one too.
 - A context is made anew when the content of one of its files changes, and is complete: authorities and our own
   certificate together. Connections that were opened under the old one are never used for a new request.
 - A file that does not parse, or a certificate that does not fit its key (as in the middle of their replacement),
@@ -43,6 +46,18 @@ class TlsReloader:
         return True
 
 
+def client_context(*, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """Return a context that trusts these authorities, or those of the machine if there are none.
+
+    Raises:
+        OSError: The file cannot be read, or there is no certificate in it (`ssl.SSLError`).
+    """
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def _contents(files: TlsFiles) -> tuple[bytes | None, ...]:
     return tuple(_read(path) for path in (files.authorities, files.certificate, files.key))
 
@@ -56,7 +71,7 @@ def _read(path: str | None) -> bytes | None:
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=files.authorities)
+        context = client_context(cafile=files.authorities)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"the certificate authority {files.authorities} is unusable: {error}") from error
     if not files.verify:
