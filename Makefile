@@ -16,8 +16,10 @@ MINUTES ?= 20
 UPGRADE ?=
 
 VENV := .venv
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+PIP := $(BIN)/python $(PIP_INSTALL)
 LOCKS := hack/requirements
 GENERATORS := $(sort $(wildcard hack/generate_*.py))
 
@@ -27,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test check bench matrix soak fuzz generate lock build clean help FORCE
+.PHONY: run test test-lowest check bench matrix soak fuzz generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -42,6 +44,10 @@ check: $(VENV)/.dev ## Lint, formatting, types, imports between the packages, ge
 	$(BIN)/lint-imports
 	$(BIN)/python hack/lock.py --check
 	@for each in $(GENERATORS); do echo "$$each --check"; $(BIN)/python $$each --check || exit 1; done
+
+test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with the oldest of them that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) tests/controller tests/runtime tests/plugins tests/metrics \
+		tests/devcluster/apiserver tests/conformance $(ARGS)
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)
@@ -66,11 +72,11 @@ build: $(VENV)/.dev ## Build the wheel and the source distribution into dist/
 
 clean: ## Stop the embedded cluster of this checkout; delete the environment and everything that was built
 	@if [ -x $(BIN)/trainmaster ] && [ -d .trainmaster ]; then $(BIN)/trainmaster cluster down --purge; fi
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 # The environment. Stamp files say what has been installed; each is older than what asks for it to be done again.
 # One that was made elsewhere (a copied checkout), or whose Python is gone, is made anew.
@@ -91,4 +97,11 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(LOCKS)/runtime.txt
 $(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
 	@echo 'installing $(LOCKS)/$*.txt'
 	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
+	@touch $@
+
+$(LOWEST)/.ready: pyproject.toml $(LOCKS)/lowest.txt
+	@hack/make_venv.sh '$(PYTHON)' $(LOWEST)
+	@echo 'installing $(LOCKS)/lowest.txt'
+	@$(LOWEST)/bin/python $(PIP_INSTALL) --require-hashes -r $(LOCKS)/lowest.txt
+	@$(LOWEST)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@

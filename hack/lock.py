@@ -6,9 +6,10 @@
     examples.txt   what every script in examples/ imports
     frameworks.txt JAX and XGBoost, which `make test` trains with
     torch.txt      PyTorch, and what it needs
+    lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`
 
-Each file pins versions and the hashes of all their files, so that it serves every platform, and agrees with the ones
-above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU build is another file
+Each file pins versions and the hashes of all their files, so that it serves every platform, and but for the last one
+agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU build is another file
 than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing. For the same
 reason it leaves out the CUDA packages, which the builds that need them pin themselves.
 
@@ -43,6 +44,7 @@ GROUPS = {
 """Dependency groups of pyproject.toml by lock file; runtime.txt comes from the project's dependencies."""
 
 _UNHASHED = {"torch"}
+_LOWEST = "lowest"
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 _LOCAL_VERSION = re.compile(r"^(torch==[^\s+]+)\+\S+", re.MULTILINE)
 _CUDA = re.compile(r"^(?:cuda-|nvidia-|triton==).*\n", re.MULTILINE)
@@ -55,7 +57,13 @@ def wanted() -> dict[str, list[str]]:
     requirements = {"runtime": [*project["project"]["dependencies"], *project["build-system"]["requires"]]}
     for lock, names in GROUPS.items():
         requirements[lock] = [requirement for name in names for requirement in groups[name]]
+    requirements[_LOWEST] = [*map(lowest, requirements["runtime"]), *groups["test"], *groups["generate"]]
     return requirements
+
+
+def lowest(requirement: str) -> str:
+    """Turn a requirement's lower bound into a pin."""
+    return requirement.replace(">=", "==", 1)
 
 
 def compile_locks(*, upgrade: bool) -> None:
@@ -65,7 +73,7 @@ def compile_locks(*, upgrade: bool) -> None:
         work = Path(scratch)
         constraints: list[str] = []
         for lock, requirements in wanted().items():
-            lines = [*(f"-c {name}.txt" for name in constraints), *requirements]
+            lines = [*(f"-c {name}.txt" for name in constraints if lock != _LOWEST), *requirements]
             (work / f"{lock}.in").write_text("\n".join(lines) + "\n", encoding="utf-8")
             output = work / f"{lock}.txt"
             if (LOCKS / output.name).exists():
