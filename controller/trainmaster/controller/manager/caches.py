@@ -1,12 +1,13 @@
 """The caches of the manager: one informer for each kind, and which TrainJobs their events enqueue.
 
 Guarantees:
-- E-3, E-4: a change enqueues the TrainJobs that the object belongs to after it, and those it belonged to before.
+- E-3, E-4: a change enqueues the TrainJobs that the object belongs to after it, and those it belonged to before; also
+  when the function of a plugin that says so fails (see `job_mapper`).
 - E-6: a runtime finds the TrainJobs that wait for it by an index, and decodes none of them.
 - B27: how a workload ended is remembered when it is deleted, from before the first TrainJob is reconciled.
 - E-7: an optional kind that the cluster does not serve holds nobody up; a needed one is named, with what to do.
 - S-14: TrainJobs and runtimes are reconciled again about every ten hours (resync), after everything else.
-- S-18, S-19: what is read from the server, and kept, is no more than all plugins together declared.
+- S-18, S-19: what is read from the server, and kept, is no more than what plugins declared (see `scopes`).
 """
 
 from __future__ import annotations
@@ -15,25 +16,28 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer, Transform
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     config_map_keys,
-    map_func,
+    owner_keys,
     runtime_index_value,
     runtime_index_values,
     strip_foreign_objects,
     strip_managed_fields,
 )
+from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
+from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
@@ -41,6 +45,19 @@ MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
+
+_OWN = [
+    Watch(
+        each.api_version,
+        each.kind,
+        each.plural,
+        each.namespaced,
+        writes=each is CONFIGMAPS,
+        declared_by="the controller itself",
+    )
+    for each in (TRAINJOBS, *RUNTIMES.values(), CONFIGMAPS)
+]
+"""What the controller needs, as a plugin would declare it. Of ConfigMaps it needs the snapshots of runtimes."""
 
 
 class Caches:
@@ -53,34 +70,36 @@ class Caches:
     """
 
     def __init__(self, client: ListWatcher, watches: Iterable[Watch], *, clock: Clock | None = None) -> None:
-        declared = _by_kind(watches)
+        watches = list(watches)
+        refuse_contradictions([*_OWN, *watches])
         self.trainjobs = Informer(client, TRAINJOBS, clock=clock)
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES.values()}
-        self._config_maps = Informer(
-            client, CONFIGMAPS, transform=_transform_for(declared.get(CONFIG_MAP, [])), clock=clock
-        )
-        own = {_kind_of(each.resource): each for each in (*self.runtimes.values(), self._config_maps)}
-        shared = own | {_kind_of(TRAINJOBS): self.trainjobs}
-        self._by_kind = own | {
-            kind: shared[kind] if kind in shared else _informer_for(client, declaring, clock=clock)
-            for kind, declaring in declared.items()
-        }
+        whole = {_kind_of(each.resource): each for each in (self.trainjobs, *self.runtimes.values())}
+        self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
+        self._watches: list[tuple[Informer, MapFunc]] = []
+        for kind, declared in _by_kind([*_OWN, *watches]).items():
+            for scope, served in served_by(declared).items():
+                scopes = self._by_kind.setdefault(kind, [])
+                informer = whole.get(kind) or _informer_for(client, scope, served, first=not scopes, clock=clock)
+                scopes.append((scope, informer))
+                self._watches += [(informer, _map_func(watch)) for watch in served if watch not in _OWN]
+        self._declared = {(watch.api_version, watch.kind) for watch in watches}
+        self._config_maps = self._by_kind[CONFIG_MAP][0][1]
+        self._watches.append((self._config_maps, _of_both_states(config_map_keys)))
         self._queue: WorkQueue | None = None
         self.deleted_workloads = DeletedWorkloads(self.trainjobs.store)
         self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
         if _JOBSET in self._by_kind:
-            self._by_kind[_JOBSET].add_event_handler(self.deleted_workloads.on_jobset_event)
-        self._watches: list[tuple[Informer, MapFunc]] = [(self._config_maps, _of_both_states(config_map_keys))]
-        self._watches += [
-            (self._by_kind[kind], _of_both_states(map_func(watch)))
-            for kind, declaring in declared.items()
-            for watch in declaring
-        ]
+            self._by_kind[_JOBSET][0][1].add_event_handler(self.deleted_workloads.on_jobset_event)
 
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
         """All caches by kind, each with its resource."""
-        return {kind: (informer.resource, informer.store) for kind, informer in self._by_kind.items()}
+        return {
+            kind: (scopes[0][1].resource, _store_of(scopes))
+            for kind, scopes in self._by_kind.items()
+            if kind != _kind_of(TRAINJOBS) or kind in self._declared
+        }
 
     def add_trainjob_handlers(self, queue: WorkQueue) -> None:
         """Have every change put the keys of the TrainJobs that it concerns into a queue."""
@@ -117,7 +136,7 @@ class Caches:
         """Keep all caches current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers():
-                tasks.create_task(informer.run(), name=f"informer-{informer.resource.name}")
+                tasks.create_task(informer.run(), name=f"informer-{informer.name}")
 
     async def wait_for_sync(self) -> None:
         """Wait until every cache has synced, but for optional kinds that the cluster does not serve."""
@@ -127,13 +146,13 @@ class Caches:
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, each with the reason if there is one."""
         return [
-            f"{informer.resource.name} ({informer.failure})" if informer.failure else informer.resource.name
+            f"{informer.name} ({informer.failure})" if informer.failure else informer.name
             for informer in self._informers()
             if not informer.is_ready
         ]
 
     def _informers(self) -> list[Informer]:
-        return list(dict.fromkeys([self.trainjobs, *self._by_kind.values()]))
+        return [informer for scopes in self._by_kind.values() for _, informer in scopes]
 
 
 def _by_kind(watches: Iterable[Watch]) -> dict[GroupVersionKind, list[Watch]]:
@@ -147,25 +166,32 @@ def _kind_of(resource: Resource) -> GroupVersionKind:
     return resource.api_version, resource.kind
 
 
-def _informer_for(client: ListWatcher, watches: list[Watch], *, clock: Clock | None) -> Informer:
-    """Make the informer that serves all plugins that watch a kind: the widest of what they declared."""
-    # Two different selectors have no union that the API could express, but for everything.
-    selectors = {watch.label_selector for watch in watches}
+def _informer_for(
+    client: ListWatcher, scope: Scope, watches: list[Watch], *, first: bool, clock: Clock | None
+) -> Informer:
+    """Make the informer of one scope, for the plugins that it serves; `first` is the widest of its kind."""
+    resource = watched_resource(watches[0])
     return Informer(
         client,
-        watched_resource(watches[0]),
-        label_selector=selectors.pop() if len(selectors) == 1 else None,
-        metadata_only=all(watch.metadata_only for watch in watches),
+        resource,
+        label_selector=scope.label_selector,
+        metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
-        transform=_transform_for(watches),
+        transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
+        name=None if first else f"{resource.name}[{scope}]",
         clock=clock,
     )
 
 
-def _transform_for(watches: list[Watch]) -> Transform:
-    """Keep objects whole for whoever reads them; those who only build them need what TrainJobs own."""
-    only_built = all(watch.writes and watch.jobs is None for watch in watches)
-    return strip_foreign_objects if only_built else strip_managed_fields
+def _store_of(scopes: list[tuple[Scope, Informer]]) -> Store:
+    """Return where a kind is read from, which is the store of its informer unless there are several."""
+    if len(scopes) == 1:
+        return scopes[0][1].store
+    return JoinedStore((scope, informer.store) for scope, informer in scopes)
+
+
+def _map_func(watch: Watch) -> MapFunc:
+    return _of_both_states(owner_keys) if watch.jobs is None else JobMapper(watch)
 
 
 def _own_key(change: Delta) -> Iterable[str]:

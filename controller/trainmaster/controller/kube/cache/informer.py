@@ -85,6 +85,7 @@ class Informer:
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
+        name: Its name in metrics and logs; that of the resource, unless another informer has that.
         resync_period: Seconds between two resyncs.
         clock: The time.
         random: Where jitter comes from.
@@ -101,6 +102,7 @@ class Informer:
         metadata_only: bool = False,
         optional: bool = False,
         transform: Transform = strip_managed_fields,
+        name: str | None = None,
         resync_period: float = RESYNC_PERIOD,
         clock: Clock | None = None,
         random: Random = randomness.random,
@@ -114,7 +116,8 @@ class Informer:
         self._resync_period = resync_period
         self._clock = clock or SystemClock()
         self._random = random
-        self._metrics = InformerMetrics(resource.name)
+        self.name = name or resource.name
+        self._metrics = InformerMetrics(self.name)
         _measure(self._metrics, self.store)
         self._registrations: list[_Registration] = []
         self._resync_wanted = asyncio.Event()
@@ -122,7 +125,7 @@ class Informer:
         self._synced = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: ListWatchFailure | None = None
-        self._log = log.bind(resource=resource.name)
+        self._log = log.bind(resource=self.name)
         self._reflector = Reflector(
             client,
             Collection(

@@ -9,7 +9,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from trainmaster.controller.kube.cache.store import split_key
 from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of
@@ -23,7 +23,6 @@ from trainmaster.runtime.api.constants import (
     snapshot_name,
 )
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
-from trainmaster.runtime.listers import Watch
 
 RUNTIME_INDEX = "runtime"
 """Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-
@@ -72,14 +71,6 @@ def runtime_index_value(kind: str, key: str) -> str:
     """The value under which the runtime index finds the TrainJobs of a runtime, given by kind and key."""
     namespace, name = split_key(key)
     return f"{kind}/{namespace or ''}/{name}"
-
-
-def map_func(watch: Watch) -> Callable[[JsonObject], list[str]]:
-    """Return the function that maps objects of a kind that a plugin declared to keys of TrainJobs."""
-    if watch.jobs is None:
-        return owner_keys
-    to_jobs = watch.jobs
-    return lambda obj: [f"{namespace}/{name}" for namespace, name in to_jobs(obj)]
 
 
 def strip_managed_fields(obj: JsonObject) -> JsonObject:

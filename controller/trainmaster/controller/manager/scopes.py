@@ -1,0 +1,132 @@
+"""Scopes: how much of a kind is read and kept, so that nobody's declaration widens what others have declared.
+
+Guarantees:
+- S-18, S-19: an informer reads what one plugin declared, never more: metadata stays metadata, and a selector stays. Of
+  two scopes the narrower is served by the wider, which somebody has asked for; if neither covers the other, each has an
+  informer of its own.
+- Whoever gets more than it declared is told of in the log, with who asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which objects of a kind, and how much of them."""
+
+    label_selector: str | None
+    metadata_only: bool
+    owned_only: bool
+    """Whether objects that are no TrainJob's are kept by name and owners alone."""
+
+    @classmethod
+    def of(cls, watch: Watch) -> Scope:
+        """Return the scope that a plugin declared: those who only build need what TrainJobs own."""
+        return cls(watch.label_selector or None, watch.metadata_only, owned_only=watch.writes and watch.jobs is None)
+
+    def covers(self, other: Scope) -> bool:
+        """Tell whether this scope has all of another one."""
+        return (
+            self.label_selector in (None, other.label_selector)
+            and self.metadata_only <= other.metadata_only
+            and self.owned_only <= other.owned_only
+        )
+
+    def __str__(self) -> str:
+        """Return it as it stands in metrics and logs."""
+        parts = [
+            self.label_selector or "",
+            "metadata" if self.metadata_only else "",
+            "owned" if self.owned_only else "",
+        ]
+        return ",".join(filter(None, parts)) or "all"
+
+
+def widest_first(scope: Scope) -> tuple[bool, bool, bool]:
+    """Sort key of scopes: all objects before some, whole ones before metadata."""
+    return scope.label_selector is not None, scope.metadata_only, scope.owned_only
+
+
+def served_by(watches: Sequence[Watch]) -> dict[Scope, list[Watch]]:
+    """Return the scopes that it takes to serve all declarations of one kind, widest first, each with whom it serves."""
+    declared = sorted({Scope.of(watch) for watch in watches}, key=widest_first)
+    needed = [scope for scope in declared if not any(scope != other and other.covers(scope) for other in declared)]
+    served: dict[Scope, list[Watch]] = {scope: [] for scope in needed}
+    for watch in watches:
+        scope = Scope.of(watch)
+        by = next(each for each in needed if each.covers(scope))
+        served[by].append(watch)
+        if by != scope:
+            log.warning(
+                "a plugin is shown more of a kind than it declared, because another one declared that",
+                kind=watch.kind,
+                plugin=watch.declared_by,
+                declared=str(scope),
+                shown=str(by),
+                because_of=[each.declared_by for each in watches if Scope.of(each) == by],
+            )
+    return served
+
+
+class JoinedStore(Store):
+    """The stores of several scopes of one kind, to read from: each object once, as whole as any of them has it.
+
+    Args:
+        parts: The scopes with their stores.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Scope, Store]]) -> None:
+        super().__init__()
+        self._parts = sorted(parts, key=lambda part: (part[0].metadata_only, part[0].owned_only))
+        everywhere = [store for scope, store in self._parts if scope.label_selector is None]
+        self._unselected = everywhere or [store for _, store in self._parts]
+
+    def get(self, key: str) -> JsonObject | None:
+        """Return the object of `key`, or None; the tree is the caller's."""
+        rest: JsonObject | None = None
+        for scope, store in self._parts:
+            found = store.get(key)
+            if found is not None and (not scope.owned_only or owner_keys(found)):
+                return found
+            rest = rest or found
+        return rest
+
+    def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
+        """Return the objects of this moment one by one."""
+        found = map(self.get, self.keys(namespace))
+        return (obj for obj in found if obj is not None)
+
+    def keys(self, namespace: str | None = None) -> list[str]:
+        """Return every key, or those of one namespace."""
+        return list(dict.fromkeys(key for _, store in self._parts for key in store.keys(namespace)))
+
+    def uid(self, key: str) -> str | None:
+        """Return the UID of the object of `key`."""
+        return next((uid for _, store in self._parts if (uid := store.uid(key)) is not None), None)
+
+    def version(self, key: str) -> str | None:
+        """Return the resource version of the object of `key`."""
+        return next((version for _, store in self._parts if (version := store.version(key)) is not None), None)
+
+    @property
+    def resource_version(self) -> int:
+        """The version that those parts have reached that see every object; the others hear of few."""
+        return min(store.resource_version for store in self._unselected)
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, key: str) -> bool:
+        return any(key in store for _, store in self._parts)

@@ -1,0 +1,81 @@
+"""The map function of a plugin (`Watch.jobs`), remembered by object: which TrainJobs an event concerns.
+
+Guarantees:
+- E-4: a change enqueues the TrainJobs that the object concerns after it, and those it concerned before. The latter are
+  remembered, not mapped again: a state that cannot be mapped takes nothing away from the states before and after it.
+- A mapper that fails loses no update: the TrainJobs that the object concerned last are enqueued, now and with every
+  change until it can be mapped again. Whom an object concerns that never could be mapped nobody knows: that is logged.
+- What is remembered is bounded by the objects that concern any TrainJob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+log = structlog.get_logger(__name__)
+
+_LOGGED: Final = 10
+"""Objects that fail at the same time and are named; of more of them the metrics of plugin calls tell how many."""
+
+
+class JobMapper:
+    """Maps changes by the `jobs` of a Watch.
+
+    Args:
+        watch: It; its calls are timed and counted by the framework that it comes from.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._last: dict[str, tuple[str, ...]] = {}
+        """The TrainJobs that each object concerned when it was mapped last."""
+
+        self._failing: set[str] = set()
+
+    def __call__(self, change: Delta) -> Iterable[str]:
+        """Return the keys of the TrainJobs that a change concerns."""
+        before = self._last.get(change.key, ())
+        after = self._map(change)
+        if change.is_deletion:
+            self._last.pop(change.key, None)
+            self._failing.discard(change.key)
+        elif after:
+            self._last[change.key] = after
+        elif after is not None:
+            self._last.pop(change.key, None)
+        return dict.fromkeys((*before, *(after or ())))
+
+    def _map(self, change: Delta) -> tuple[str, ...] | None:
+        """Map the state after a change, or the last one; None if that fails."""
+        state: JsonObject | None = change.old if change.is_deletion else change.new
+        assert self._watch.jobs is not None and state is not None  # noqa: PT018, S101 - what this class is for
+        try:
+            keys = tuple(dict.fromkeys(f"{namespace}/{name}" for namespace, name in self._watch.jobs(state)))
+        except Exception as error:
+            self._log_failure(change.key, error)
+            return None
+        self._failing.discard(change.key)
+        return keys
+
+    def _log_failure(self, key: str, error: Exception) -> None:
+        """Name an object that cannot be mapped, once until it can; a burst of them is not a burst of lines."""
+        if key in self._failing:
+            return
+        self._failing.add(key)
+        if len(self._failing) <= _LOGGED:
+            log.error(
+                "a plugin cannot tell which TrainJobs an object concerns; those that it concerned last, if any, are "
+                "reconciled; correct its Watch.jobs",
+                plugin=self._watch.declared_by,
+                kind=self._watch.kind,
+                object=key,
+                error=str(error),
+                exc_info=error,
+            )

@@ -1,0 +1,104 @@
+"""Scopes: how little of a kind is read, and how objects of several scopes are read together."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+from support.objects import trainjob
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.ownership import owner_reference
+
+SECRET = ("v1", "Secret", "secrets")
+KEYS = Watch(*SECRET, writes=True, metadata_only=True, declared_by="mpi")
+"""How MPI declares the Secrets that it builds."""
+
+
+@pytest.mark.parametrize(
+    ("watches", "scopes"),
+    [
+        ([KEYS], ["metadata,owned"]),
+        ([KEYS, Watch(*SECRET, label_selector="acme=1")], ["metadata,owned", "acme=1"]),
+        ([KEYS, Watch(*SECRET, metadata_only=True)], ["metadata"]),
+        ([KEYS, Watch(*SECRET, metadata_only=True, label_selector="acme=1")], ["metadata,owned", "acme=1,metadata"]),
+        ([KEYS, Watch(*SECRET, writes=True)], ["owned"]),
+        ([KEYS, Watch(*SECRET)], ["all"]),
+        ([Watch(*SECRET, label_selector="a"), Watch(*SECRET, label_selector="b")], ["a", "b"]),
+        ([Watch(*SECRET, label_selector="a", metadata_only=True), Watch(*SECRET, label_selector="a")], ["a"]),
+        ([Watch(*SECRET, label_selector="")], ["all"]),
+    ],
+)
+def test_s18_s19_nothing_is_read_but_what_somebody_declared(watches: list[Watch], scopes: list[str]) -> None:
+    """Of two scopes of which neither covers the other each is read for itself."""
+    assert [str(scope) for scope in served_by(watches)] == scopes
+
+
+def test_a_plugin_that_is_shown_more_than_it_declared_is_told_of_with_who_asked_for_it() -> None:
+    with capture_logs() as logs:
+        served_by([KEYS, Watch(*SECRET, declared_by="vault")])
+    (entry,) = logs
+    assert entry["log_level"] == "warning"
+    told = {name: entry[name] for name in ("kind", "plugin", "declared", "shown", "because_of")}
+    assert told == {
+        "kind": "Secret",
+        "plugin": "mpi",
+        "declared": "metadata,owned",
+        "shown": "all",
+        "because_of": ["vault"],
+    }
+    with capture_logs() as logs:
+        served_by([KEYS, KEYS, Watch(*SECRET, label_selector="acme=1", declared_by="acme")])
+    assert logs == []
+
+
+def stored(scope: Scope, *objects: JsonObject, version: int) -> tuple[Scope, Store]:
+    store = Store()
+    for obj in objects:
+        store.put(obj)
+    store.update_resource_version(str(version))
+    return scope, store
+
+
+def secret(name: str, *, owned: bool = False, **fields: JsonObject) -> JsonObject:
+    metadata: JsonObject = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
+    if owned:
+        metadata["ownerReferences"] = [owner_reference(trainjob())]
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **fields}
+
+
+def test_each_object_is_read_once_as_whole_as_any_scope_has_it() -> None:
+    labelled = secret("foreign-a")
+    labelled["metadata"]["labels"] = {"a": "1"}
+    joined = JoinedStore(
+        [
+            stored(
+                Scope(None, metadata_only=False, owned_only=True),
+                secret("own", owned=True, data={"x": "1"}),
+                secret("foreign-a"),
+                secret("foreign"),
+                version=20,
+            ),
+            stored(Scope("a", metadata_only=True, owned_only=False), secret("own", owned=True), labelled, version=3),
+            stored(Scope("b", metadata_only=False, owned_only=False), secret("foreign", data={"y": "1"}), version=4),
+        ]
+    )
+    found = {obj["metadata"]["name"]: obj for obj in joined.each("team")}
+    assert sorted(found) == ["foreign", "foreign-a", "own"]
+    assert sorted(joined.keys("team")) == ["team/foreign", "team/foreign-a", "team/own"]
+    assert (found["own"]["data"], found["foreign"]["data"]) == ({"x": "1"}, {"y": "1"})
+    assert found["foreign-a"]["metadata"]["labels"] == {"a": "1"}
+    assert joined.list("other") == []
+    assert joined.get("team/none") is None
+    assert (joined.uid("team/own"), joined.version("team/own"), joined.uid("team/none")) == ("own", "1", None)
+    assert ("team/own" in joined, "team/none" in joined, len(joined)) == (True, False, 3)
+
+
+def test_a_scope_that_hears_of_few_objects_holds_up_no_write_of_another() -> None:
+    """It learns of the versions in between by bookmarks, a minute late."""
+    everything = Scope(None, metadata_only=True, owned_only=False)
+    some = Scope("a", metadata_only=False, owned_only=False)
+    assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).resource_version == 20
+    assert JoinedStore([stored(some, version=3)]).resource_version == 3

@@ -1,0 +1,113 @@
+"""The map functions of plugins: what one that fails takes away from nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.series import value_of
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.plugin_metrics import PluginCallObserver
+from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+
+class Queues:
+    """Queues of a cluster, each of which says in its spec which TrainJobs it concerns, if it has one."""
+
+    def __init__(self, plugin: str = "queues") -> None:
+        class Plugin:
+            name = plugin
+
+            def watch_extension(self) -> list[Watch]:
+                return [Watch("acme.io/v1", "Queue", "queues", jobs=self.jobs_of)]
+
+            def jobs_of(self, obj: JsonObject) -> Iterable[tuple[str, str]]:
+                for name in obj["spec"]["jobs"]:
+                    if name == "broken":
+                        raise OSError("broken")
+                    yield "team", name
+
+        (watch,) = Framework([Plugin()], observer=PluginCallObserver()).watches()
+        self.store, self.mapper = Store(), JobMapper(watch)
+        self._version = 0
+
+    def object(self, *jobs: str, name: str = "q") -> JsonObject:
+        self._version += 1
+        metadata = {"name": name, "uid": name, "resourceVersion": str(self._version)}
+        spec = {"spec": {"jobs": list(jobs)}} if jobs else {}
+        return {"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": metadata, **spec}
+
+    def put(self, *jobs: str, name: str = "q") -> list[str]:
+        """Change a queue; returns the keys that this enqueues."""
+        return list(self.mapper(self.store.put(self.object(*jobs, name=name))))
+
+    def delete(self, *jobs: str, seen: bool = True) -> list[str]:
+        return list(self.mapper(self.store.delete("q", last=self.object(*jobs) if seen else None)))
+
+
+def test_a_failure_on_the_old_state_does_not_lose_the_event_of_the_new_one() -> None:
+    queues = Queues()
+    assert queues.put() == []
+    assert queues.put("a") == ["team/a"]
+
+
+def test_e4_a_change_concerns_those_of_before_and_of_after() -> None:
+    queues = Queues()
+    assert queues.put("a") == ["team/a"]
+    assert queues.put("b", "c") == ["team/a", "team/b", "team/c"]
+    assert queues.put("c") == ["team/b", "team/c"]
+    assert queues.delete("c") == ["team/c"]
+    assert queues.put("d") == ["team/d"]
+
+
+def test_while_a_mapper_fails_those_that_the_object_concerned_last_are_enqueued() -> None:
+    """An update is never lost without a word, however often it fails in between."""
+    queues = Queues()
+    queues.put("a", "b")
+    assert queues.put() == ["team/a", "team/b"]
+    assert queues.put("c", "broken") == ["team/a", "team/b"]
+    assert queues.put("c") == ["team/a", "team/b", "team/c"]
+    assert queues.put() == ["team/c"]
+    assert queues.delete(seen=False) == ["team/c"]
+    assert queues.put() == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_deletion_whose_last_state_cannot_be_mapped_concerns_those_of_before(seen: bool) -> None:
+    queues = Queues()
+    queues.put("a")
+    assert queues.delete(seen=seen) == ["team/a"]
+
+
+def test_a_failing_mapper_is_named_counted_and_timed() -> None:
+    """In the log once for each object until it can be mapped again, and of a burst only the first."""
+    queues = Queues("failing-mapper")
+    with capture_logs() as logs:
+        for _ in range(3):
+            queues.put()
+        queues.put("a")
+        queues.put()
+        for number in range(50):
+            queues.put(name=f"q{number}")
+    assert [entry["object"] for entry in logs] == ["q", "q", *(f"q{number}" for number in range(9))]
+    assert logs[0]["log_level"] == "error"
+    assert logs[0]["plugin"] == "failing-mapper"
+    assert logs[0]["kind"] == "Queue"
+    assert logs[0]["error"] == "plugin failing-mapper failed in Watch.jobs: KeyError: 'spec'"
+    labels = {"plugin": "failing-mapper", "phase": "Watch.jobs"}
+    assert value_of("trainmaster_plugin_calls_total", {**labels, "result": "error"}) == 54
+    assert value_of("trainmaster_plugin_calls_total", {**labels, "result": "success"}) == 1
+    assert value_of("trainmaster_plugin_call_seconds_count", labels) == 55
+
+
+def test_one_failing_mapper_does_not_hurt_another_of_the_same_kind() -> None:
+    broken: Any = JobMapper(Watch("acme.io/v1", "Queue", "queues", jobs=lambda obj: obj["nothing"], declared_by="x"))
+    queues = Queues()
+    delta = queues.store.put(queues.object("a"))
+    assert (list(broken(delta)), list(queues.mapper(delta))) == ([], ["team/a"])
