@@ -9,9 +9,9 @@
     lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`
 
 Each file pins versions and the hashes of all their files, so that it serves every platform, and but for the last one
-agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU build is another file
-than the one with CUDA, and comes from another index), and pip wants hashes for everything or nothing. For the same
-reason it leaves out the CUDA packages, which the builds that need them pin themselves.
+agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU
+build is another file than the one with CUDA, and comes from another index), and pip wants hashes for everything or
+nothing. For the same reason it leaves out the CUDA packages, which the builds that need them pin themselves.
 
 What only another platform or interpreter needs, by its marker, is not pinned: there, `make lock` has to be run again.
 Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
