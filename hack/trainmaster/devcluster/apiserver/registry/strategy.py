@@ -8,7 +8,7 @@ is the private copy of one request. `old` is shared by the store and all its rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from trainmaster.devcluster.apiserver import errors
@@ -90,6 +90,14 @@ class Strategy:
     def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
         """Return the broken rules of a change through a subresource of the kind's own."""
         return []
+
+    def allocate(
+        self, obj: JsonObject, old: JsonObject | None, others: Callable[[], Iterable[JsonObject]], *, dry_run: bool
+    ) -> None:
+        """Give out what no two objects may share, right before an object is stored; `others` lists those there are.
+
+        Raises a StatusError if the object asks for what is taken.
+        """
 
     def warnings_on_create(self, obj: JsonObject) -> list[str]:
         """Return what the author of a sound new object should know."""

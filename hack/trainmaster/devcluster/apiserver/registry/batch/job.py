@@ -52,8 +52,6 @@ class JobStrategy(Strategy):
         spec.setdefault("suspend", False)
         spec.setdefault("manualSelector", False)
         spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-        if "podFailurePolicy" in spec:
-            spec["podFailurePolicy"]["rules"] = spec["podFailurePolicy"].get("rules") or None
         for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
             for pattern in rule.get("onPodConditions") or ():
                 pattern.setdefault("status", "True")
@@ -76,6 +74,11 @@ class JobStrategy(Strategy):
             selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
             selected.setdefault(_CONTROLLER_UID, metadata["uid"])
         _label(obj)
+        _complete(spec)
+
+    def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:
+        """Give the spec the form in which it is always sent."""
+        _complete(obj["spec"])
 
     def prepare_for_status_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Restore what a status update must not change, and give the status the form in which it is always sent."""
@@ -113,6 +116,12 @@ class JobStrategy(Strategy):
             return []
         many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec["parallelism"] > _MANY_PODS
         return [_MANY_WARNING] if many else []
+
+
+def _complete(spec: JsonObject) -> None:
+    """Write an empty list of rules as a server does that always sends the field."""
+    if "podFailurePolicy" in spec:
+        spec["podFailurePolicy"]["rules"] = spec["podFailurePolicy"].get("rules") or None
 
 
 def _label(obj: JsonObject) -> None:

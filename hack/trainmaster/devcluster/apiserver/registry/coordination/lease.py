@@ -9,12 +9,24 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 
+_COORDINATED = ("strategy", "preferredHolder")
+
 
 class LeaseStrategy(Strategy):
     """Leases: one holder, positive durations; writers must know the version that they replace."""
 
     allow_unconditional_update = False
     allow_create_on_update = True
+    required_by_schema = False
+
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        """Drop what coordinated leader election would read, which is off by default in a real server, too."""
+        for field in _COORDINATED:
+            (obj.get("spec") or {}).pop(field, None)
+
+    def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:  # noqa: ARG002 - of every strategy
+        """Drop the same as from a new lease."""
+        self.prepare_for_create(obj)
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Check durations."""

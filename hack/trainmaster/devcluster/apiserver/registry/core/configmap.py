@@ -1,8 +1,10 @@
-"""ConfigMaps."""
+"""ConfigMaps, and the rules of keyed data that Secrets share with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import re
+from collections.abc import Iterator, Mapping
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
@@ -11,7 +13,54 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 
-_DATA_LIMIT = 1024 * 1024
+DATA_LIMIT = 1024 * 1024
+"""The most bytes that the values of one object may have."""
+_LONGEST_KEY = 253
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def too_much_data(path: str) -> FieldError:
+    """Return the error of values that have more than `DATA_LIMIT` bytes."""
+    return FieldError(path, "TooLong", detail=f"may not be more than {DATA_LIMIT} bytes")
+
+
+def validate_keys(data: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Check that the keys can be names of files."""
+    for key in data:
+        yield from (FieldError(f"{path}[{key}]", "Invalid", key, problem) for problem in config_key(key))
+
+
+def config_key(key: str) -> Iterator[str]:
+    """Yield what is wrong with a key of a ConfigMap or Secret."""
+    if len(key) > _LONGEST_KEY:
+        yield f"must be no more than {_LONGEST_KEY} characters"
+    if not _KEY.fullmatch(key):
+        yield _KEY_TEXT
+    if key in (".", ".."):
+        yield f"must not be '{key}'"
+    elif key.startswith(".."):
+        yield "must not start with '..'"
+
+
+def decoded_size(data: Mapping[str, str]) -> int:
+    """Return the number of bytes of base64 values."""
+    return sum(len(base64.b64decode(value)) for value in data.values())
+
+
+def validate_immutable(obj: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> Iterator[FieldError]:
+    """Check that an object that was declared immutable keeps these fields, and stays immutable."""
+    if not old.get("immutable"):
+        return
+    detail = "field is immutable when `immutable` is set"
+    if not obj.get("immutable"):
+        yield FieldError("immutable", "Forbidden", detail=detail)
+    for field in fields:
+        if (obj.get(field) or {}) != (old.get(field) or {}):
+            yield FieldError(field, "Forbidden", detail=detail)
 
 
 class ConfigMapStrategy(Strategy):
@@ -19,44 +68,17 @@ class ConfigMapStrategy(Strategy):
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Check keys and size."""
-        return list(self._validate(obj))
-
-    def _validate(self, obj: JsonObject) -> Iterator[FieldError]:
-        total = 0
-        for field in ("data", "binaryData"):
-            for key, value in (obj.get(field) or {}).items():
-                yield from _validate_key(f"{field}[{key}]", key)
-                total += len(value.encode())
-        both = (obj.get("data") or {}).keys() & (obj.get("binaryData") or {}).keys()
-        for key in sorted(both):
-            yield FieldError(f"data[{key}]", "Invalid", key, "duplicate of key present in binaryData")
-        if total > _DATA_LIMIT:
-            yield FieldError("[]", "TooLong", detail=f"may not be more than {_DATA_LIMIT} bytes")
+        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        problems = [*validate_keys(data, "data"), *validate_keys(binary, "binaryData")]
+        detail = "duplicate of key present in binaryData"
+        problems += [FieldError(f"data[{key}]", "Invalid", key, detail) for key in sorted(data.keys() & binary.keys())]
+        if sum(len(value.encode()) for value in data.values()) + decoded_size(binary) > DATA_LIMIT:
+            problems.append(too_much_data("[]"))
+        return problems
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse changes of an immutable object."""
-        if not old.get("immutable"):
-            return []
-        detail = "field is immutable when `immutable` is set"
-        problems = [
-            FieldError(field, "Forbidden", detail=detail)
-            for field in ("data", "binaryData", "stringData")
-            if obj.get(field) != old.get(field)
-        ]
-        if not obj.get("immutable"):
-            problems.insert(0, FieldError("immutable", "Forbidden", detail=detail))
-        return problems
-
-
-def _validate_key(path: str, key: str) -> Iterator[FieldError]:
-    if len(key) > 253:
-        yield FieldError(path, "Invalid", key, "must be no more than 253 characters")
-    elif not key or key in (".", "..") or not all(each.isascii() and (each.isalnum() or each in "-._") for each in key):
-        detail = (
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
-            "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-        )
-        yield FieldError(path, "Invalid", key, detail)
+        return list(validate_immutable(obj, old, ("data", "binaryData")))
 
 
 def kind() -> Kind:

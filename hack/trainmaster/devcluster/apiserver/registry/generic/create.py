@@ -33,7 +33,7 @@ async def before_create(
         problems += validate_object(kind, obj) + kind.strategy.validate_create(obj)
         problems += scope.validate_rules(obj, None, problems)
     if problems:
-        raise errors.invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+        raise errors.invalid(kind.stored_as.group, kind.kind, metadata.get("name", ""), problems)
     scope.warn(kind.strategy.warnings_on_create(obj))
     if is_applied:
         return obj

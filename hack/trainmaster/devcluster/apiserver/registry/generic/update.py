@@ -57,7 +57,7 @@ async def before_update(
         elif subresource not in _GENERAL:
             problems += strategy.validate_subresource_update(new, old, subresource)
     if problems:
-        raise errors.invalid(kind.group, kind.kind, metadata["name"], problems)
+        raise errors.invalid(kind.stored_as.group, kind.kind, metadata["name"], problems)
     if not subresource:
         scope.warn(strategy.warnings_on_update(new, old))
     if not is_applied:

@@ -7,7 +7,7 @@ stays true until then.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission, deletion_request
@@ -68,6 +68,7 @@ class Writer:
         key = object_key(kind, metadata.get("namespace"), metadata["name"])
         if self._store.get(key) is not None:
             raise errors.already_exists(kind.resource, metadata["name"])
+        kind.strategy.allocate(obj, None, self._others(kind), dry_run=options.dry_run)
         if options.dry_run:
             return obj
         return kind.strategy.from_storage(self._store.put(key, kind.strategy.to_storage(obj), expect=0).object)
@@ -96,6 +97,8 @@ class Writer:
         if current.revision != record.revision:
             raise RevisionConflict(key, record.revision, current.revision)
         released = is_released(kind, new)
+        if new is not old and not subresource:
+            strategy.allocate(new, old, self._others(kind), dry_run=options.dry_run)
         if options.dry_run or (new is old and not released):
             return new
         stored = strategy.to_storage(new)
@@ -132,6 +135,9 @@ class Writer:
 
     def _scope(self, kind: Kind, options: WriteOptions) -> RequestScope:
         return RequestScope(kind, options, self._clock(), self.hooks.get(kind.resource, ()), self.admission)
+
+    def _others(self, kind: Kind) -> Callable[[], Iterable[JsonObject]]:
+        return lambda: (kind.strategy.from_storage(record.object) for record in self._store.list(kind.stored_as))
 
     def _check_creation(self, kind: Kind, obj: JsonObject) -> None:
         """Refuse to create in a namespace that does not exist or goes away, or what the cluster cannot serve."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.registry import Kind
@@ -15,12 +15,14 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 """The classes that every cluster has, and which alone may be named and valued like this."""
 _SYSTEM_PREFIX = "system-"
 _HIGHEST_PRIORITY = 1_000_000_000
+_PREEMPTION_POLICIES = ["PreemptLowerPriority", "Never"]
 
 
 class PriorityClassStrategy(Strategy):
     """PriorityClasses: the value is fixed, and so is the generation."""
 
     has_generation = True
+    required_by_schema = False
 
     def is_new_generation(self, obj: JsonObject, old: JsonObject) -> bool:
         """Return whether the desired state changed."""
@@ -34,25 +36,32 @@ class PriorityClassStrategy(Strategy):
     def validate(self, obj: JsonObject) -> list[FieldError]:
         """Keep the highest priorities for the system."""
         name, value = obj["metadata"].get("name", ""), obj["value"]
+        problems = []
         if name.startswith(_SYSTEM_PREFIX):
-            if SYSTEM_PRIORITIES.get(name) == value:
-                return []
-            known = f"value of {name} must be {SYSTEM_PRIORITIES[name]}" if name in SYSTEM_PRIORITIES else None
-            problem = known or f"{name} is not a known system priority class"
-            detail = f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only. error: "
-            return [FieldError("metadata.name", "Forbidden", detail=detail + problem)]
-        if value > _HIGHEST_PRIORITY:
+            if SYSTEM_PRIORITIES.get(name) != value:
+                known = f"value of {name} must be {SYSTEM_PRIORITIES[name]}" if name in SYSTEM_PRIORITIES else None
+                problem = known or f"{name} is not a known system priority class"
+                detail = (
+                    f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only. error: "
+                )
+                problems.append(FieldError("metadata.name", "Forbidden", detail=detail + problem))
+        elif value > _HIGHEST_PRIORITY:
             detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
-            return [FieldError("value", "Forbidden", detail=detail)]
-        return []
+            problems.append(FieldError("value", "Forbidden", detail=detail))
+        if not obj["preemptionPolicy"]:
+            problems.append(FieldError("preemptionPolicy", "Required"))
+        elif obj["preemptionPolicy"] not in _PREEMPTION_POLICIES:
+            problems.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], _PREEMPTION_POLICIES))
+        return problems
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse another value."""
-        return [
-            FieldError(field, "Forbidden", detail="may not be changed in an update.")
-            for field in ("value", "preemptionPolicy")
-            if obj.get(field) != old.get(field)
-        ]
+        problems = []
+        if obj["value"] != old["value"]:
+            problems.append(FieldError("value", "Forbidden", detail="may not be changed in an update."))
+        if obj["preemptionPolicy"] != old["preemptionPolicy"]:
+            problems.append(immutable("preemptionPolicy", obj["preemptionPolicy"]))
+        return problems
 
 
 def kind() -> Kind:
