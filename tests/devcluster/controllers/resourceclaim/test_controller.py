@@ -265,7 +265,10 @@ async def test_other_selectors_of_classes_are_not_accepted(cluster: Stepper) -> 
     ("spec", "complaint"),
     [
         (claim_spec({"name": "gpu"}), "spec.devices.requests[0]: Required value"),
-        (claim_spec(request(0)), "spec.devices.requests[0].exactly.count: Invalid value: 0: must be greater than zero"),
+        (
+            claim_spec(request(-1)),
+            "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
+        ),
         (claim_spec(request(), request()), 'spec.devices.requests[1].name: Duplicate value: "gpu"'),
         (claim_spec(request(allocationMode="Some")), 'Unsupported value: "Some"'),
         (claim_spec({"name": "gpu", "exactly": {}}), "deviceClassName"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative
-from trainmaster.devcluster.apiserver.registry.labels_validation import validate_annotations, validate_labels
+from trainmaster.devcluster.apiserver.registry.labels import labels, object_annotations
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.runtime.jsontree import JsonObject
@@ -94,8 +94,8 @@ def _metadata_errors(metadata: JsonObject, kind: Kind) -> Iterator[FieldError]:
     generation = metadata.get("generation", 0)
     if generation < 0:
         yield negative("metadata.generation", generation)
-    yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
-    yield from validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
+    yield from labels("metadata.labels", metadata.get("labels") or {})
+    yield from object_annotations("metadata.annotations", metadata.get("annotations") or {})
     yield from _check_finalizers(metadata.get("finalizers") or [], kind)
     yield from _check_owners(metadata.get("ownerReferences") or [])
 

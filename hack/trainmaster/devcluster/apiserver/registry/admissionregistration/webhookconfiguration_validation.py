@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
-from trainmaster.devcluster.apiserver.registry.labels_validation import validate_label_selector
+from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_condition
 from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFailed
 from trainmaster.runtime.jsontree import JsonObject
@@ -44,7 +44,7 @@ def validate_webhook(webhook: JsonObject, path: str, *, mutating: bool) -> Itera
         detail = f"the timeout value must be between 1 and {_LONGEST_TIMEOUT} seconds"
         yield FieldError(f"{path}.timeoutSeconds", "Invalid", seconds, detail)
     for field in ("namespaceSelector", "objectSelector"):
-        yield from validate_label_selector(webhook[field], f"{path}.{field}")
+        yield from label_selector(f"{path}.{field}", webhook[field])
     if "clientConfig" in webhook:
         yield from _validate_client(webhook["clientConfig"], f"{path}.clientConfig")
     yield from _validate_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")

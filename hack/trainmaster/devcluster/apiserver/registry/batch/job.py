@@ -13,6 +13,7 @@ from trainmaster.devcluster.apiserver.registry.batch.job_validation import (
     validate_job_update,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
+from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -21,6 +22,7 @@ from trainmaster.runtime.names import dns_label
 
 _MAX_INT32 = 2**31 - 1
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+_TEMPLATE = "spec.template."
 _LEFT_OUT = ("active", "succeeded", "failed", "completedIndexes")
 """Fields of the status that are not sent while they are zero; of the others, zero says that somebody counted."""
 _NAME_WARNING = (
@@ -64,6 +66,7 @@ class JobStrategy(Strategy):
         """Start without a status, and tie the pods to this very job."""
         obj["status"] = {}
         spec, metadata = obj["spec"], obj["metadata"]
+        spec.pop("scheduling", None)  # behind a feature gate that is off in a real server
         if not spec["manualSelector"]:
             # What the user wrote there stays, and is refused if it contradicts.
             generated = generated_labels(metadata)
@@ -107,15 +110,17 @@ class JobStrategy(Strategy):
         """Tell of names that make odd host names, and of more indexes than can be followed."""
         problems = dns_label(obj["metadata"]["name"])
         warnings = [f"{_NAME_WARNING}: [{' '.join(problems)}]"] if problems else []
-        return warnings + self.warnings_on_update(obj, obj)
+        return [*warnings, *_warnings(obj["spec"]), *pod_warnings(obj["spec"]["template"], _TEMPLATE)]
 
     def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
-        """Tell of more indexes than can be followed."""
-        spec = obj["spec"]
-        if spec["completionMode"] != "Indexed":
-            return []
-        many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec["parallelism"] > _MANY_PODS
-        return [_MANY_WARNING] if many else []
+        """Tell of more indexes than can be followed, and of what is odd in a new template."""
+        spec, template = obj["spec"], obj["spec"]["template"]
+        return _warnings(spec) + ([] if template == old["spec"]["template"] else pod_warnings(template, _TEMPLATE))
+
+
+def _warnings(spec: JsonObject) -> list[str]:
+    many = (spec.get("completions") or 0) > _MANY_COMPLETIONS and spec["parallelism"] > _MANY_PODS
+    return [_MANY_WARNING] if many and spec["completionMode"] == "Indexed" else []
 
 
 def _complete(spec: JsonObject) -> None:

@@ -10,9 +10,7 @@ from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation impor
     validate_success_policy,
 )
 from trainmaster.devcluster.apiserver.registry.core.validation.pods import validate_pod_template
-from trainmaster.devcluster.apiserver.registry.labels_validation import (
-    validate_label_selector,
-)
+from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.names import dns_label, domain_prefixed_path
@@ -91,7 +89,7 @@ def _validate_selector(spec: JsonObject) -> Iterator[FieldError]:
     if selector is None:
         yield FieldError("spec.selector", "Required")
     else:
-        yield from validate_label_selector(selector, "spec.selector")
+        yield from label_selector("spec.selector", selector)
     labels = spec["template"]["metadata"].get("labels")
     if _selects(selector, labels or {}) is False:
         detail = "`selector` does not match template `labels`"
@@ -199,6 +197,8 @@ def _validate_restart(policy: str, *, has_failure_policy: bool) -> Iterator[Fiel
 def validate_job_update(obj: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Check that what the job controller relies on stays as it was."""
     new, before = obj["spec"], old["spec"]
+    yield from _validate_spec(new)  # a second time: the real server does so, too, and lists every mistake twice
+    yield from _validate_selector(new)
     yield from _validate_completions(new, before)
     for field in _IMMUTABLE:
         if new.get(field) != before.get(field):

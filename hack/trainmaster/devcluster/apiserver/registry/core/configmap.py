@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator, Mapping
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import config_key_problems
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 
 DATA_LIMIT = 1024 * 1024
 """The most bytes that the values of one object may have."""
-_LONGEST_KEY = 253
-_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_KEY_TEXT = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
-    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 
 
 def too_much_data(path: str) -> FieldError:
@@ -31,19 +25,7 @@ def too_much_data(path: str) -> FieldError:
 def validate_keys(data: Mapping[str, str], path: str) -> Iterator[FieldError]:
     """Check that the keys can be names of files."""
     for key in data:
-        yield from (FieldError(f"{path}[{key}]", "Invalid", key, problem) for problem in config_key(key))
-
-
-def config_key(key: str) -> Iterator[str]:
-    """Yield what is wrong with a key of a ConfigMap or Secret."""
-    if len(key) > _LONGEST_KEY:
-        yield f"must be no more than {_LONGEST_KEY} characters"
-    if not _KEY.fullmatch(key):
-        yield _KEY_TEXT
-    if key in (".", ".."):
-        yield f"must not be '{key}'"
-    elif key.startswith(".."):
-        yield "must not start with '..'"
+        yield from (FieldError(f"{path}[{key}]", "Invalid", key, problem) for problem in config_key_problems(key))
 
 
 def decoded_size(data: Mapping[str, str]) -> int:

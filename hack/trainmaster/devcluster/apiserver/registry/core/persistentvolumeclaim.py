@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.labels_validation import validate_label_selector
+from trainmaster.devcluster.apiserver.registry.core.validation.claims import ZERO, requested_size, validate_claim_spec
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.quantity import Quantity
 
-_ACCESS_MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
-_ALONE = "ReadWriteOncePod"
-_VOLUME_MODES = ["Block", "Filesystem"]
 _KIND_AND_GROUP = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
 """What a `dataSource` may be; of anything else only a `dataSourceRef` tells."""
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -57,7 +53,7 @@ class PersistentVolumeClaimStrategy(Strategy):
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Allow a larger request and another attributes class, once the claim is bound, and nothing else."""
         problems = list(_validate_update(obj, old))
-        new, before = _storage(obj["spec"]), _storage(old["spec"])
+        new, before = requested_size(obj["spec"]), requested_size(old["spec"])
         if not problems and _is_bound(old) and new is not None and before is not None and before < new:
             # There is no storage class here that could support it.
             raise errors.forbidden(_RESIZE_TEXT, resource=PERSISTENT_VOLUME_CLAIMS, name=obj["metadata"]["name"])
@@ -69,7 +65,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         return [
             FieldError(f"status.capacity[{name}]", "Invalid", _whole(value), "must be a valid resource quantity")
             for name, value in capacity.items()
-            if Quantity.parse(value) < _ZERO
+            if Quantity.parse(value) < ZERO
         ]
 
     def warnings_on_create(self, obj: JsonObject) -> list[str]:
@@ -91,20 +87,12 @@ class PersistentVolumeClaimStrategy(Strategy):
         return self.warnings_on_create(obj)
 
 
-_ZERO = Quantity.parse(0)
-
-
 def _whole(value: str) -> int | str:
     return int(value) if value.lstrip("-").isdigit() else value
 
 
 def _is_bound(claim: JsonObject) -> bool:
     return bool((claim.get("status") or {}).get("phase") == "Bound")
-
-
-def _storage(spec: JsonObject) -> Quantity | None:
-    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    return None if size is None else Quantity.parse(size)
 
 
 def _normalize_source(spec: JsonObject) -> None:
@@ -124,63 +112,11 @@ def _normalize_source(spec: JsonObject) -> None:
             spec[field].setdefault("apiGroup", None)
 
 
-def validate_claim_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    """Check the spec of a claim that has its defaults; `path` is where it stands."""
-    modes = spec.get("accessModes") or []
-    if not modes:
-        yield FieldError(f"{path}.accessModes", "Required", detail="at least 1 access mode is required")
-    if "selector" in spec:
-        yield from validate_label_selector(spec["selector"], f"{path}.selector")
-    yield from (unsupported(f"{path}.accessModes", mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES)
-    if _ALONE in modes and set(modes) != {_ALONE}:
-        detail = f"may not use {_ALONE} with other access modes"
-        yield FieldError(f"{path}.accessModes", "Forbidden", detail=detail)
-    size = _storage(spec)
-    if size is None:
-        yield FieldError(f"{path}.resources[storage]", "Required")
-    elif size <= _ZERO:
-        shown = spec["resources"]["requests"]["storage"]
-        yield FieldError(f"{path}.resources[storage]", "Invalid", shown, "must be greater than zero")
-    for field in ("storageClassName", "volumeAttributesClassName"):
-        name = spec.get(field)
-        for problem in dns_subdomain(name) if name else ():
-            yield FieldError(f"{path}.{field}", "Invalid", name, problem)
-    if spec["volumeMode"] not in _VOLUME_MODES:
-        yield unsupported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES)
-    for field in ("dataSource", "dataSourceRef"):
-        if field in spec:
-            yield from _validate_source(spec[field], f"{path}.{field}")
-    yield from _validate_sources(spec, path)
-
-
-def _validate_source(source: JsonObject, path: str) -> Iterator[FieldError]:
-    group, kind = source.get("apiGroup") or "", source.get("kind") or ""
-    for field in ("name", "kind"):
-        if not source.get(field):
-            yield FieldError(f"{path}.{field}", "Required")
-    if not group and kind != "PersistentVolumeClaim":
-        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        yield FieldError(path, "Invalid", kind, detail)
-    for problem in dns_subdomain(group) if group else ():
-        yield FieldError(f"{path}.apiGroup", "Invalid", group, problem)
-
-
-def _validate_sources(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if source is None or reference is None:
-        return
-    if reference.get("namespace"):
-        detail = "may not be specified when dataSourceRef.namespace is specified"
-        yield FieldError(path, "Invalid", f"{path}.dataSource", detail)
-    elif any((source.get(field) or "") != (reference.get(field) or "") for field in ("apiGroup", "kind", "name")):
-        yield FieldError(path, "Invalid", f"{path}.dataSource", "must match dataSourceRef")
-
-
 def _validate_update(obj: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     new, before = obj["spec"], old["spec"]
     if _comparable(obj, new, before) != _comparable(obj, before, before):
         yield FieldError("spec", "Forbidden", detail=_IMMUTABLE_TEXT)
-    size, size_before = _storage(new), _storage(before)
+    size, size_before = requested_size(new), requested_size(before)
     capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", 0)
     if size is not None and size_before is not None and size < size_before and not Quantity.parse(capacity) < size:
         path, detail = "spec.resources.requests.storage", "field can not be less than status.capacity"

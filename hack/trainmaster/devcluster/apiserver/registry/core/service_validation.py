@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
-from trainmaster.devcluster.apiserver.registry.labels_validation import validate_labels
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import address as valid_address
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import parse_address, port_number
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import port as valid_port
+from trainmaster.devcluster.apiserver.registry.labels import labels
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label, dns_subdomain, qualified_name
 
@@ -23,7 +25,6 @@ _CHOICES = {
 _PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _FAMILIES = ["IPv4", "IPv6"]
 _CONFIGURED = "IPv4"
-_LONGEST_PORT_NAME = 15
 _KUBELET_PORT = 10250
 _LONGEST_AFFINITY = 86_400  # seconds: one day
 _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
@@ -59,7 +60,7 @@ def validate_service(spec: JsonObject) -> Iterator[FieldError]:
     else:
         yield from _validate_addresses(spec)
     yield from _validate_ports(spec)
-    yield from validate_labels(spec.get("selector") or {}, "spec.selector")
+    yield from labels("spec.selector", spec.get("selector") or {})
     for field, known in _CHOICES.items():
         if field in spec and spec[field] not in known:
             yield unsupported(f"spec.{field}", spec[field], known)
@@ -103,7 +104,7 @@ def _validate_addresses(spec: JsonObject) -> Iterator[FieldError]:
             if len(addresses) > 1:
                 problems.append(FieldError(path, "Invalid", addresses, "'None' must be the first and only value"))
         else:
-            problems += _validate_address(each, f"{path}[{index}]")
+            problems += valid_address(f"{path}[{index}]", each)
     if len(addresses) > 2:
         yield FieldError(path, "Invalid", addresses, "may only hold up to 2 values")
     yield from problems
@@ -150,15 +151,6 @@ def family_of(address: str) -> str:
     return "IPv6" if ":" in address else "IPv4"
 
 
-def _validate_address(text: str, path: str) -> list[FieldError]:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-        return [FieldError(path, "Invalid", text, detail)]
-    return []
-
-
 _SPECIAL = (
     ("is_unspecified", "may not be unspecified (0.0.0.0 or ::)"),
     ("is_loopback", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
@@ -168,11 +160,10 @@ _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_netw
 
 
 def _validate_external_address(text: str, path: str) -> Iterator[FieldError]:
-    problems = _validate_address(text, path)
-    yield from problems
-    if problems:
+    address = parse_address(text)
+    if address is None:
+        yield from valid_address(path, text)
         return
-    address = ipaddress.ip_address(text)
     for attribute, detail in _SPECIAL:
         if getattr(address, attribute):
             yield FieldError(path, "Invalid", text, detail)
@@ -201,10 +192,10 @@ def _validate_ports(spec: JsonObject) -> Iterator[FieldError]:
             names.add(name)
         elif len(ports) > 1:
             yield FieldError(f"{path}.name", "Required")
-        yield from _validate_port_number(number, f"{path}.port")
+        yield from port_number(f"{path}.port", number)
         if protocol not in _PROTOCOLS:
             yield unsupported(f"{path}.protocol", protocol, _PROTOCOLS)
-        yield from _validate_target(port["targetPort"], f"{path}.targetPort")
+        yield from valid_port(f"{path}.targetPort", port["targetPort"])
         if "appProtocol" in port:
             application = port["appProtocol"]
             for problem in qualified_name(application):
@@ -222,32 +213,6 @@ def _validate_ports(spec: JsonObject) -> Iterator[FieldError]:
             yield FieldError(path, "Duplicate", {**shown, "TargetPort": 0, "NodePort": 0})
         seen.add((protocol, number))
         node_ports.add((protocol, node_port))
-
-
-def _validate_port_number(number: int, path: str) -> Iterator[FieldError]:
-    if not 1 <= number <= 65535:
-        yield FieldError(path, "Invalid", number, "must be between 1 and 65535, inclusive")
-
-
-def _validate_target(target: int | str, path: str) -> Iterator[FieldError]:
-    if isinstance(target, int):
-        yield from _validate_port_number(target, path)
-    else:
-        yield from (FieldError(path, "Invalid", target, problem) for problem in port_name(target))
-
-
-def port_name(name: str) -> Iterator[str]:
-    """Yield what is wrong with the name of a container's port."""
-    if len(name) > _LONGEST_PORT_NAME:
-        yield f"must be no more than {_LONGEST_PORT_NAME} characters"
-    if not re.fullmatch("[-a-z0-9]+", name):
-        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-    if not re.search("[a-z]", name):
-        yield "must contain at least one letter (a-z)"
-    if "--" in name:
-        yield "must not contain consecutive hyphens"
-    if name.startswith("-") or name.endswith("-"):
-        yield "must not begin or end with a hyphen"
 
 
 def _validate_load_balancer(spec: JsonObject) -> Iterator[FieldError]:
@@ -286,7 +251,7 @@ def _validate_external_traffic(spec: JsonObject) -> Iterator[FieldError]:
     if not port:
         return
     if needs_health_check(spec):
-        yield from _validate_port_number(port, "spec.healthCheckNodePort")
+        yield from port_number("spec.healthCheckNodePort", port)
     else:
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         yield FieldError("spec.healthCheckNodePort", "Invalid", port, detail)
@@ -324,12 +289,12 @@ def validate_load_balancer_status(status: JsonObject, spec: JsonObject) -> Itera
         here = f"{path}[{index}]"
         address, name, mode = point.get("ip"), point.get("hostname"), point.get("ipMode")
         if address:
-            yield from _validate_address(address, f"{here}.ip")
+            yield from valid_address(f"{here}.ip", address)
         elif mode is not None:
             yield FieldError(f"{here}.ipMode", "Forbidden", detail="may not be specified when `ip` is not set")
         if mode is not None and mode not in ("Proxy", "VIP"):
             yield unsupported(f"{here}.ipMode", mode, ["Proxy", "VIP"])
         if name:
             yield from (FieldError(f"{here}.hostname", "Invalid", name, problem) for problem in dns_subdomain(name))
-            if not _validate_address(name, here):
+            if parse_address(name) is not None:
                 yield FieldError(f"{here}.hostname", "Invalid", name, "must be a DNS name, not an IP address")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.labels_validation import validate_annotations, validate_labels
+from trainmaster.devcluster.apiserver.registry.labels import labels, object_annotations
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.resource.resourceclaim import default_claim_spec
 from trainmaster.devcluster.apiserver.registry.resource.resourceclaim_validation import (
@@ -45,8 +45,8 @@ class ResourceClaimTemplateStrategy(Strategy):
 def _validate_metadata(metadata: JsonObject) -> Iterator[FieldError]:
     """Check the metadata of the claims to be made, which the template says no more about than labels and the like."""
     path = "spec.metadata"
-    yield from validate_labels(metadata.get("labels") or {}, f"{path}.labels")
-    yield from validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    yield from labels(f"{path}.labels", metadata.get("labels") or {})
+    yield from object_annotations(f"{path}.annotations", metadata.get("annotations") or {})
     for field, value in metadata.items():
         if value and field not in ("labels", "annotations"):
             yield FieldError(f"{path}.{field}", "Forbidden", detail="cannot be set")

@@ -12,12 +12,8 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     required,
     subdomain,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import (
-    label_key,
-    label_key_problems,
-    label_selector,
-    node_requirement,
-)
+from trainmaster.devcluster.apiserver.registry.core.validation.selectors import node_requirement
+from trainmaster.devcluster.apiserver.registry.labels import label_key, label_key_problems, label_selector
 from trainmaster.runtime.jsontree import JsonObject
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -15,7 +15,7 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     required,
     subdomain,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key_problems
+from trainmaster.devcluster.apiserver.registry.labels import label_key_problems
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 

@@ -11,7 +11,7 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     parse_address,
     subdomain,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key
+from trainmaster.devcluster.apiserver.registry.labels import label_key
 from trainmaster.runtime.jsontree import JsonObject
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")

@@ -13,7 +13,7 @@ from trainmaster.devcluster.apiserver.registry.core.validation.annotations impor
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden
 from trainmaster.devcluster.apiserver.registry.core.validation.file_volumes import validate_tokens_have_account
 from trainmaster.devcluster.apiserver.registry.core.validation.podspec import validate_pod_spec
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key, labels
+from trainmaster.devcluster.apiserver.registry.labels import label_key, labels
 from trainmaster.runtime.jsontree import JsonObject
 
 

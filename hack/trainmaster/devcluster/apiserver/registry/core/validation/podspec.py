@@ -34,9 +34,9 @@ from trainmaster.devcluster.apiserver.registry.core.validation.security_context 
     validate_host_users,
     validate_pod_security,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key, labels
 from trainmaster.devcluster.apiserver.registry.core.validation.volumes import validate_volumes
 from trainmaster.devcluster.apiserver.registry.core.validation.windows import validate_host_process, validate_os
+from trainmaster.devcluster.apiserver.registry.labels import label_key, labels
 from trainmaster.runtime.jsontree import JsonObject
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")

@@ -14,7 +14,7 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     required,
     subdomain,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key_problems
+from trainmaster.devcluster.apiserver.registry.labels import label_key_problems
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import qualified_name
 from trainmaster.runtime.quantity import Quantity, QuantityError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, invalid, one_of, required
-from trainmaster.devcluster.apiserver.registry.core.validation.selectors import label_key, label_selector
+from trainmaster.devcluster.apiserver.registry.labels import label_key, label_selector
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import label_value
 
