@@ -63,7 +63,7 @@ from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
-from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed, StateError
+from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed
 from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
@@ -86,6 +86,7 @@ class Cluster:
         self._http: ApiServer | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._record: ClusterRecord | None = None
+        self._notes: list[str] = []
         self._api: Api | None = None
         self._webhooks: WebhookDispatcher | None = None
         self.services = LocalServices()
@@ -128,6 +129,10 @@ class Cluster:
             KubeconfigUnusable: The kubeconfig cannot be written where it was wanted.
             AuditLogUnusable: The audit log cannot be written where it was wanted.
         """
+        with self._state.in_use():
+            await self._start()
+
+    async def _start(self) -> None:
         settings, state = self._settings, self._state
         self._stack.enter_context(state.hold())
         before = state.read_record()
@@ -169,6 +174,7 @@ class Cluster:
             kubeconfig=str(kubeconfig),
             parts=tuple(part for part in PARTS if part in settings.parts),
             networking=str(networking),
+            notes=tuple(self._notes),
         )
         _log.info("cluster is started", server=server, parts=",".join(self._record.parts))
 
@@ -180,7 +186,8 @@ class Cluster:
         """
         record = self.record
         manager = await self.health.settled() if MANAGER in record.parts else None
-        self._state.write_record(record)
+        with self._state.in_use():
+            self._state.write_record(record)
         if manager is None or manager.phase == READY:
             _log.info("cluster is ready", server=record.server)
         else:
@@ -195,7 +202,9 @@ class Cluster:
         task = done.pop()
         error = task.exception()
         _log.error("a part of the cluster failed", part=task.get_name(), exc_info=error)
-        raise PartFailed(f"{task.get_name()} failed ({error!r}); see {self._state.log} and start the cluster again")
+        raise PartFailed(
+            f"{task.get_name()} failed ({_cause(error)}); see {self._state.log} and start the cluster again"
+        )
 
     async def stop(self) -> None:
         """Stop everything: the manager first, while the API still answers it; the store last."""
@@ -219,12 +228,14 @@ class Cluster:
             self._stack.callback(journal.close)
             store = Store(journal=journal)
         except JournalError as error:
-            raise StateError(str(error)) from error
-        except OSError as error:
-            raise StateError(
-                f"cannot use {self._state.journal}: {error.strerror or error}; make it writable"
-            ) from error
+            raise self._state.unusable_journal(error) from error
         self._stack.callback(store.close)
+        if journal.torn is not None:
+            self._notes.append(
+                f"the last cluster ended in the middle of a write, which nobody was told to have succeeded: what there "
+                f"is of it is kept in {journal.torn}"
+            )
+            _log.warning("the journal ended in the middle of a write", kept=str(journal.torn))
         api = Api(store, builtin_registry())
         register_plugins(api)
         return api
@@ -328,6 +339,13 @@ class Cluster:
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)
+
+
+def _cause(error: BaseException | None) -> str:
+    """Say what went wrong, of an error or the first one of a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if error is not None else "it ended"
 
 
 def _started(value: _T | None) -> _T:

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
+from trainmaster.devcluster.apiserver.storage import JournalError
 from trainmaster.devcluster.certificates import write_private
 
 
@@ -80,6 +82,9 @@ class ClusterRecord:
     networking: str = ""
     """How pods find each other, in words; empty in records of versions that did not have it."""
 
+    notes: tuple[str, ...] = ()
+    """What its user should know about how it started."""
+
     format: int = FORMAT
 
 
@@ -135,6 +140,27 @@ class StateDirectory:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Turn errors of files of the cluster into a `StateError`: as a rule the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            where = error.filename if isinstance(error.filename, str) else self.path
+            raise StateError(
+                f"cannot use {where}: {error.strerror or error}; look at the disk and the permissions of {self.path}, "
+                "and start the cluster again"
+            ) from error
+
+    def unusable_journal(self, error: JournalError) -> StateError:
+        """Build the error for who wants to start a cluster with a damaged journal."""
+        where = f"--state-dir {shlex.quote(str(self.path))}"
+        if error.repairable:
+            remedy = f"`trainmaster cluster repair {where}` keeps what can be read of it, or restore it from a backup"
+        else:
+            remedy = f"restore it from a backup, or delete the state with `trainmaster cluster down --purge {where}`"
+        return StateError(f"{error}; {remedy}")
+
     def holder(self) -> int | None:
         """Return the pid of the process that uses this directory, or None."""
         try:
@@ -181,7 +207,9 @@ class StateDirectory:
                 for field in fields(ClusterRecord)
                 if field.name in content or field.default is MISSING
             }
-            return ClusterRecord(**{**values, "parts": tuple(content["parts"])})
+            return ClusterRecord(
+                **{**values, "parts": tuple(content["parts"]), "notes": tuple(content.get("notes", ()))}
+            )
         except (KeyError, TypeError) as error:
             raise StateError(
                 f"{self.record} is damaged ({error!r}); `trainmaster cluster down --purge` deletes the state"

@@ -7,6 +7,7 @@ What is wrong with one field is a `FieldError`; those that the rules of several 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -241,6 +242,18 @@ def resource_version_too_large(requested: int, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Too large resource version: {requested}, current: {current}"
     return timeout(message, causes=[cause], retry_after=1)
+
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def cannot_write(path: str, error: OSError) -> StatusError:
+    """507: there is no space left to store a change; 500 if the reason is another one."""
+    problem = f"the cluster cannot write {path}: {error.strerror or error}"
+    if error.errno in _NO_SPACE:
+        remedy = "free some space there, and it takes changes again by itself; nothing that it acknowledged is lost"
+        return StatusError(507, "InsufficientStorage", f"{problem}; {remedy}")
+    return internal(f"{problem}; nothing was changed")
 
 
 _NOT_NEGATIVE = "must be greater than or equal to 0"

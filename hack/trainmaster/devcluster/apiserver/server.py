@@ -90,6 +90,7 @@ class ApiServer:
             OpenApi(api.registry, version=__version__),
             tokens,
             ready=lambda: not self._watch_server.stopped,
+            check_store=api.store.check,
         )
         resources = ResourceHandler(
             api,

@@ -25,20 +25,35 @@ class ClusterUnreachable(Exception):
 def get(state: StateDirectory, record: ClusterRecord, path: str) -> JsonObject:
     """Get an object from the cluster; raises `ClusterUnreachable`."""
     try:
-        context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
-        # No proxy, whatever the environment says: the server is on this machine.
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        token = state.token.read_text(encoding="ascii").strip()
-        request = urllib.request.Request(  # noqa: S310 - the URL is from our own record, and https
-            record.server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
-        )
-        with opener.open(request, timeout=_TIMEOUT) as answer:
-            found: JsonObject = json.load(answer)
-            return found
+        found: JsonObject = json.loads(_read(state, record, path))
     except (OSError, HTTPException, ValueError) as error:
         raise ClusterUnreachable(f"the server does not answer as it should ({error})") from error
+    return found
+
+
+def failed_checks(state: StateDirectory, record: ClusterRecord) -> list[str]:
+    """Return what keeps the API server from being ready, for each check that fails; raises `ClusterUnreachable`."""
+    try:
+        _read(state, record, "/readyz")
+    except urllib.error.HTTPError as error:
+        lines = error.read().decode("utf-8", "replace").splitlines()
+        return [line.partition(" failed: ")[2] for line in lines if line.startswith("[-]")] or [str(error)]
+    except (OSError, HTTPException, ValueError) as error:
+        raise ClusterUnreachable(f"the server does not answer as it should ({error})") from error
+    return []
+
+
+def _read(state: StateDirectory, record: ClusterRecord, path: str) -> bytes:
+    context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
+    # No proxy, whatever the environment says: the server is on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    token = state.token.read_text(encoding="ascii").strip()
+    request = urllib.request.Request(  # noqa: S310 - the URL is from our own record, and https
+        record.server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    )
+    with opener.open(request, timeout=_TIMEOUT) as answer:
+        content: bytes = answer.read()
+        return content
 
 
 def get_manager_status(state: StateDirectory, record: ClusterRecord) -> ManagerStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get, get_manager_status
+from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, failed_checks, get, get_manager_status
 from trainmaster.devcluster.manager.health import READY
 from trainmaster.devcluster.settings import KUBELET, MANAGER
 from trainmaster.devcluster.state import ClusterRecord, StateDirectory
@@ -17,7 +17,7 @@ _AT_REST = frozenset({"Complete", "Failed", "Suspended"})
 
 
 def print_status(state: StateDirectory) -> int:
-    """Print the status of the cluster; returns 0 if it is ready, 1 if its manager is not, 3 if it does not run."""
+    """Print the status of the cluster; returns 0 if it is ready, 1 if something in it is not, 3 if it does not run."""
     pid = state.holder()
     record = state.read_record()
     if pid is None:
@@ -34,12 +34,26 @@ def print_status(state: StateDirectory) -> int:
     _print("parts", ", ".join(record.parts) or "none: a bare API server")
     if KUBELET in record.parts:
         _print("networking", record.networking or "unknown: an older version runs")
-    code = 0
+    for note in record.notes:
+        _print("note", note)
+    code = _server(state, record)
     if MANAGER in record.parts:
-        code = _manager(state, record)
+        code = max(code, _manager(state, record))
         _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
     _print("pods", _count(state, record, _PODS, _pod_runs))
     return code
+
+
+def _server(state: StateDirectory, record: ClusterRecord) -> int:
+    try:
+        problems = failed_checks(state, record)
+    except ClusterUnreachable as error:
+        problems = [str(error)]
+    for problem in problems:
+        _print("problem", problem)
+    if problems:
+        _print("  what next", f"look at the disk of {state.path}; the cluster goes on by itself when it can")
+    return NOT_READY if problems else 0
 
 
 def _manager(state: StateDirectory, record: ClusterRecord) -> int:

@@ -1,7 +1,8 @@
-"""`trainmaster cluster up|status|down`: the embedded cluster from the command line.
+"""`trainmaster cluster up|status|down|repair`: the embedded cluster from the command line.
 
-Exit codes: 0 done (or ready), 1 the cluster cannot be started or stopped, or it runs while its manager does not (why is
-said), 2 wrong arguments, 3 not running.
+Exit codes: 0 done (or ready), 1 the cluster cannot be started, stopped or repaired, or it runs and something in it does
+not work (why is said), 2 wrong arguments, 3 not running, 129, 130 or 143 ended by SIGHUP, SIGINT or SIGTERM before it
+was done.
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ def command(commands: Any) -> None:
     _add_state(down)
     down.add_argument("--purge", action="store_true", help="delete the state as well: all objects, logs and volumes")
     down.set_defaults(run=_down)
+    repair = actions.add_parser(
+        "repair",
+        help="keep what can be read of a damaged journal",
+        description="Make the journal of a cluster that does not run readable again, without what cannot be read. The "
+        "damaged file is kept beside it. A journal that is not damaged is not changed.",
+        allow_abbrev=False,
+    )
+    _add_state(repair)
+    repair.set_defaults(run=_repair)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,6 +185,12 @@ def _down(arguments: argparse.Namespace) -> int:
     from trainmaster.devcluster.cli.down import stop  # noqa: PLC0415 - see `_up`
 
     return _exit_code_of(lambda: stop(_state(arguments), purge=arguments.purge))
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    from trainmaster.devcluster.cli.repair import repair  # noqa: PLC0415 - see `_up`
+
+    return _exit_code_of(lambda: repair(_state(arguments)))
 
 
 def _state(arguments: argparse.Namespace) -> StateDirectory:

@@ -97,6 +97,7 @@ def generate_container_config(
     log.unlink(missing_ok=True)  # left by an attempt that a crash of the server kept from being recorded
     rotated(log).unlink(missing_ok=True)
     files.termination_message(name).write_bytes(b"")
+    log.touch(mode=0o600)  # here a full disk is waited for; the process that writes it could only give up
     return ContainerConfig(
         identity=identity,
         argv=rewriter.words([expand(word, variables) for word in command]),

@@ -9,23 +9,27 @@
                                 (empty: where the container's own root is put together)
   pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., and 0.log.1 with what came before 0.log
 /tmp/trainmaster-<hash>/<uid>   TMPDIR of pods: a short path, since names of Unix sockets have to fit into 104 bytes
+
+Anybody can write to /tmp. What is there under that name and is not a directory of our own is left alone, and another
+name is taken, which nobody could know before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
 
-
-class UnsafeDirectoryError(Exception):
-    """A directory in a place that anyone can write to is not ours alone."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,19 @@ class RootDirectory:
 
     def prepare(self) -> None:
         """Create what is missing and make sure that nobody else can look inside."""
-        for directory in (self.root, self._pods, self.claims, self.hosts, self._tmp):
+        for directory in (self.root, self._pods, self.claims, self.hosts):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
+        with contextlib.suppress(FileExistsError):
+            self._tmp.mkdir(mode=0o700)
         found = self._tmp.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise UnsafeDirectoryError(
-                f"{self._tmp} belongs to somebody else; remove it or choose another state directory"
-            )
-        self._tmp.chmod(0o700)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            # Nobody else can put anything in its place: /tmp lets everyone remove only what is their own.
+            self._tmp.chmod(0o700)
+            return
+        fresh = Path(tempfile.mkdtemp(prefix=f"{self._tmp.name}-", dir=self._tmp.parent))
+        _log.warning("%s belongs to somebody else; temporary files of pods are in %s", self._tmp, fresh)
+        self._tmp = fresh
 
     def remove_temporary(self) -> None:
         """Remove the temporary files of all pods; their processes have ended."""

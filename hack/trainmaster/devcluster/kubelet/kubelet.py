@@ -206,20 +206,37 @@ class Kubelet:
             "accessModes": spec.get("accessModes") or [],
             "capacity": (spec.get("resources") or {}).get("requests") or {},
         }
-        await self._update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {**(claim.get("status") or {}), **status}})
+        bound = {**claim, "status": {**(claim.get("status") or {}), **status}}
+        while True:
+            if await self._update(PERSISTENT_VOLUME_CLAIMS, bound):
+                return
+            await asyncio.sleep(_RETRY_DELAY)
 
     async def _keep_node(self) -> None:
         """Register the node, and again if somebody deletes it."""
         while True:
-            live = self._dependencies.lookup(NODES, "", self._node_name)
-            if live is None:
-                live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
-            if not is_ready(live, wanted=self._node):
-                await self._update(NODES, with_readiness(live, wanted=self._node, now=self._clock()))
-            await asyncio.sleep(_HEARTBEAT_INTERVAL)
+            done = await self._sync_node()
+            await asyncio.sleep(_HEARTBEAT_INTERVAL if done else _RETRY_DELAY)
 
-    async def _update(self, resource: GroupResource, obj: JsonObject) -> None:
-        """Write a status; whoever was faster causes another look at the object anyway."""
+    async def _sync_node(self) -> bool:
+        """Bring the Node up to date; False: the API cannot take it now."""
+        live = self._dependencies.lookup(NODES, "", self._node_name)
+        if live is None:
+            try:
+                live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
+            except StatusError as error:
+                _log.warning("the node cannot be registered; trying again: %s", error)
+                return False
+        if is_ready(live, wanted=self._node):
+            return True
+        return await self._update(NODES, with_readiness(live, wanted=self._node, now=self._clock()))
+
+    async def _update(self, resource: GroupResource, obj: JsonObject) -> bool:
+        """Write a status; whoever was faster causes another look at the object anyway.
+
+        Returns:
+            False if the API cannot take it now.
+        """
         try:
             await self._api.update(
                 resource,
@@ -230,7 +247,9 @@ class Kubelet:
             )
         except StatusError as error:
             if error.code not in {404, 409}:
-                raise
+                _log.warning("the status of %s %s is not written: %s", resource, obj["metadata"]["name"], error)
+                return False
+        return True
 
     def _report(self, report: Report) -> None:
         uid, container, attempt = report.identity.split("/")

@@ -13,6 +13,7 @@ from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.kubelet.device_manager import GPU_RESOURCE
 from trainmaster.devcluster.kubelet.downward_api import HOST_IP
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.quantity import canonical
 
 _MAX_PODS = 1000
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -25,7 +26,8 @@ def host_capacity(*, gpus: int) -> dict[str, str]:
     capacity = {"cpu": str(cpus), "memory": f"{_memory() // 1024}Ki", "pods": str(_MAX_PODS)}
     if gpus:
         capacity[GPU_RESOURCE] = str(gpus)
-    return capacity
+    # As the API keeps it: what is compared with the live Node must not differ by its notation.
+    return {resource: canonical(amount) for resource, amount in capacity.items()}
 
 
 def node_object(name: str, *, capacity: dict[str, str]) -> JsonObject:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
@@ -172,11 +172,11 @@ class PodWorker:
             finished = self._lifecycle.finished
             # Nobody sees the last status of a pod that is removed with the next request.
             removed_next = finished and self._lifecycle.deleting and not self._pod["metadata"].get("finalizers")
-            if not self._gone and not removed_next:
-                await self._update_status()
-            if finished:
+            told = self._gone or removed_next or await self._update_status()
+            if finished and told:
                 break
-            await self._sleep(self._refresh(actions.wake_at))
+            wake_at = self._refresh(actions.wake_at)
+            await self._sleep(wake_at if told else min(filter(None, (self._retry_at(), wake_at))))
 
     def _sync(self) -> tuple[PodActions, bool]:
         """Perform the actions that the lifecycle computes until there are no new ones."""
@@ -314,17 +314,21 @@ class PodWorker:
 
     # The API
 
-    async def _update_status(self) -> None:
-        """Write the status if it changed."""
+    def _retry_at(self) -> datetime:
+        """Give the time to try again what the API could not do, on a full disk for instance."""
+        return self._dependencies.clock() + timedelta(seconds=self._dependencies.settings.retry_interval)
+
+    async def _update_status(self) -> bool:
+        """Write the status if it changed; False: the API cannot take it now."""
         dependencies = self._dependencies
         for _ in range(5):
             live = dependencies.lookup(PODS, self.namespace, self.name)
             if live is None or live["metadata"]["uid"] != self.uid:
                 self.removed()
-                return
+                return True
             status = pod_status(live, self._lifecycle, pod_ip=self._pod_info.pod_ip, now=dependencies.clock())
             if status == live.get("status"):
-                return
+                return True
             try:
                 await dependencies.api.update(
                     PODS,
@@ -334,20 +338,29 @@ class PodWorker:
                     options=WriteOptions(field_manager=FIELD_MANAGER),
                 )
             except StatusError as error:
+                if error.code >= 500:
+                    return False
                 if error.code not in {404, 409}:
                     raise
             else:
-                return
+                return True
+        return True
 
     async def _delete(self) -> None:
         """Let the API remove the pod, now that nothing of it runs any more."""
-        try:
-            await self._dependencies.api.delete(
-                PODS, self.namespace, self.name, options=DeleteOptions(grace_seconds=0, uid=self.uid)
-            )
-        except StatusError as error:
-            if error.code not in {404, 409}:  # gone already, or replaced by a pod of the same name
-                raise
+        while not self._gone:
+            try:
+                await self._dependencies.api.delete(
+                    PODS, self.namespace, self.name, options=DeleteOptions(grace_seconds=0, uid=self.uid)
+                )
+            except StatusError as error:
+                if error.code >= 500:
+                    self._wake.clear()
+                    await self._sleep(self._retry_at())
+                    continue
+                if error.code not in {404, 409}:  # gone already, or replaced by a pod of the same name
+                    raise
+            return
 
     def _identity(self, name: str) -> str:
         return container_identity(self.uid, name, self._lifecycle.containers[name].restarts)

@@ -26,6 +26,7 @@ import aiohttp
 import structlog
 import yaml
 
+from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.manager.configuration import ManagerConfiguration, merge_configuration
 from trainmaster.devcluster.manager.health import ManagerHealth
@@ -156,7 +157,14 @@ class ManagerProcess:
         while True:
             started = time.monotonic()
             begin = self._log_path.stat().st_size if self._log_path.exists() else 0
-            code = await self._run_once(api, configuration)
+            try:
+                code = await self._run_once(api, configuration)
+            except OSError as error:  # a full disk, or no more processes: nothing that the cluster has to end for
+                self._health.ended(os.EX_OSERR, f"it cannot be started: {error}", worked=False)
+                _log.exception("the manager cannot be started; trying again", pause=pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
             worked = time.monotonic() - started > _FORGIVEN_AFTER
             if worked:
                 pause = _FIRST_PAUSE
@@ -199,8 +207,15 @@ class ManagerProcess:
                 await asyncio.sleep(_LOOK_EVERY)
         if configuration is not None and configuration.registers_webhooks and not self._registered:
             # Once: they outlive a manager that starts again, and may have been taken away on purpose since.
-            await self._webhooks.register(api)
-            self._registered = True
+            while not self._registered:
+                try:
+                    await self._webhooks.register(api)
+                    self._registered = True
+                except StatusError as error:
+                    if error.code < 500:
+                        raise
+                    self._health.waits(str(error))
+                    await asyncio.sleep(_FIRST_PAUSE)
         self._health.ready()
 
     def _command(self) -> list[str]:

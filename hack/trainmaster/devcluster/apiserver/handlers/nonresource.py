@@ -30,15 +30,24 @@ _DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGrou
 
 
 class NonResourceHandler:
-    """Handles the requests about the server; `ready` says whether it takes requests."""
+    """Handles the requests about the server; `ready` says whether it takes requests, and `check_store` what keeps it
+    from storing changes.
+    """
 
     def __init__(
-        self, discovery: Discovery, openapi: OpenApi, tokens: ServiceAccountTokens, *, ready: Callable[[], bool]
+        self,
+        discovery: Discovery,
+        openapi: OpenApi,
+        tokens: ServiceAccountTokens,
+        *,
+        ready: Callable[[], bool],
+        check_store: Callable[[], OSError | None],
     ) -> None:
         self._discovery = discovery
         self._openapi = openapi
         self._tokens = tokens
         self._ready = ready
+        self._check_store = check_store
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, all for GET. Generated clients end the paths of discovery with a slash."""
@@ -75,14 +84,23 @@ class NonResourceHandler:
     async def health(self, request: web.Request) -> web.Response:
         """Handle /healthz, /livez and /readyz, with `?verbose` check by check."""
         name = request.path.strip("/")
-        fine = name != "readyz" or self._ready()
-        if fine and "verbose" not in request.query:
+        # Starting the server again, which is what a failing livez asks for, would help neither.
+        failures = self._failures() if name == "readyz" else {}
+        if not failures and "verbose" not in request.query:
             return web.Response(text="ok")
-        lines = [f"[+]{check} ok" for check in _CHECKS]
-        lines.append(
-            f"{name} check passed" if fine else f"[-]shutdown failed: the server is stopping\n{name} check failed"
-        )
-        return web.Response(text="\n".join(lines) + "\n", status=200 if fine else 500)
+        lines = [f"[+]{check} ok" for check in _CHECKS if check not in failures]
+        lines += [f"[-]{check} failed: {reason}" for check, reason in failures.items()]
+        lines.append(f"{name} check {'failed' if failures else 'passed'}")
+        return web.Response(text="\n".join(lines) + "\n", status=500 if failures else 200)
+
+    def _failures(self) -> dict[str, str]:
+        failures = {}
+        # Without the path: everybody may ask.
+        if (problem := self._check_store()) is not None:
+            failures["store"] = f"changes cannot be stored: {problem.strerror or problem}"
+        if not self._ready():
+            failures["shutdown"] = "the server is stopping"
+        return failures
 
     async def roots(self, request: web.Request) -> web.Response:
         """Handle /api and /apis, in the aggregated form for clients that know it."""

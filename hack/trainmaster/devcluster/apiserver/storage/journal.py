@@ -1,109 +1,270 @@
-"""The journal: an append-only file of JSON lines from which a store is rebuilt.
+"""The journal: an append-only file of lines (see `entries`) from which a store is rebuilt.
 
 - A write is in the file before the store acknowledges it, so a killed process loses nothing that it acknowledged.
   (The file is not synced to the disk on every write: a power cut may lose the last moments, a SIGKILL may not.)
-- A torn last line, the trace of a kill in the middle of a write, is cut off: nobody was told that it succeeded.
-- A broken line anywhere else is damage that the journal does not repair: opening raises `JournalError`.
-- A failed append leaves the file as it was before.
-- Opening compacts: the file is replaced atomically by one line for each live object. Revisions are kept.
+- A torn last line, the trace of a kill in the middle of a write, is kept in a file of its own (`torn`): nobody was told
+  that it succeeded.
+- Anything else that is wrong, an empty file too, is damage: opening raises `JournalError`, and `repair` keeps what can
+  be read.
+- A failed append leaves the file as it was before; `problem` is what keeps the file from being written.
+- Compaction replaces the file atomically by one line for each live object; revisions are kept. It happens at opening,
+  and beside the writes when the file has grown: it never takes more than twice its live lines and 8 MiB, unless there
+  is no room for the new file.
 - One process at a time: a second one that opens the same file gets `JournalError`.
-
-Lines: once, at the top, `{"format":1,"revision":N}`; then for each write
-`{"revision":N,"key":[group,resource,namespace,name],"object":{...}}`, and the same without `object` for a deletion.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterable
+import shutil
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-import orjson
-
-from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.devcluster.apiserver.storage.compaction import Compaction, draft_of, write_all, write_snapshot
+from trainmaster.devcluster.apiserver.storage.entries import (
+    Contents,
+    Damage,
+    UnknownFormat,
+    entry_line,
+    read_contents,
+)
 from trainmaster.devcluster.apiserver.storage.records import ObjectKey, Record
 
-_FORMAT = 1
+SLACK: Final = 8 * 2**20
+"""Bytes that a journal may take beyond twice its live lines."""
+
+_TRIAL = b" " * 4096
+
+_log = logging.getLogger(__name__)
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the message names the file, the reason and the way out."""
+    """The journal cannot be used; the message names the file and the reason.
+
+    `repairable`: part of it can be read, so that `repair` helps.
+    """
+
+    def __init__(self, message: str, *, repairable: bool = False) -> None:
+        super().__init__(message)
+        self.repairable = repairable
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair did."""
+
+    objects: int
+    """How many objects there are now."""
+
+    damages: tuple[Damage, ...]
+    """What was wrong; nothing was changed if that is nothing."""
+
+    original: Path | None
+    """Where the damaged file is now."""
 
 
 class Journal:
-    """An open journal; `load` must be called once, before the first `append`."""
+    """An open journal; `load` must be called once, before the first `append`. Used by one thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, slack: int = SLACK) -> None:
         self.path = path
+        self.torn: Path | None = None
+        """Where the torn end of the file is that was found at opening."""
+
+        self.problem: OSError | None = None
+        """Why the last write failed; None if it did not."""
+
+        self._slack = slack
         self._lock = _lock(path)
         self._file = -1
+        self._size = 0
+        self._cut = False
+        """Whether a failed write may have left something after the first `_size` bytes."""
+
+        self._live: dict[ObjectKey, tuple[Record, int]] = {}
+        """The live records, in the order of their revisions, and the length of their lines."""
+
+        self._live_size = 0
+        self._revision = 0
+        self._compaction: Compaction | None = None
+        self._next_compaction = 0
 
     def load(self) -> tuple[dict[ObjectKey, Record], int]:
         """Read and compact the file; return the live records in the order of their revisions, and the last revision."""
-        records, revision = self._read()
-        ordered = dict(sorted(records.items(), key=lambda item: item[1].revision))
-        self._compact(ordered, revision)
-        return ordered, revision
+        found = _read(self.path)
+        if found.damages:
+            raise JournalError(_explain(self.path, found), repairable=found.lines > 0)
+        if found.torn:
+            self.torn = _aside(self.path, "torn")
+            self.torn.touch(mode=0o600)
+            self.torn.write_bytes(found.torn)
+        ordered = dict(sorted(found.records.items(), key=lambda item: item[1].revision))
+        for key, record in ordered.items():
+            self._note(key, record, len(entry_line(key, record.revision, record)))
+        self._revision = found.revision
+        self._file = write_snapshot(draft_of(self.path), ordered, found.revision)
+        draft_of(self.path).replace(self.path)
+        self._size = os.fstat(self._file).st_size
+        return ordered, found.revision
 
     def append(self, key: ObjectKey, revision: int, record: Record | None) -> None:
-        """Write one line through to the operating system; `record` is None for a deletion."""
-        line = _line(key, revision, record)
-        end = os.lseek(self._file, 0, os.SEEK_END)
-        try:
-            _write(self._file, line)
-        except OSError:
-            with suppress(OSError):  # the error that counts is the one of the write
-                os.ftruncate(self._file, end)
-            raise
+        """Write one line through to the operating system; `record` is None for a deletion. Raises OSError."""
+        line = entry_line(key, revision, record)
+        self._write(line)
+        self._size += len(line)
+        self._revision = revision
+        self._note(key, record, len(line))
+        self._keep_small()
+
+    def check(self) -> OSError | None:
+        """Find out whether the file can be written again, if the last write failed; returns the problem."""
+        if self.problem is not None:
+            with suppress(OSError):
+                self._write(_TRIAL)
+                self._cut = True
+                self._truncate()
+        return self.problem
 
     def close(self) -> None:
         """Close the file and let another process use it; closing twice is harmless."""
+        if self._compaction is not None:
+            self._compaction.discard()
+            self._compaction = None
         for name in ("_file", "_lock"):
             descriptor = getattr(self, name)
             if descriptor >= 0:
                 setattr(self, name, -1)
                 os.close(descriptor)
 
-    def _read(self) -> tuple[dict[ObjectKey, Record], int]:
-        records: dict[ObjectKey, Record] = {}
-        revision = 0
+    def _write(self, data: bytes) -> None:
         try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return records, revision
-        lines = content.split(b"\n")
-        # Every complete line ends in a newline: what follows the last one was never acknowledged.
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
-                entry = orjson.loads(line)
-                revision = max(revision, entry["revision"])
-                if number == 1:
-                    _check_format(entry)
-                else:
-                    _replay(records, entry)
-            except (ValueError, KeyError, TypeError) as error:
-                raise JournalError(
-                    f"{self.path}: line {number} is not a journal entry ({error}); "
-                    "restore the file from a backup, or delete it to start with an empty cluster"
-                ) from error
-        return records, revision
-
-    def _compact(self, records: dict[ObjectKey, Record], revision: int) -> None:
-        fresh = self.path.with_name(self.path.name + ".new")
-        descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            _write(descriptor, orjson.dumps({"format": _FORMAT, "revision": revision}) + b"\n")
-            for chunk in _chunks(_line(key, record.revision, record) for key, record in records.items()):
-                _write(descriptor, chunk)
-            os.fsync(descriptor)
-            fresh.replace(self.path)
-        except BaseException:
-            os.close(descriptor)
+            self._truncate()
+            self._cut = True
+            write_all(self._file, data)
+            self._cut = False
+        except OSError as error:
+            if self.problem is None:
+                _log.error("%s cannot be written: %s; the cluster takes no changes until it can", self.path, error)
+            self.problem = error
+            with suppress(OSError):  # the error that counts is the one of the write; the next one tries again
+                self._truncate()
             raise
-        self._file = descriptor
+        if self.problem is not None:
+            _log.warning("%s can be written again; until now: %s", self.path, self.problem)
+            self.problem = None
+
+    def _truncate(self) -> None:
+        """Cut off what a failed write left: the next line would be joined to it."""
+        if self._cut:
+            os.ftruncate(self._file, self._size)
+            self._cut = False
+
+    def _note(self, key: ObjectKey, record: Record | None, length: int) -> None:
+        _, before = self._live.pop(key, (None, 0))
+        self._live_size -= before
+        if record is not None:
+            self._live[key] = (record, length)
+            self._live_size += length
+
+    # Compaction
+
+    def _keep_small(self) -> None:
+        """Compact beside the writes when the file has grown; wait for that only if the writes are faster."""
+        # Half of what may be wasted is left for what is written meanwhile.
+        if self._compaction is None and self._size > self._live_size * 3 // 2 + self._slack // 2:
+            self._begin_compaction()
+        if self._compaction is not None and (self._compaction.done or self._is_too_large()):
+            self._end_compaction()
+        if self._is_too_large():  # what was deleted meanwhile is in the new file as well
+            self._begin_compaction()
+            self._end_compaction()
+
+    def _is_too_large(self) -> bool:
+        return self._size > 2 * self._live_size + self._slack
+
+    def _begin_compaction(self) -> None:
+        if self._compaction is None and self._size >= self._next_compaction:
+            live = {key: record for key, (record, _) in self._live.items()}
+            self._compaction = Compaction(draft_of(self.path), live, self._revision, begin=self._size)
+
+    def _end_compaction(self) -> None:
+        """Replace the file by the new one and what was written meanwhile, or go on with the old one."""
+        if self._compaction is None:
+            return
+        compaction, self._compaction = self._compaction, None
+        try:
+            fresh = compaction.finish(self._file, self._size)
+            draft_of(self.path).replace(self.path)
+        except OSError as error:
+            compaction.discard()
+            # The old file is as good as before. Not at once again: the reason is a full disk, as a rule.
+            self._next_compaction = self._size + self._slack // 2
+            _log.warning("%s cannot be compacted: %s; trying again later", self.path, error)
+            return
+        os.close(self._file)
+        self._file = fresh
+        self._size = os.fstat(fresh).st_size
+        self._next_compaction = 0
+
+
+def repair(path: Path) -> Repair:
+    """Keep what can be read of a damaged journal; the damaged file stays beside it.
+
+    What the lost lines said is unknown: objects may be missing, older than they were, or back.
+
+    Raises:
+        JournalError: Nothing of it can be read, or it is in use.
+        OSError: It cannot be read or written.
+    """
+    lock = _lock(path)
+    try:
+        found = _read(path)
+        if not found.damages:
+            return Repair(len(found.records), (), None)
+        if not found.lines:
+            raise JournalError(_explain(path, found))
+        original = _aside(path, "damaged")
+        original.touch(mode=0o600)
+        shutil.copyfile(path, original)
+        ordered = dict(sorted(found.records.items(), key=lambda item: item[1].revision))
+        # Above every revision that was given away: a client must not take a new version for one that it knows.
+        revision = found.revision + len(found.damages) + 1
+        os.close(write_snapshot(draft_of(path), ordered, revision))
+        draft_of(path).replace(path)
+        return Repair(len(ordered), tuple(found.damages), original)
+    finally:
+        os.close(lock)
+
+
+def _read(path: Path) -> Contents:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Contents()
+    try:
+        return read_contents(content)
+    except UnknownFormat as error:
+        raise JournalError(f"{path} cannot be read: {error}") from error
+
+
+def _explain(path: Path, found: Contents) -> str:
+    if not found.lines:
+        size = path.stat().st_size
+        what = "is empty, although a journal never is: it was cut off" if size == 0 else "holds no line of a journal"
+        return f"{path} {what}"
+    more = len(found.damages) - 1
+    return f"{path} is damaged: {found.damages[0]}" + (f", and {more} more" if more else "")
+
+
+def _aside(path: Path, reason: str) -> Path:
+    """Return a free name beside the journal, which says why and when."""
+    name = f"{path.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    return path.with_name(name)
 
 
 def _lock(path: Path) -> int:
@@ -117,42 +278,3 @@ def _lock(path: Path) -> int:
         os.close(descriptor)
         raise JournalError(f"{path} is in use by another process; stop that cluster or choose another state") from error
     return descriptor
-
-
-def _check_format(header: dict[str, Any]) -> None:
-    if header["format"] != _FORMAT:
-        raise ValueError(f"format {header['format']}, this version reads format {_FORMAT}")
-
-
-def _replay(records: dict[ObjectKey, Record], entry: dict[str, Any]) -> None:
-    group, resource, namespace, name = entry["key"]
-    key = ObjectKey(GroupResource(group, resource), namespace, name)
-    if "object" in entry:
-        records[key] = Record(entry["object"], entry["revision"])
-    else:
-        records.pop(key, None)
-
-
-def _line(key: ObjectKey, revision: int, record: Record | None) -> bytes:
-    head = orjson.dumps({"revision": revision, "key": [*key.resource, key.namespace, key.name]})
-    if record is None:
-        return head + b"\n"
-    # The record's own JSON is reused: encoding it a second time would double the price of a write.
-    return b'%s,"object":%s}\n' % (head[:-1], record.json)
-
-
-def _chunks(lines: Iterable[bytes], size: int = 1 << 20) -> Iterable[bytes]:
-    buffer = bytearray()
-    for line in lines:
-        buffer += line
-        if len(buffer) >= size:
-            yield bytes(buffer)
-            buffer.clear()
-    yield bytes(buffer)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """Write everything; the operating system may take it in parts."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

@@ -2,12 +2,14 @@
 
 - Every change gets the next revision; the object carries it as `metadata.resourceVersion`.
 - A change is in the journal first, then in memory, then sent to watchers and listeners: these can read it.
+- A change that the journal cannot take, because the disk is full, is refused with a StatusError, and nothing changes.
 - Listeners are called synchronously, in the order of the revisions, also when a listener itself writes.
   A listener that raises is logged and does not fail the write.
 - Each resource remembers its last `history` events; a watch from before them gets `Expired`.
 - The store takes ownership of the trees it is given and shares them; it copies only the top level and the metadata.
 
-The store knows nothing of the Kubernetes API: names, defaults, deletion rules and namespaces are decided above it.
+Besides that refusal the store knows nothing of the Kubernetes API: names, defaults, deletion rules and namespaces are
+decided above it.
 All methods must be called from one thread, that of the event loop.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage.journal import Journal
 from trainmaster.devcluster.apiserver.storage.records import Event, ObjectKey, Record
@@ -100,7 +103,7 @@ class Store:
     def put(self, key: ObjectKey, obj: JsonObject, *, expect: int | None) -> Record:
         """Write an object; `expect` is the revision to replace, 0 for "must not exist", None for "whatever is there".
 
-        Raises `RevisionConflict` when something else is there.
+        Raises `RevisionConflict` when something else is there, and a StatusError when it cannot be written.
         """
         previous = self.get(key)
         _check(key, expect, previous)
@@ -112,7 +115,8 @@ class Store:
     def delete(self, key: ObjectKey, *, expect: int | None = None, obj: JsonObject | None = None) -> Record:
         """Remove an object and return its last state, `obj` if given, with the revision of the deletion.
 
-        Raises `RevisionConflict` when there is none or it is at another revision than expected.
+        Raises `RevisionConflict` when there is none or it is at another revision than expected, and a StatusError when
+        that cannot be written.
         """
         previous = self.get(key)
         if previous is None:
@@ -147,6 +151,10 @@ class Store:
         listeners[number] = callback
         return lambda: listeners.pop(number, None) and None
 
+    def check(self) -> OSError | None:
+        """Find out whether changes can be stored; returns why not."""
+        return None if self._journal is None else self._journal.check()
+
     def close(self) -> None:
         """Close the journal and end every watcher."""
         for table in self._tables.values():
@@ -164,7 +172,10 @@ class Store:
     def _commit(self, event: Event) -> None:
         deleted = event.type == "DELETED"
         if self._journal is not None:
-            self._journal.append(event.key, event.revision, None if deleted else event.record)
+            try:
+                self._journal.append(event.key, event.revision, None if deleted else event.record)
+            except OSError as error:
+                raise errors.cannot_write(str(self._journal.path), error) from error
         self.revision = event.revision
         table = self._table(event.key.resource)
         records = table.namespaces.setdefault(event.key.namespace, {})

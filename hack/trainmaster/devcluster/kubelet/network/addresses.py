@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -89,8 +90,8 @@ class PortTable:
             for port in sorted(missing):
                 table[port] = self._choose(f"{job}:{port}", taken)
                 taken.add(table[port])
+            self._save({**self._jobs, job: table})
             self._jobs[job] = table
-            self._save()
         return dict(table)
 
     def keep(self, jobs: Iterable[str]) -> None:
@@ -99,7 +100,8 @@ class PortTable:
         for job in gone:
             del self._jobs[job]
         if gone:
-            self._save()
+            with contextlib.suppress(OSError):  # a full disk: who reads the file again forgets them again
+                self._save(self._jobs)
 
     def _choose(self, label: str, taken: set[int]) -> int:
         """Search from a place that depends on the job and the cluster: two clusters seldom try the same port."""
@@ -115,11 +117,15 @@ class PortTable:
             f"no free port between {_FIRST_PORT} and {_LAST_PORT} for {label}; stop what holds them",
         )
 
-    def _save(self) -> None:
-        content = json.dumps(self._jobs, indent=1, sort_keys=True)
+    def _save(self, jobs: dict[str, dict[int, int]]) -> None:
+        content = json.dumps(jobs, indent=1, sort_keys=True)
         draft = self._path.with_suffix(".new")
-        draft.write_text(content, encoding="utf-8")
-        os.replace(draft, self._path)  # noqa: PTH105 - atomic, and named as what it is
+        try:
+            draft.write_text(content, encoding="utf-8")
+            os.replace(draft, self._path)  # noqa: PTH105 - atomic, and named as what it is
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def _load(path: Path) -> dict[str, dict[int, int]]:

@@ -38,11 +38,11 @@ class HostsTable:
             own.write_text(f"{_OWN}{pod_address(pod)}\t{hostname(pod)}\n", encoding="ascii")
             return own
         path = self._directory / f"{namespace}.{subdomain}"
-        known = self._subdomains.setdefault(f"{namespace}/{subdomain}", {})
+        known = self._subdomains.get(f"{namespace}/{subdomain}", {})
         expected = dict.fromkeys((*expected_hosts(pod, self._lookup), hostname(pod)))
         if expected.keys() - known.keys() or not path.exists():
-            known |= expected
-            _update(path, hosts_text(namespace, subdomain, known))
+            _update(path, hosts_text(namespace, subdomain, known | expected))
+            self._subdomains[f"{namespace}/{subdomain}"] = known | expected
         return path
 
     def keep(self, jobs: Iterable[str]) -> None:
@@ -96,7 +96,9 @@ def _update(path: Path, text: str) -> None:
     content = text.encode("ascii")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
-        os.pwrite(descriptor, content, 0)
+        written = 0
+        while written < len(content):  # an almost full disk takes a part
+            written += os.pwrite(descriptor, content[written:], written)
         os.ftruncate(descriptor, len(content))
     finally:
         os.close(descriptor)

@@ -26,6 +26,9 @@ class LogFile:
         self._half = limit // 2
         self._file = self._open()
         self._size = 0
+        self._cut = False
+        """Whether the file ends in the middle of a line."""
+
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -58,15 +61,21 @@ class LogFile:
         with contextlib.suppress(OSError):
             if self._half and self._size and self._size + len(data) > self._half:
                 self._rotate()
+            if self._cut:
+                data = b"\n" + data
             self._size += len(data)
             while data:
-                data = data[os.write(self._file, data) :]
+                written = os.write(self._file, data)
+                self._cut = data[written - 1 : written] != b"\n"
+                data = data[written:]
 
     def _rotate(self) -> None:
         os.rename(self._path, self._path + ROTATED)  # noqa: PTH104 - pathlib would double the start-up time
+        fresh = self._open()
         os.close(self._file)
-        self._file = self._open()
+        self._file = fresh
         self._size = 0
+        self._cut = False
 
 
 class Excerpt:

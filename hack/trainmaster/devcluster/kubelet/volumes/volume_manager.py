@@ -54,11 +54,15 @@ def write_atomically(place: Path, files: list[VolumeFile]) -> None:
     """Write the files to a fresh directory and switch `..data` to it, which no reader can see half done."""
     place.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="..", dir=place))
-    for file in files:
-        target = fresh / path_inside(file.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-        target.chmod(file.mode)
+    try:
+        for file in files:
+            target = fresh / path_inside(file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+            target.chmod(file.mode)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)  # it is tried again and again, on a full disk as a rule
+        raise
     fresh.chmod(0o755)
     data = place / "..data"
     before = data.resolve() if data.is_symlink() else None

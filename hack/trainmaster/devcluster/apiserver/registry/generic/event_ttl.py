@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime, timedelta
 
+from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.times import Clock
 from trainmaster.devcluster.apiserver.resources import EVENTS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey, Record, Store
@@ -38,11 +39,15 @@ class EventTTL:
         """Remove the events whose time is over."""
         limit = self._clock() - self._lifetime
         while self._written and self._written[0][0] <= limit:
-            _, key, revision = self._written.popleft()
+            _, key, revision = self._written[0]
             record = self._store.get(key)
             # An event that was written again since is listed a second time, further back.
             if record is not None and record.revision == revision:
-                self._store.delete(key)
+                try:
+                    self._store.delete(key)
+                except StatusError:
+                    return  # the disk is full: whoever reads events may go on, and the next one removes them
+            self._written.popleft()
 
     def _note(self, event: Event) -> None:
         if event.type != "DELETED":

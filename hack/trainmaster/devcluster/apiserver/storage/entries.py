@@ -1,0 +1,176 @@
+"""The lines of a journal: how they are written, and what can be read of a file whatever happened to it.
+
+A journal is lines of JSON, each with a checksum of what comes after it:
+
+- once, at the top, the header: `{"crc":"...","format":2,"revision":N,"objects":M}`;
+- the M objects that were there at revision N, in the order of their revisions;
+- every write since, with the revisions N+1, N+2, ...:
+  `{"crc":"...","revision":N,"key":[group,resource,namespace,name],"object":{...}}`, without `object` for a deletion.
+
+So it shows where a line is damaged, and also where lines are missing. What follows the last newline is the trace of a
+write that did not end; nobody was told that it succeeded. Format 1, of earlier versions, has neither checksums nor the
+number of objects; it is read, and never written.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.devcluster.apiserver.storage.records import ObjectKey, Record
+
+FORMAT: Final = 2
+_UNCHECKED_FORMAT: Final = 1
+
+_MARK: Final = b'{"crc":"'
+_BODY: Final = len(_MARK) + len(b'01234567",')
+
+
+class UnknownFormat(Exception):
+    """The file is whole, and written in a format that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong at a line, counted from 1."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line} {self.reason}"
+
+
+@dataclass(slots=True)
+class Contents:
+    """What could be read of a journal."""
+
+    records: dict[ObjectKey, Record] = field(default_factory=dict)
+    revision: int = 0
+    """The newest revision that can be told."""
+
+    lines: int = 0
+    """How many of its lines, the header included, could be read."""
+
+    damages: list[Damage] = field(default_factory=list)
+    torn: bytes = b""
+    """What follows the last newline."""
+
+
+def header_line(*, revision: int, objects: int) -> bytes:
+    """Return the first line of a file with a number of objects."""
+    return _checked(orjson.dumps({"format": FORMAT, "revision": revision, "objects": objects}))
+
+
+def entry_line(key: ObjectKey, revision: int, record: Record | None) -> bytes:
+    """Return the line of a write; `record` is None for a deletion."""
+    head = orjson.dumps({"revision": revision, "key": [*key.resource, key.namespace, key.name]})
+    if record is None:
+        return _checked(head)
+    # The record's own JSON is reused: encoding it a second time would double the price of a write.
+    return _checked(b'%s,"object":%s}' % (head[:-1], record.json))
+
+
+def read_contents(content: bytes) -> Contents:
+    """Read a file as far as it can be read.
+
+    Raises:
+        UnknownFormat: It is of another version.
+    """
+    *lines, torn = content.split(b"\n")
+    found = Contents(torn=torn.rstrip(b" "))  # blanks are left by a look whether there is space
+    checked = any(line.startswith(_MARK) for line in lines)
+    header = _read_header(lines[0] if lines else b"", found, checked=checked)
+    if header is None or not checked:
+        _read_unordered(lines[1:], found, checked=checked)
+    else:
+        _read_ordered(lines[1:], found, objects=header["objects"])
+    return found
+
+
+def _read_header(line: bytes, found: Contents, *, checked: bool) -> dict[str, Any] | None:
+    try:
+        header = _parsed(line, checked=checked)
+        version, revision = header["format"], header["revision"]
+    except (ValueError, KeyError, TypeError):
+        header, version, revision = {}, None, None
+    if isinstance(version, int) and version not in {_UNCHECKED_FORMAT, FORMAT}:
+        raise UnknownFormat(
+            f"it is written in format {version}, and this version reads the formats {_UNCHECKED_FORMAT} and {FORMAT}"
+        )
+    as_checked = version == FORMAT and isinstance(header.get("objects"), int)
+    if not isinstance(revision, int) or not (as_checked if checked else version == _UNCHECKED_FORMAT):
+        found.damages.append(Damage(1, "is not the header of a journal"))
+        return None
+    found.lines += 1
+    found.revision = revision
+    return header
+
+
+def _read_unordered(lines: Iterable[bytes], found: Contents, *, checked: bool) -> None:
+    """Read entries of which nothing says how many there are, or where they begin."""
+    for number, line in enumerate(lines, start=2):
+        try:
+            revision = _replay(found.records, _parsed(line, checked=checked))
+        except (ValueError, KeyError, TypeError):
+            found.damages.append(Damage(number, "is damaged"))
+        else:
+            found.lines += 1
+            found.revision = max(found.revision, revision)
+
+
+def _read_ordered(lines: Iterable[bytes], found: Contents, *, objects: int) -> None:
+    """Read the objects that the header counts, and the writes that follow its revision one by one."""
+    base = last = found.revision
+    number = 1
+    for number, line in enumerate(lines, start=2):
+        try:
+            revision = _replay(found.records, _parsed(line, checked=True))
+        except (ValueError, KeyError, TypeError):
+            found.damages.append(Damage(number, "is damaged"))
+            objects, last = (objects - 1, last) if objects else (0, last + 1)
+            continue
+        found.lines += 1
+        if revision <= base and objects:
+            objects -= 1
+            continue
+        if objects or revision != last + 1:
+            found.damages.append(Damage(number, "does not continue the lines before it: some are missing"))
+        objects, last = 0, max(last, revision)
+    if objects:
+        found.damages.append(Damage(number + 1, f"is missing, and with it {objects} objects: the file was cut off"))
+    found.revision = last
+
+
+def _checked(body: bytes) -> bytes:
+    rest = body[1:]
+    return b'%s%08x",%s\n' % (_MARK, zlib.crc32(rest), rest)
+
+
+def _parsed(line: bytes, *, checked: bool) -> dict[str, Any]:
+    """Parse a line; raises ValueError if it is not what was written."""
+    if checked and (not line.startswith(_MARK) or line[:_BODY] != b'%s%08x",' % (_MARK, zlib.crc32(line[_BODY:]))):
+        raise ValueError("the checksum is another one")
+    entry = orjson.loads(line)
+    if not isinstance(entry, dict):
+        raise TypeError("no object")
+    return entry
+
+
+def _replay(records: dict[ObjectKey, Record], entry: dict[str, Any]) -> int:
+    """Carry out a write; returns its revision."""
+    group, resource, namespace, name = entry["key"]
+    revision = entry["revision"]
+    if not isinstance(revision, int):
+        raise TypeError("no revision")
+    key = ObjectKey(GroupResource(group, resource), namespace, name)
+    # Taken out first, so that the newest write comes last.
+    records.pop(key, None)
+    if "object" in entry:
+        records[key] = Record(entry["object"], revision)
+    return revision
