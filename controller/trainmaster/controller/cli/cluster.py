@@ -9,7 +9,9 @@ somebody else runs the controller there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ async def find_cluster(kubeconfig: str | None, *, report: Callable[[str], None])
 
     Raises:
         ConfigurationError: No cluster is configured, or the embedded cluster does not start.
+        Interrupted: A signal arrived meanwhile.
     """
     config = await running_cluster(kubeconfig)
     if config is not None:
@@ -68,12 +71,41 @@ async def _answering(path: str) -> RestConfig | None:
     return config if status == 200 else None
 
 
+class Interrupted(Exception):
+    """A signal arrived while the embedded cluster was starting; what there was of it is stopped."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("interrupted while the embedded cluster was starting; it is stopped again")
+        self.number = number
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 async def _start() -> None:
     command = (sys.executable, "-P", "-m", "trainmaster.controller.cli", "cluster", "up", "--detach")
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
     )
-    if await process.wait() != 0:
+    loop = asyncio.get_running_loop()
+    received: list[int] = []
+
+    def interrupt(number: int) -> None:
+        # The command stops what it has started, which takes its time.
+        received.append(number)
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        code = await process.wait()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    if received:
+        raise Interrupted(received[0])
+    if code != 0:
         raise ConfigurationError(
             "the embedded cluster did not start, see above; name another cluster with --kubeconfig"
         )

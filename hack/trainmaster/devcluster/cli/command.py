@@ -52,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="trainmaster")
     command(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     parsed = parser.parse_args(arguments)
-    code: int = parsed.run(parsed)
+    try:
+        code: int = parsed.run(parsed)
+    except KeyboardInterrupt:  # before the command has its own way to end
+        return 130
     return code
 
 
@@ -158,7 +161,8 @@ def _token(text: str) -> str:
 
 def _up(arguments: argparse.Namespace) -> int:
     # Importing the whole cluster takes most of a second; status and down do without.
-    from trainmaster.devcluster.cli.up import run_detached, run_foreground  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.cli.detach import run_detached  # noqa: PLC0415 - see above
+    from trainmaster.devcluster.cli.up import run_foreground  # noqa: PLC0415 - see above
 
     settings = ClusterSettings(
         state=_state(arguments),

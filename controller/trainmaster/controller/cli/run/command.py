@@ -1,7 +1,8 @@
 """`trainmaster run`: submit the TrainJobs of some files and follow them to their end.
 
 Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
-wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted.
+wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
+SIGTERM while the embedded cluster was starting.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.controller.cli.cluster import ManagerDown, find_cluster, wait_for_manager, watch_manager
+from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager, watch_manager
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.follower import Follower
@@ -71,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
         for line in str(error).splitlines():
             print(f"trainmaster: {line}", file=sys.stderr)
         return FAILURE
+    except Interrupted as error:
+        print(f"trainmaster: {error}", file=sys.stderr)
+        return 128 + error.number
     except KeyboardInterrupt:
         # Before jobs are followed, which has its own way to end; those that were created have been reported.
         print("trainmaster: interrupted", file=sys.stderr)

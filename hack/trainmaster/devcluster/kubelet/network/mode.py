@@ -89,6 +89,7 @@ async def _probe() -> JsonObject:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            await process.wait()
     try:
         result: JsonObject = json.loads(stdout)
     except ValueError:

@@ -1,0 +1,111 @@
+"""A signal ends `cluster up` at any moment of its start: nothing is left over, and the next start works."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import interrupting
+from support.commands import TIMEOUT, Finished, eventually, processes_of, trainmaster
+
+from trainmaster.devcluster.state import StateDirectory
+
+pytestmark = [
+    pytest.mark.slow(seconds=60),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
+]
+
+PHASES = [
+    *("cluster:check_replaceable", "cluster:ensure_certificates", "cluster:Journal"),
+    *("cluster:create_system_namespaces", "cluster:Scheduler", "cluster:choose_networking"),
+    *("kubelet.network.mode:supervisor.probe_command_line", "kubelet.network.mode:asyncio.timeout"),
+    *("cluster:listen_on_first", "apiserver.server:ApiServer.start", "cluster:write_kubeconfig"),
+    *("cluster:install_definitions", "cluster:publish_configmap", "cluster:unregister_webhooks"),
+    *("cluster:ManagerWebhooks", "kubelet.kubelet:RootDirectory.prepare", "kubelet.kubelet:is_ready"),
+    *("manager.process:_rotate", "manager.process:ReadinessProbe.missing"),
+]
+"""What is called on the way to a cluster that is ready, in about this order."""
+
+BARE = ("--without", "manager,controllers,gc,kubelet")
+EARLY = "state:StateDirectory.prepare"
+
+
+async def interrupted(place: str, number: signal.Signals, *arguments: str, cwd: Path) -> Finished:
+    """Run `cluster up` until a function of the embedded cluster is called, when it gets a signal."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", interrupting.__file__, f"trainmaster.devcluster.{place}", str(int(number))),
+        *("cluster", "up", *arguments),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        raise
+    assert process.returncode is not None
+    return Finished(process.returncode, out.decode(), err.decode())
+
+
+async def nothing_is_left(state: StateDirectory) -> None:
+    assert state.holder() is None
+    await eventually(lambda: not processes_of(str(state.path)))
+    leftovers = [entry.name for entry in state.path.iterdir() if entry.name.startswith((".token.", "journal.new"))]
+    assert not leftovers
+
+
+async def test_a_signal_in_every_phase_of_the_start_ends_it_cleanly(home: Path) -> None:
+    """On one state directory: each start but the first follows one that was interrupted."""
+    state = StateDirectory(home / ".trainmaster")
+    for place in PHASES:
+        ended = await interrupted(place, signal.SIGTERM, cwd=home)
+        assert (ended.code, ended.out, ended.err) == (143, "Stopping.\n", ""), place
+        await nothing_is_left(state)
+    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
+    assert (up.code, up.err) == (0, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+async def test_every_signal_that_ends_programs_ends_the_start(home: Path, number: signal.Signals, code: int) -> None:
+    for place in ("cluster:choose_networking", "manager.process:ReadinessProbe.missing"):
+        ended = await interrupted(place, number, cwd=home)
+        assert (ended.code, ended.out, ended.err) == (code, "Stopping.\n", ""), place
+        await nothing_is_left(StateDirectory(home / ".trainmaster"))
+
+
+async def test_before_anything_is_started_a_signal_just_ends_the_command(home: Path) -> None:
+    for number, code in {signal.SIGINT: 130, signal.SIGTERM: -15, signal.SIGHUP: -1}.items():
+        for arguments in ((), ("--detach",)):
+            ended = await interrupted(EARLY, number, *arguments, cwd=home)
+            assert (ended.code, ended.out, ended.err) == (code, "", "")
+
+
+@pytest.mark.parametrize("place", ["state:StateDirectory.write_record", "cli.up:print_usage"])
+async def test_once_it_is_ready_a_signal_is_its_proper_end(home: Path, place: str) -> None:
+    ended = await interrupted(place, signal.SIGTERM, *BARE, cwd=home)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.endswith("Stopping.\n")
+    await nothing_is_left(StateDirectory(home / ".trainmaster"))
+
+
+async def test_a_start_in_the_background_that_is_interrupted_leaves_no_cluster(home: Path) -> None:
+    state = StateDirectory(home / ".trainmaster")
+    for place, number, code in (
+        ("cli.detach:_command", signal.SIGINT, 130),
+        ("cli.detach:_wait_ready", signal.SIGHUP, 129),
+        ("cli.detach:_manager_status", signal.SIGTERM, 143),
+    ):
+        ended = await interrupted(place, number, "--detach", cwd=home)
+        assert (ended.code, ended.out) == (code, ""), place
+        assert ended.err == "trainmaster: interrupted; the cluster is stopped again\n"
+        await nothing_is_left(state)
+    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
+    assert (up.code, up.err) == (0, "")

@@ -1,0 +1,35 @@
+"""A program for tests: `trainmaster cluster ...` that sends itself a signal at the moment at which it calls a function.
+
+Usage: `python interrupting.py MODULE:FUNCTION SIGNAL [ARGUMENT...]`
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+
+def main() -> int:
+    """Run the command line; returns its exit code."""
+    place, number, *arguments = sys.argv[1:]
+    module, _, path = place.partition(":")
+    owner: Any = importlib.import_module(module)
+    *classes, name = path.split(".")
+    for each in classes:
+        owner = getattr(owner, each)
+    original = getattr(owner, name)
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), int(number))
+        return original(*args, **options)
+
+    setattr(owner, name, interrupted)
+    command = importlib.import_module("trainmaster.devcluster.cli.command")
+    code: int = command.main(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
