@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.kubelet.container_logs import PodLogs, tail
@@ -156,6 +159,41 @@ async def test_a_container_has_to_be_named_where_there_are_several(logs: Logs) -
     logs.containers.append({"name": "d"})
     with pytest.raises(StatusError, match=r"choose one of: \[c d\]"):
         await logs.open(container="")
+
+
+async def test_a_full_disk_loses_output_and_no_line_that_follows(logs: Logs) -> None:
+    path = logs.write()
+    log = LogFile(str(path))
+    log.feed(b"first\n")
+    with full_disk(room=path.stat().st_size + 20):
+        log.feed(b"lost\n")
+        log.feed(b"lost as well\n")
+    log.feed(b"next\n")
+    log.feed(b"last\n")
+    log.finish()
+    lines = (await logs.read()).splitlines()
+    assert (lines[0], lines[-2:]) == ("first", ["next", "last"])
+    assert len(path.read_bytes().splitlines()) == 4
+
+
+def test_a_log_that_cannot_be_set_aside_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is closed by then has given its number to another one, into which output would go."""
+    path = tmp_path / "0.log"
+    log = LogFile(str(path), limit=2_000)
+    fill(log, range(10))
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", refuse)
+        fill(log, range(10, 60))
+    other = tmp_path / "other"
+    with other.open("wb"):
+        fill(log, range(60, 70))
+        log.finish()
+    assert other.read_bytes() == b""
+    assert b"line 000069" in path.read_bytes()
 
 
 def fill(log: LogFile, numbers: range) -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.disk import full_disk
 from support.node import LIMIT, Node, alive, eventually, first_line, sh, terminated
 
-from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
+from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.devcluster.kubelet import pod_worker
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.devcluster.kubelet.node_status import is_ready
 from trainmaster.runtime.jsontree import JsonObject
 
 PYTHON = sys.executable
@@ -302,6 +310,90 @@ async def test_after_a_restart_lost_containers_fail_or_restart(node: Node) -> No
         assert "embedded cluster stopped" in terminated(pod)["message"]
         pod = await node.phase("Succeeded", name="again")
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real kubelet writes the Node when it has changed; what was read back is what was written."""
+    monkeypatch.setattr("trainmaster.devcluster.kubelet.kubelet._HEARTBEAT_INTERVAL", 0.001)
+    looks = 0
+
+    def count(live: JsonObject, *, wanted: JsonObject) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_ready(live, wanted=wanted)
+
+    monkeypatch.setattr("trainmaster.devcluster.kubelet.kubelet.is_ready", count)
+    written: list[str] = []
+    node.store.subscribe(NODES, lambda event: written.append(event.type))
+    async with node.running():
+        await eventually(lambda: looks >= 20)
+    assert written == ["ADDED", "MODIFIED"]
+    looks = 0
+    async with node.running():
+        await eventually(lambda: looks >= 20)
+    assert written == ["ADDED", "MODIFIED"], "nor does a restart write it"
+    status = node.api.get(NODES, None, "laptop")["status"]
+    assert status["capacity"]["pods"] == "1k"
+
+
+async def test_on_a_full_disk_pods_run_on_and_their_end_is_told_when_there_is_space(tmp_path: Path) -> None:
+    node = Node(tmp_path / "state")
+    node.store = Store(journal=Journal(tmp_path / "journal"))
+    node.api = Api(node.store, builtin_registry())
+    await create_system_namespaces(node.api)
+    hello = tmp_path / "hello"
+    async with node.running() as kubelet:
+        await node.create(sh(f"until test -e {hello}; do sleep 0.01; done; echo hello"))
+        await node.create(sh("sleep 60"), name="doomed")
+        await node.phase("Running")
+        await node.phase("Running", name="doomed")
+        await node.api.delete(PODS, "default", "doomed", options=DeleteOptions(grace_seconds=1))
+        with full_disk(room=(tmp_path / "journal").stat().st_size):
+            with pytest.raises(StatusError) as caught:
+                await node.create(sh("true"), name="refused")
+            assert caught.value.code == 507
+            hello.touch()
+            uid = node.api.get(PODS, "default", "p")["metadata"]["uid"]
+            log = node.directory / "pods" / uid / "logs/c/0.log"
+            await eventually(lambda: b"hello" in log.read_bytes())
+            assert node.api.get(PODS, "default", "p")["status"]["phase"] == "Running", "nobody could note that it ended"
+            assert node.api.list(NODES)[0]
+        await node.phase("Succeeded")
+        assert await node.log(kubelet) == "hello\n"
+        await node.gone("doomed")
+    node.store.close()
+
+
+async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmaster.devcluster.kubelet.kubelet._RETRY_DELAY", 0.01)
+    node = Node(tmp_path / "state")
+    node.store = Store(journal=Journal(tmp_path / "journal"))
+    node.api = Api(node.store, builtin_registry())
+    await create_system_namespaces(node.api)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": spec}
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, claim, namespace="default")
+
+    def phase() -> Any:
+        return node.api.get(PERSISTENT_VOLUME_CLAIMS, "default", "c")["status"]["phase"]
+
+    refused = 0
+    append = Journal.append
+
+    def refuse(*_: Any) -> None:
+        nonlocal refused
+        refused += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Journal, "append", refuse)
+    async with node.running():
+        await eventually(lambda: refused >= 4)
+        assert (node.api.list(NODES)[0], phase()) == ([], "Pending")
+        monkeypatch.setattr(Journal, "append", append)
+        await eventually(lambda: node.api.list(NODES)[0] and phase() == "Bound")
+    node.store.close()
 
 
 async def test_what_was_deleted_while_the_kubelet_was_away_is_removed(node: Node) -> None:

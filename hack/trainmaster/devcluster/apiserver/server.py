@@ -8,11 +8,13 @@ Guarantees:
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Authorizer
@@ -35,6 +37,16 @@ from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
 from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.runtime.version import __version__
+
+_log = logging.getLogger(__name__)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Say whether an error is the server's: what clients send that is no HTTP, tokens perhaps, belongs in no log."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log.addFilter(_is_ours)
 
 # Selectors travel in the URL; client libraries write long ones.
 _MAX_LINE = 64 * 1024
@@ -129,6 +141,7 @@ class ApiServer:
         self._runner = web.AppRunner(
             self._app,
             access_log=None,
+            logger=_log,
             handler_cancellation=True,
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
             max_line_size=_MAX_LINE,

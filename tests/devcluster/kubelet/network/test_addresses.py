@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.disk import full_disk
 
 from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, host_address, is_free, job_key, pod_address
@@ -30,6 +31,20 @@ def test_pods_of_a_job_see_the_ports_of_all(tmp_path: Path) -> None:
 def test_the_table_survives_a_restart_even_if_its_ports_are_in_use(tmp_path: Path) -> None:
     before = PortTable(tmp_path / "ports.json").ports("ns/a", [29500])
     assert PortTable(tmp_path / "ports.json", free=lambda port: False).ports("ns/a", [29500]) == before
+
+
+def test_on_a_full_disk_a_port_is_given_to_nobody_before_it_is_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "ports"
+    table = PortTable(path, free=lambda _: True)
+    first = table.ports("ns/a", [29500])
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        table.ports("ns/b", [29500])
+    assert not path.with_suffix(".new").exists()
+    with full_disk():
+        table.keep(["ns/b"])
+    second = table.ports("ns/b", [29500])
+    assert PortTable(path, free=lambda _: True).ports("ns/b", [29500]) == second
+    assert first.keys() == second.keys()
 
 
 def test_a_finished_job_gives_its_ports_back(tmp_path: Path) -> None:

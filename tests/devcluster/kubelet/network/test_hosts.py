@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from support.disk import full_disk
+
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, GroupResource
 from trainmaster.devcluster.kubelet.network.addresses import host_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable, expected_hosts, hosts_text
@@ -76,6 +79,16 @@ def test_pods_of_a_subdomain_share_a_file_that_grows_in_place(tmp_path: Path) ->
     assert path.read_text().startswith(before)
     assert "unforeseen.train" in path.read_text()
     assert path.stat().st_ino == inode
+
+
+def test_on_a_full_disk_a_file_is_given_to_nobody_before_it_is_whole(tmp_path: Path) -> None:
+    table = HostsTable(tmp_path, lookup=lookup)
+    with full_disk(room=100), pytest.raises(OSError, match="too large"):
+        table.file(pod("train-node-0-0"), own=tmp_path / "own")
+    path = table.file(pod("train-node-0-0"), own=tmp_path / "own")
+    assert path.read_text() == HostsTable(tmp_path, lookup=lookup).file(pod("train-node-0-0"), own=path).read_text()
+    assert path.read_text().endswith("\n")
+    assert "train-data-1-0.train" in path.read_text()
 
 
 def test_after_a_restart_the_file_is_the_same(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
@@ -77,6 +78,18 @@ def test_a_new_version_replaces_all_files_at_once(mounts: Mounts) -> None:
     assert mounts.mount(configMap={"name": "settings"}) == volume
     assert (volume / "host").read_bytes() == b"new"
     assert len([path for path in volume.iterdir() if path.is_dir() and not path.is_symlink()]) == 1
+
+
+def test_a_volume_that_a_full_disk_refuses_leaves_nothing_and_the_old_one_as_it_is(mounts: Mounts) -> None:
+    volume = mounts.mount(configMap={"name": "settings"})
+    before = sorted(path.name for path in volume.iterdir())
+    mounts.objects[CONFIGMAPS, "settings"] = {"data": {"host": "n" * 100}}
+    with full_disk(room=10), pytest.raises(OSError, match="too large"):
+        mounts.mount(configMap={"name": "settings"})
+    assert sorted(path.name for path in volume.iterdir()) == before
+    assert (volume / "host").read_bytes() == b"127.0.0.1"
+    mounts.mount(configMap={"name": "settings"})
+    assert (volume / "host").read_bytes() == b"n" * 100
 
 
 def test_secret_files_are_left_as_they_are(mounts: Mounts) -> None:

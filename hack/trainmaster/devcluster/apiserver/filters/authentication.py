@@ -2,7 +2,7 @@
 
 Guarantees:
 - every path needs a token, except the ones a real cluster also opens to everyone: health checks and the version;
-- tokens are compared in constant time and never appear in a response or a log.
+- tokens are compared in constant time, whatever bytes they consist of, and never appear in a log.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class LogFile:
     def __init__(self, path: str, *, limit: int = 0) -> None:
         self._path = path
         self._half = limit // 2
-        self._file = self._open()
+        self._file = self._open(path)
         self._size = 0
         self._cut = False
         """Whether the file ends in the middle of a line."""
@@ -53,8 +53,8 @@ class LogFile:
             self._write(stamp() + b" P " + self._rest + b"\n")
         os.close(self._file)
 
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    def _open(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def _write(self, data: bytes) -> None:
         # A full disk loses output, as it does on a real node; it must not stop the container.
@@ -70,8 +70,10 @@ class LogFile:
                 data = data[written:]
 
     def _rotate(self) -> None:
+        # The new file first: what a full disk does not let happen must not happen by half.
+        fresh = self._open(self._path + ".new")
         os.rename(self._path, self._path + ROTATED)  # noqa: PTH104 - pathlib would double the start-up time
-        fresh = self._open()
+        os.rename(self._path + ".new", self._path)  # noqa: PTH104
         os.close(self._file)
         self._file = fresh
         self._size = 0
