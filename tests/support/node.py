@@ -43,6 +43,7 @@ class Node:
         self.networking = networking
         self.store = Store()
         self.api = Api(self.store, builtin_registry())
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.settings = KubeletSettings(restart_backoff=0.02, retry_interval=0.02)
 
     @contextlib.asynccontextmanager
@@ -53,7 +54,7 @@ class Node:
             root_dir=self.directory,
             server_url="https://127.0.0.1:16443",
             networking=self.networking,
-            clock=lambda: datetime.now(UTC),
+            clock=self.clock,
             settings=self.settings,
         )
         task = asyncio.create_task(kubelet.run())

@@ -32,6 +32,7 @@ from trainmaster.devcluster.apiserver.bootstrap import (
     ensure_bootstrap_policy,
     register_plugins,
 )
+from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -130,7 +131,12 @@ class Cluster:
             AuditLogUnusable: The audit log cannot be written where it was wanted.
         """
         with self._state.in_use():
-            await self._start()
+            try:
+                await self._start()
+            except StatusError as error:
+                if (problem := error.__cause__) is not None and isinstance(problem, OSError):
+                    raise problem from error  # what the journal met
+                raise
 
     async def _start(self) -> None:
         settings, state = self._settings, self._state

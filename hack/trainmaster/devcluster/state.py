@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
+from trainmaster.devcluster.apiserver.errors import NO_SPACE
 from trainmaster.devcluster.apiserver.storage import JournalError
 from trainmaster.devcluster.certificates import write_private
 
@@ -123,7 +124,8 @@ class StateDirectory:
         except OSError as error:
             raise StateError(
                 f"cannot write to the state directory {self.path}: {error.strerror or error}; "
-                "make it writable or choose another one with --state-dir"
+                f"{'free some space there' if error.errno in NO_SPACE else 'make it writable'} or choose another one "
+                "with --state-dir"
             ) from error
 
     @contextmanager
@@ -147,9 +149,9 @@ class StateDirectory:
             yield
         except OSError as error:
             where = error.filename if isinstance(error.filename, str) else self.path
+            remedy = "free some space there" if error.errno in NO_SPACE else "look at its permissions"
             raise StateError(
-                f"cannot use {where}: {error.strerror or error}; look at the disk and the permissions of {self.path}, "
-                "and start the cluster again"
+                f"cannot use {where}: {error.strerror or error}; {remedy}, and start the cluster again"
             ) from error
 
     def unusable_journal(self, error: JournalError) -> StateError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +317,8 @@ async def test_after_a_restart_lost_containers_fail_or_restart(node: Node) -> No
 async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real kubelet writes the Node when it has changed; what was read back is what was written."""
     monkeypatch.setattr("trainmaster.devcluster.kubelet.kubelet._HEARTBEAT_INTERVAL", 0.001)
+    minutes = itertools.count()
+    node.clock = lambda: datetime.now(UTC) + timedelta(minutes=next(minutes))
     looks = 0
 
     def count(live: JsonObject, *, wanted: JsonObject) -> bool:

@@ -244,13 +244,14 @@ def resource_version_too_large(requested: int, current: int) -> StatusError:
     return timeout(message, causes=[cause], retry_after=1)
 
 
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of the errors of a disk that is full, of a quota that is used up, and of a limit for one file."""
 
 
 def cannot_write(path: str, error: OSError) -> StatusError:
     """507: there is no space left to store a change; 500 if the reason is another one."""
     problem = f"the cluster cannot write {path}: {error.strerror or error}"
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         remedy = "free some space there, and it takes changes again by itself; nothing that it acknowledged is lost"
         return StatusError(507, "InsufficientStorage", f"{problem}; {remedy}")
     return internal(f"{problem}; nothing was changed")

@@ -80,7 +80,7 @@ def _run_detached(settings: ClusterSettings, begin: int, received: list[int]) ->
     process.kill()
     process.wait()
     print(f"trainmaster: the cluster did not start; the last lines of {state.log}:", file=sys.stderr)
-    for line in _last_lines(state.log, begin):
+    for line in _last_lines(state.log, begin) or ["(none; is there space left on the disk?)"]:
         print(f"  {line}", file=sys.stderr)
     return 1
 

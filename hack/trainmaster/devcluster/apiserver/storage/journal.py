@@ -149,13 +149,15 @@ class Journal:
             self._cut = False
         except OSError as error:
             if self.problem is None:
-                _log.error("%s cannot be written: %s; the cluster takes no changes until it can", self.path, error)
+                reason = error.strerror or error
+                _log.error("%s cannot be written: %s; the cluster takes no changes until it can", self.path, reason)
             self.problem = error
             with suppress(OSError):  # the error that counts is the one of the write; the next one tries again
                 self._truncate()
             raise
         if self.problem is not None:
-            _log.warning("%s can be written again; until now: %s", self.path, self.problem)
+            reason = self.problem.strerror or self.problem
+            _log.warning("%s can be written again; until now: %s", self.path, reason)
             self.problem = None
 
     def _truncate(self) -> None:
