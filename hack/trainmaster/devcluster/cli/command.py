@@ -1,8 +1,8 @@
 """`trainmaster cluster up|status|down|repair`: the embedded cluster from the command line.
 
 Exit codes: 0 done (or ready), 1 the cluster cannot be started, stopped or repaired, or it runs and something in it does
-not work (why is said), 2 wrong arguments, 3 not running, 129, 130 or 143 ended by SIGHUP, SIGINT or SIGTERM before it
-was done.
+not work (why is said), 2 wrong arguments, 3 not running. A signal is the proper end of `up`; a start in the background
+that it interrupts has 129, 130 or 143.
 """
 
 from __future__ import annotations

@@ -76,64 +76,57 @@ def run_foreground(settings: ClusterSettings) -> int:
         raise state.already_running()
     with state.in_use():
         configure_logging(state.log)
-    return asyncio.run(_run(settings))
+    asyncio.run(_run(settings))
+    return 0
 
 
-async def _run(settings: ClusterSettings) -> int:
+async def _run(settings: ClusterSettings) -> None:
     loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[int] = loop.create_future()
+    stop = asyncio.Event()
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, _resolve, stopped, number)
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
     cluster = Cluster(settings)
     try:
-        return await _run_until(stopped, cluster, settings)
+        await _run_until(stopped, cluster, settings)
     finally:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)  # a second Ctrl-C is for somebody who does not want to wait
-        if stopped.done():
+        stopped.cancel()
+        if stop.is_set():
             print("Stopping.", flush=True)
         await cluster.stop()
 
 
-async def _run_until(stopped: asyncio.Future[int], cluster: Cluster, settings: ClusterSettings) -> int:
-    """Run the cluster until it is stopped or a part of it fails; returns the exit code."""
+async def _run_until(stopped: asyncio.Task[bool], cluster: Cluster, settings: ClusterSettings) -> None:
+    """Run the cluster until it is stopped or a part of it fails."""
     starting = asyncio.create_task(cluster.start())
     await _first(starting, stopped)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait([starting])
     if stopped.done():
-        if not starting.cancelled():
-            starting.exception()  # of no interest any more
-        return 128 + stopped.result()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)  # how far it came is of no interest any more
+        return
     starting.result()
     failed = asyncio.create_task(cluster.failure())
     reported = asyncio.create_task(_report_start(cluster, settings))
     reporting = None
     try:
         await _first(failed, stopped, reported)
-        ready = reported.done()
-        if ready:
+        if reported.done():
             reported.result()
             reporting = asyncio.create_task(_report_changes(cluster.health))
             await _first(failed, stopped)
         if failed.done():
             failed.result()
-        return 0 if ready else 128 + stopped.result()
     finally:
         for task in (failed, reported, reporting):
             if task is not None:
                 task.cancel()
 
 
-async def _first(*futures: asyncio.Future[Any]) -> None:
+async def _first(*tasks: asyncio.Task[Any]) -> None:
     """Wait until one of them is done."""
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-
-
-def _resolve(stopped: asyncio.Future[int], number: int) -> None:
-    if not stopped.done():
-        stopped.set_result(number)
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _report_start(cluster: Cluster, settings: ClusterSettings) -> None:
