@@ -171,3 +171,56 @@ class Reviews:
                 holder[self._random.choice(TEXTS)] = copy_tree(self._random.choice(ODD))
             case _:
                 holder[key] = copy_tree(self._random.choice(ODD))
+
+
+WIDE = "wide"
+"""A ClusterTrainingRuntime on which `largest_trainjob` takes longest to judge."""
+
+_JOBS = 26
+_VOLUMES = 128
+
+
+def wide_runtime() -> JsonObject:
+    """A runtime of many ReplicatedJobs."""
+    jobs = []
+    for number in range(_JOBS):
+        pods = {"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": "i"}]}}
+        job: JsonObject = {"name": f"job-{number}", "template": {"spec": {"template": pods}}}
+        if number == 0:
+            job["template"]["metadata"] = {"labels": {STEP: "trainer"}}
+        jobs.append(job)
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": WIDE},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+def largest_trainjob() -> JsonObject:
+    """A TrainJob that is admitted, of nearly the three mebibytes that an API server takes."""
+    patches = []
+    for number in range(16):
+        volumes = [{"name": f"v{number}-{index}", "emptyDir": {}} for index in range(_VOLUMES)]
+        jobs = [
+            {"name": f"job-{job}", "template": {"spec": {"template": {"spec": {"volumes": volumes}}}}}
+            for job in range(_JOBS)
+        ]
+        spec = {"template": {"spec": {"replicatedJobs": jobs}}}
+        patches.append({"manager": f"acme.io/m{number}", "trainingRuntimeSpec": spec})
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "largest", "namespace": "default"},
+        "spec": {
+            "runtimeRef": {"name": WIDE, "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
+            "managedBy": "trainer.kubeflow.org/trainjob-controller",
+            "runtimePatches": patches,
+        },
+    }
+
+
+def review_of(obj: JsonObject, uid: str) -> bytes:
+    """The review of an object that is created."""
+    request = {"uid": uid, "operation": "CREATE", "object": obj}
+    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})

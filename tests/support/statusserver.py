@@ -36,6 +36,9 @@ REPORT: JsonObject = {
 }
 
 
+_POD_TEMPLATE: JsonObject = {"spec": {"containers": [{"name": "node", "image": "i"}], "restartPolicy": "Never"}}
+
+
 class Trainers:
     """Creates TrainJobs and what they become, in one namespace; keeps the cache that a manager would have."""
 
@@ -57,13 +60,16 @@ class Trainers:
         spec = {"runtimeRef": {"name": "rt"}}
         trainjob = await self._create(TRAINJOBS, {"name": name}, spec=spec)
         self.cache.put(trainjob)
-        template = {"spec": {"containers": [{"name": "node", "image": "i"}], "restartPolicy": "Never"}}
-        node = {"name": "node", "template": {"spec": {"template": template}}}
+        node = {"name": "node", "template": {"spec": {"template": _POD_TEMPLATE}}}
         jobset = await self._create(JOBSETS, {"name": name}, owner=trainjob, spec={"replicatedJobs": [node]})
+        return await self.start(jobset, index=index)
+
+    async def start(self, jobset: JsonObject, *, index: int = 0) -> JsonObject:
+        """Create the Job of a JobSet and a pod; returns the pod."""
+        name = jobset["metadata"]["name"]
         labels = {"jobset.sigs.k8s.io/jobset-name": name}
-        job = await self._create(
-            JOBS, {"name": f"{name}-node-0", "labels": labels}, owner=jobset, spec={"template": template}
-        )
+        metadata = {"name": f"{name}-node-0", "labels": labels}
+        job = await self._create(JOBS, metadata, owner=jobset, spec={"template": _POD_TEMPLATE})
         return await self.pod(f"{name}-node-0-{index}", labels=labels, owner=job)
 
     async def pod(self, name: str, *, labels: dict[str, str] | None = None, owner: JsonObject | None) -> JsonObject:

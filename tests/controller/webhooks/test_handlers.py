@@ -58,6 +58,14 @@ async def test_nothing_is_asked_for_a_name_that_no_object_can_have(name: str) ->
     assert server.asked == []
 
 
+@pytest.mark.parametrize("namespace", ["", "..", "../../nodes", "team?x=y", "a.b"])
+async def test_nothing_is_asked_for_in_a_namespace_that_cannot_exist(namespace: str) -> None:
+    server, obj = KnownServer(runtime_object()), trainjob_object()
+    obj["metadata"]["namespace"] = namespace
+    assert (await judge(server, obj)).code == 403
+    assert server.asked == []
+
+
 @pytest.mark.parametrize("reference", [{"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}])
 async def test_nothing_is_asked_for_what_is_no_runtime(reference: JsonObject) -> None:
     server = KnownServer(runtime_object())

@@ -18,7 +18,7 @@ from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
-from trainmaster.runtime.names import dns_subdomain
+from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
 
@@ -158,8 +158,9 @@ def lacks_runtime(job: TrainJob, listers: StoreListers) -> bool:
     reference = job.spec.runtime_ref
     if unsupported_runtime(reference) is not None or live_runtime(job, listers) is not None:
         return False
-    # No object has any other name, and it would become a part of the path of the request.
-    return not dns_subdomain(reference.name)
+    # No object has any other name or namespace, and they would become a part of the path of the request.
+    is_namespaced = RUNTIMES[reference.kind].namespaced
+    return not dns_subdomain(reference.name) and not (is_namespaced and dns_label(job.metadata.namespace))
 
 
 async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: APIReader) -> StoreListers:
