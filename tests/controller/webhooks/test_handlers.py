@@ -97,7 +97,7 @@ class SilentServer(KnownServer):
         raise AssertionError
 
 
-async def test_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runtime_missing() -> None:
+async def test_h17_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runtime_missing() -> None:
     clock, server = VirtualClock(), SilentServer()
     with closing(Workers()) as workers:
         handlers = AdmissionHandlers(FRAMEWORK, {}, server, workers=workers, clock=clock).handlers()
@@ -133,7 +133,7 @@ class Spinning:
         return [], []
 
 
-async def test_the_event_loop_turns_while_a_trainjob_is_judged() -> None:
+async def test_h16_the_event_loop_turns_while_a_trainjob_is_judged() -> None:
     plugin = Spinning()
     framework = Framework([plugin])
     with closing(Workers()) as workers:

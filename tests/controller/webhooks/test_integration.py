@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 import pytest_asyncio
@@ -21,15 +24,20 @@ from support.admission import (
     serving_certificates,
 )
 from support.objects import replicated_job, runtime_object
+from support.reviews import review_of
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.configuration import LeaderElection
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.kube.rest.resources import LEASES, Resource
+from trainmaster.controller.manager.manager import USER_AGENT, WEBHOOKS_SUFFIX, Manager
+from trainmaster.controller.resources import TRAINING_RUNTIMES
+from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.settings import CONTROLLERS, MANAGER, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
@@ -167,6 +175,44 @@ async def test_h13_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> N
         async with asyncio.timeout(10):
             await answering(port, certificates)
         assert (await stack.client.get(LEASES, "default", "held"))["spec"]["holderIdentity"] == "other"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_h17_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class NotingClient(KubeClient):
+        """Notes who reads runtimes."""
+
+        def __init__(self, *, user_agent: str, **options: Any) -> None:
+            super().__init__(stack.access, user_agent=user_agent, **options)
+            self.name = user_agent
+
+        async def get(
+            self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
+        ) -> JsonObject:
+            if resource == TRAINING_RUNTIMES:
+                asked.append(self.name)
+            return await super().get(resource, namespace, name, metadata_only=metadata_only)
+
+    certificates, port, stop = serving_certificates(tmp_path), free_port(), asyncio.Event()
+    running = Manager(
+        stack.access, served(tmp_path, port), Framework(load_plugins()), new_client=NotingClient, elect_in_thread=False
+    )
+    task = asyncio.create_task(running.run(stop))
+    await answering(port, certificates)
+    trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(certificates.authority)))
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=trust) as session:
+        obj = job("nowhere")
+        obj["metadata"]["namespace"] = "default"
+        obj["spec"]["runtimeRef"]["name"] = "nothing"
+        async with session.post(
+            VALIDATE_TRAINJOB, data=review_of(obj, "u"), headers={"Content-Type": "application/json"}
+        ) as response:
+            assert (await response.json())["response"]["status"]["code"] == 403
+    stop.set()
+    await task
+    assert asked == [f"{USER_AGENT}{WEBHOOKS_SUFFIX}"]
 
 
 async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ class Held:
         return tasks
 
 
-async def test_who_comes_when_too_much_is_under_way_is_told_at_once_to_come_again(
+async def test_h16_who_comes_when_too_much_is_under_way_is_told_at_once_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_module, "MAX_SMALL", 2)
@@ -336,7 +336,7 @@ async def test_who_comes_when_too_much_is_under_way_is_told_at_once_to_come_agai
     assert count("controller_runtime_webhook_requests_total", **labels) == before + 5
 
 
-async def test_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
+async def test_h16_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path / "c", {"/a": held, "/b": allow}, workers=held.workers) as server:
         large = await held.hold(server, count=1, padding=workers_module.LARGE)
@@ -346,7 +346,7 @@ async def test_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None
         assert (await large[0])["allowed"]
 
 
-async def test_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_h16_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "MAX_BYTES", 200_000)
     held = Held()
     async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
@@ -361,7 +361,7 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pyte
             assert response.status == 200, "what is answered is not counted any more"
 
 
-async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
+async def test_h16_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook_server, "REVIEW_TIMEOUT", 0.2)
@@ -378,7 +378,7 @@ async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_
     }
 
 
-async def test_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_h1_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "BODY_TIMEOUT", 0.2)
 
     async def slowly() -> AsyncIterator[bytes]:

@@ -3,6 +3,8 @@
 Guarantees:
 - H-6: a dry run is a request like any other.
 - H-7: called again with its own result, the defaulter changes nothing more.
+- H-17: a runtime that is not cached is asked for within limits; that there was no time for it is no reason to call it
+  missing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Guarantees:
 - H-4: an error that nobody foresaw is a response with code 500 and the uid of the request, and is counted.
 - H-13: every replica serves, leader or not; it is ready once a TLS connection to itself has come about.
 - H-14: at the end no new connection is taken, and what has been requested is answered.
-- Requests are judged in threads (`workers`). Who comes when too much is under way is told at once to come again, by
-  HTTP status 429 and `Retry-After`: API servers do so by themselves, within the time that they have, and their users
+- H-16: requests are judged in threads (`workers`). Who comes when too much is under way is told at once to come again,
+  by HTTP status 429 and `Retry-After`: API servers do so by themselves, within the time that they have, and their users
   notice a delay. What is not judged in time is a denial with code 429, which says when to try again.
 - H-15: an idle connection is closed after 90 s, one that sends no request after 32 s.
 - Without a certificate the manager works all the same; it is not ready, says why, and goes on as soon as there is one.
@@ -193,7 +193,11 @@ async def _read(request: web.Request, take: Callable[[int], None]) -> bytes:
 
 
 async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, clock: Clock) -> bytes:
-    """Turn an AdmissionReview with a request into one with the response of a webhook."""
+    """Turn an AdmissionReview with a request into one with the response of a webhook.
+
+    Raises:
+        Overloaded: There was no time even to read it, so there is no uid to answer with.
+    """
     if not body:
         return encode_response(errored(400, "request body is empty"), uid="")
     request = None
@@ -206,6 +210,8 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
     except RecursionError:
         response = errored(400, "the object is nested too deeply")
     except TimeoutError:
+        if request is None:
+            raise Overloaded from None
         response = overloaded(RETRY_WHEN_LATE)
         log.warning("an admission request was not judged in time", webhook=path, seconds=REVIEW_TIMEOUT)
     except Exception as error:

@@ -4,7 +4,7 @@ The largest object that an API server sends takes seconds to judge, most of them
 loop every few milliseconds (`sys.getswitchinterval`); on the loop itself it would keep watches and probes waiting.
 
 Guarantees:
-- Small bodies never wait for large ones: each have a worker of their own, which judges one at a time.
+- H-16: small bodies never wait for large ones: each have a worker of their own, which judges one at a time.
 - Only so many are under way. Others are refused at once (`Overloaded`), before anything is done for them.
 - Bodies have so many bytes in total at most, those included that are still on their way.
 """

@@ -11,6 +11,7 @@ or with its options from the configuration file if it takes any. It has
 - `feature_gate` (optional): the feature gate without which it is not loaded;
 - `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
 - any of the methods below, with exactly these argument names. All are synchronous and must neither block nor do I/O.
+  Webhooks call them in threads of their own, while reconciles go on: what a plugin keeps must stand that.
 
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
