@@ -10,14 +10,16 @@ from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import RUNTIMES
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import LOOKUP_TIMEOUT, MAX_LOOKUPS, VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 MISSING = "specified trainingRuntime must be created before the TrainJob is created"
 
@@ -72,6 +74,30 @@ async def test_nothing_is_asked_for_what_is_no_runtime(reference: JsonObject) ->
     response = await judge(server, trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference}))
     assert response.message.startswith("unsupported runtime: ")
     assert server.asked == []
+
+
+async def test_a_runtime_that_cannot_be_read_is_an_answer_and_holds_up_nothing_that_is_stored() -> None:
+    unreadable = {key: value for key, value in runtime_object().items() if key != "spec"}
+    unreadable["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    store = Store()
+    store.put({**unreadable, UNREADABLE: "it is nested too deeply"})
+    resource = RUNTIMES["TrainingRuntime"]
+    with closing(Workers()) as workers:
+        handlers = AdmissionHandlers(
+            FRAMEWORK,
+            {(resource.api_version, resource.kind): (resource, store)},
+            KnownServer(),
+            workers=workers,
+            clock=VirtualClock(),
+        ).handlers()
+        obj = trainjob_object()
+        created = await handlers[VALIDATE_TRAINJOB](AdmissionRequest("u", "CREATE", obj, None))
+        suspended = await handlers[VALIDATE_TRAINJOB](
+            AdmissionRequest("u", "UPDATE", trainjob_object(suspend=True), obj)
+        )
+    assert not created.allowed
+    assert "TrainingRuntime team/rt exists but cannot be read: it is nested too deeply" in created.message
+    assert suspended.allowed
 
 
 async def test_a_stored_trainjob_is_not_held_up() -> None:

@@ -154,9 +154,9 @@ def _lacking_runtime(obj: JsonObject, listers: StoreListers) -> TrainJob | None:
     """Return a TrainJob whose runtime the caches do not hold; None for any other."""
     try:
         job = parse_trainjob(obj)
+        return job if lacks_runtime(job, listers) else None
     except ApiTypeError:
         return None
-    return job if lacks_runtime(job, listers) else None
 
 
 def _admitted_object(request: AdmissionRequest) -> JsonObject | None:

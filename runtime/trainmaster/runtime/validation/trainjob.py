@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
+from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     DEPRECATION_POLICY_URL,
     GROUP,
@@ -108,7 +108,7 @@ def _check_build(
     """Validate with the plugins, then try the whole resolution."""
     warnings = list[FieldWarning]()
     try:
-        runtime = runtime_of(job, live_runtime(job, listers), listers, stored=before is not None)
+        runtime = _runtime(job, listers, stored=before is not None)
         errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
         # What is wrong already would come up again, in other words.
         if not errors and not any(_check_trainer(job)):
@@ -126,6 +126,17 @@ def _check_build(
     except (PolicyUnserved, MergeError, TemplateInvalid, JobInvalid) as error:
         return [_field_error(error, job)], []
     return errors, warnings
+
+
+def _runtime(job: TrainJob, listers: Listers, *, stored: bool) -> Runtime:
+    try:
+        live = live_runtime(job, listers)
+    except ObjectUnreadable as error:
+        if not stored:
+            value = job.spec.runtime_ref.with_defaults()
+            raise RuntimeUnusable(FieldError("spec.runtimeRef", str(error), value=value)) from error
+        live = None  # its snapshot decides
+    return runtime_of(job, live, listers, stored=stored)
 
 
 def _field_error(error: Exception, job: TrainJob) -> FieldError:
@@ -160,11 +171,17 @@ def _warnings(obj: JsonObject, listers: Listers) -> list[str]:
     if reference.get("apiGroup") == LEGACY_GROUP:
         warnings.append(f'spec.runtimeRef.apiGroup: "{LEGACY_GROUP}" is taken for "{GROUP}"; write that instead')
     job = _parsed(obj)
-    if job is not None and unsupported_runtime(job.spec.runtime_ref) is None:
-        metadata = _mapping((live_runtime(job, listers) or {}).get("metadata"))
-        if _mapping(metadata.get("labels")).get(SUPPORT_LABEL) == SUPPORT_DEPRECATED:
-            warnings.append(f"Referenced {deprecation(job.spec.runtime_ref.kind, job.spec.runtime_ref.name)}")
+    if job is not None and unsupported_runtime(job.spec.runtime_ref) is None and _is_deprecated(job, listers):
+        warnings.append(f"Referenced {deprecation(job.spec.runtime_ref.kind, job.spec.runtime_ref.name)}")
     return warnings
+
+
+def _is_deprecated(job: TrainJob, listers: Listers) -> bool:
+    try:
+        metadata = _mapping((live_runtime(job, listers) or {}).get("metadata"))
+    except ObjectUnreadable:
+        return False  # who may not be built with it is told so; all others may
+    return _mapping(metadata.get("labels")).get(SUPPORT_LABEL) == SUPPORT_DEPRECATED
 
 
 def deprecation(kind: str, name: str) -> str:
