@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 RELEASE = "v1.37.0"
-"""The Kubernetes release that the generated files follow. Raise it, run the generators, read the difference."""
+"""The Kubernetes release whose fields the controller knows. Raise it, run the generators, read the difference."""
 
 KINDS = (
     "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
@@ -73,9 +73,9 @@ _ANY_JSON = frozenset(
 Node = dict[str, Any]
 
 
-def load(*more: str) -> dict[str, Node]:
+def load(*more: str, release: str = RELEASE) -> dict[str, Node]:
     """Read the definitions that KINDS and `more` reach, by name, in OpenAPI's form and without descriptions."""
-    source = _release_directory() / "_definitions.json"
+    source = _release_directory(release) / "_definitions.json"
     published = json.loads(source.read_text(encoding="utf-8"))["$defs"]
     definitions: dict[str, Node] = {}
     waiting = [*KINDS, *more]
@@ -99,15 +99,15 @@ def _compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _release_directory() -> Path:
+def _release_directory(release: str) -> Path:
     package = find_spec("kubernetes_validate")
     if package is None or package.origin is None:
         sys.exit("kubernetes-validate is not installed: pip install --group generate")
     schemas = Path(package.origin).parent / "kubernetes-json-schema"
-    directory = schemas / f"{RELEASE}-local"
+    directory = schemas / f"{release}-local"
     if not directory.is_dir():
         present = ", ".join(sorted(path.name.removesuffix("-local") for path in schemas.glob("v*-local")))
-        sys.exit(f"kubernetes-validate has no schemas of {RELEASE}, only of {present}: change RELEASE or upgrade it")
+        sys.exit(f"kubernetes-validate has no schemas of {release}, only of {present}: change that or upgrade it")
     return directory
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from trainmaster.devcluster.apiserver.schema import RELEASE
 from trainmaster.devcluster.testing.envtest import Environment
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -109,3 +110,9 @@ async def test_openapi_lets_the_server_validate_and_explains_fields(devcluster_s
 async def test_unknown_paths_are_plain_text(devcluster_server: Environment, path: str) -> None:
     response, text = await _get(devcluster_server, path)
     assert (response.status, text) == (404, "404 page not found\n")
+
+
+async def test_the_version_is_that_of_the_schemas(devcluster_server: Environment) -> None:
+    document = (await _get(devcluster_server, "/version"))[1]
+    assert document["gitVersion"].startswith(f"{RELEASE}+")
+    assert f"v{document['major']}.{document['minor']}." in RELEASE

@@ -18,11 +18,9 @@ from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.http.negotiation import accepts_aggregated_discovery
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response, page_not_found
+from trainmaster.devcluster.apiserver.schema import RELEASE
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
-
-KUBERNETES_VERSION = (1, 33)
-"""The version whose API the server follows; clients derive from it what they may ask for."""
 
 _CHECKS = ("ping", "store")
 _JWKS_PATH = "/openid/v1/jwks"
@@ -67,11 +65,11 @@ class NonResourceHandler:
 
     async def version(self, _request: web.Request) -> web.Response:
         """Handle /version."""
-        major, minor = map(str, KUBERNETES_VERSION)
+        major, minor, _ = RELEASE.removeprefix("v").split(".")
         document = {
             "major": major,
             "minor": minor,
-            "gitVersion": f"v{major}.{minor}.0+trainmaster-{__version__}",
+            "gitVersion": f"{RELEASE}+trainmaster-{__version__}",
             "gitCommit": "",
             "gitTreeState": "clean",
             "buildDate": "1970-01-01T00:00:00Z",

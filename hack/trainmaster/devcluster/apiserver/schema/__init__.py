@@ -4,6 +4,6 @@ A `Schema` is one node of a custom resource's `openAPIV3Schema` or of a built-in
 defaults and validates objects, and tells server-side apply how a list or a map is merged.
 """
 
-from trainmaster.devcluster.apiserver.schema.schema import Schema, builtin_schema
+from trainmaster.devcluster.apiserver.schema.schema import RELEASE, Schema, builtin_schema
 
-__all__ = ["Schema", "builtin_schema"]
+__all__ = ["RELEASE", "Schema", "builtin_schema"]

@@ -28,7 +28,7 @@ import functools
 import re
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -37,6 +37,13 @@ from trainmaster.devcluster.apiserver.schema import validation
 from trainmaster.devcluster.apiserver.schema.structural import ABSENT, Node
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.quantity import QuantityError, canonical
+
+RELEASE: Final = "v1.36.0"
+"""The release of Kubernetes that the definitions of built-in kinds are of, and that the server says it is.
+
+Clients derive from it what they may ask for. To change it, run `hack/generate_definitions.py` and compare the server
+with recorded answers of that release.
+"""
 
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
