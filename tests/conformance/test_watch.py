@@ -184,6 +184,16 @@ async def test_a_watch_from_before_the_history_says_so(client: Client, namespace
     assert "too old resource version: 1 (" in status["message"]
 
 
+async def test_a_watch_from_a_version_of_the_future_waits(configmaps: Collection) -> None:
+    """Neither the changes before that version nor bookmarks come."""
+    future = int((await configmaps.list()).ok(200)["metadata"]["resourceVersion"]) + 1_000_000
+    query = {"resourceVersion": future, "timeoutSeconds": 3, "allowWatchBookmarks": "true"}
+    async with configmaps.watch(**FIRST, **query) as stream:
+        assert stream.response.status == 200
+        await configmaps.made(_watched("a"))
+        assert await stream.rest() == []
+
+
 async def test_a_version_that_is_no_number_is_refused(configmaps: Collection) -> None:
     """Tolerance: by 400, 422 or, in some versions, 500."""
     answer = await configmaps.client.send("GET", configmaps.path, watch="true", resourceVersion="abc")

@@ -93,7 +93,9 @@ class ApiServer:
         timing = timing or ServerTiming()
         self._ssl_context = ssl_context
         self._runner: web.AppRunner | None = None
-        self._watch_server = WatchServer(api, bookmark_interval=timing.bookmark_interval)
+        self._watch_server = WatchServer(
+            api, bookmark_interval=timing.bookmark_interval, freshness_wait=timing.freshness_wait
+        )
         self._pre_shutdown_hooks = tuple(pre_shutdown_hooks)
         authorizer = authorizer or AlwaysAllowAuthorizer()
         authenticator = Authenticator(token, tokens)

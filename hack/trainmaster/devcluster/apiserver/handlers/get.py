@@ -25,9 +25,10 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.handlers.freshness import wait_until_fresh
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.http.negotiation import JSON
-from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
+from trainmaster.devcluster.apiserver.http.query import ListOptions
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response, start_stream
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -126,7 +127,6 @@ class _ContinueExpired(StatusError):
 
 # Objects that are encoded and joined in one go; their first encoding takes a few milliseconds.
 _BATCH = 500
-_POLL_INTERVAL = 0.05
 
 
 class GetHandler:
@@ -141,7 +141,7 @@ class GetHandler:
         self, encoder: ResponseEncoder, *, namespace: str | None, name: str, resource_version: str
     ) -> web.Response:
         """Handle a GET of one object."""
-        await self._reach(resource_version)
+        await wait_until_fresh(self._api, resource_version, seconds=self._freshness_wait)
         return json_response(encoder.object(self._api.get(encoder.kind.resource, namespace, name)))
 
     async def list(
@@ -171,25 +171,13 @@ class GetHandler:
         query = (kind.resource, namespace, options.labels_text, options.fields_text)
         if options.continue_token:
             return self._pager.next(query, options.continue_token, limit=options.limit, newest=newest)
-        await self._reach(options.resource_version)
+        await wait_until_fresh(self._api, options.resource_version, seconds=self._freshness_wait)
         records, revision = newest()
         if options.resource_version_match == "Exact" and options.resource_version != str(revision):
             raise errors.expired(
                 f"The resourceVersion for the provided list is too old: {options.resource_version} ({revision})"
             )
         return self._pager.first(query, records, revision=revision, limit=options.limit)
-
-    async def _reach(self, resource_version: str) -> None:
-        """Wait until the server is as new as the client demands; 504 if it does not get there."""
-        wanted = read_resource_version(resource_version) or 0
-        if wanted <= self._api.revision:
-            return
-        try:
-            async with asyncio.timeout(self._freshness_wait):
-                while wanted > self._api.revision:  # noqa: ASYNC110 - too rare to be worth a notification
-                    await asyncio.sleep(_POLL_INTERVAL)
-        except TimeoutError as error:
-            raise errors.resource_version_too_large(wanted, self._api.revision) from error
 
 
 def _joined(encoder: ResponseEncoder, records: Sequence[Record]) -> bytes:

@@ -5,7 +5,9 @@ Guarantees:
   follow close upon each other wait a few milliseconds, so that they leave together;
 - a bookmark is never ahead of the events that the client was sent: it may resume from any of them;
 - a stream ends cleanly: at its timeout, when the server stops, or after an ERROR event that says why;
-- a watch from a forgotten revision is an ERROR event with 410 Expired; the client lists again.
+- a watch from a forgotten revision is an ERROR event with 410 Expired; the client lists again;
+- a watch from a revision that has not come yet is silent until it comes; the present objects (`sendInitialEvents`) are
+  never shown to a client that has seen newer ones.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import orjson
 from aiohttp import web
 
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.handlers.freshness import wait_until_fresh
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.http.query import ListOptions, read_resource_version
 from trainmaster.devcluster.apiserver.http.responsewriters import start_stream
@@ -54,8 +57,9 @@ FRAME_WRAPPER: web.RequestKey[FrameWrapper] = web.RequestKey("frame_wrapper")
 class WatchServer:
     """Serves watch streams and ends them all when the server stops."""
 
-    def __init__(self, api: Api, *, bookmark_interval: float) -> None:
+    def __init__(self, api: Api, *, bookmark_interval: float, freshness_wait: float) -> None:
         self._api = api
+        self._freshness_wait = freshness_wait
         self._bookmark_interval = bookmark_interval
         self._open: set[Watch] = set()
         self.stopped = False
@@ -65,6 +69,8 @@ class WatchServer:
         self, request: web.Request, encoder: ResponseEncoder, *, namespace: str | None, options: ListOptions
     ) -> web.StreamResponse:
         """Write the stream until it ends."""
+        if options.send_initial_events:
+            await wait_until_fresh(self._api, options.resource_version, seconds=self._freshness_wait)
         try:
             watch = self._start(encoder, namespace, options)
         except StatusError as error:

@@ -126,11 +126,20 @@ async def test_a_forgotten_version_is_expired() -> None:
     assert (caught.value.code, caught.value.reason) == (410, "Expired")
 
 
-async def test_a_version_of_the_future_is_a_timeout(api: Api) -> None:
-    with pytest.raises(StatusError, match="Too large resource version: 10000") as caught:
-        api.watch(CONFIGMAPS, since=10000)
-    assert caught.value.code == 504
-    assert caught.value.status()["details"]["retryAfterSeconds"] == 1
+async def test_a_watch_from_a_version_of_the_future_is_silent_until_it_comes(api: Api) -> None:
+    future = api.revision + 2
+    async with api.watch(CONFIGMAPS, since=future) as watch:
+        for name in ("a", "b"):
+            assert watch.revision == 0
+            await put(api, name, "x")
+        assert api.revision == future
+        assert watch.take() is None
+        assert watch.revision == future
+        await put(api, "c", "x")
+        event = watch.take()
+    assert event is not None
+    assert event.object is not None
+    assert (event.type, event.object["metadata"]["name"], event.revision) == ("ADDED", "c", future + 1)
 
 
 async def test_a_closed_watch_ends(api: Api) -> None:

@@ -3,6 +3,7 @@
 - An object that starts to match the selectors arrives as ADDED, one that stops as DELETED, with its last matching state
   and the revision of the change.
 - Without a start revision the stream begins with an ADDED for each object there is; `bookmark` marks their end.
+- Without a state as new as its start revision a watch waits for the changes that follow it.
 - A watcher that is too slow, or whose kind is no longer served, is cut off.
 
 A `SelectionPredicate` says which objects of a kind a watch, a list or a deletion of many is about.
@@ -90,7 +91,8 @@ class Watch:
         self._on_close = on_close
         self._initial: deque[WatchEvent] = deque()
         start = since or store.revision
-        self._watcher = _subscribe(store, kind, start)
+        self._after = start
+        self._watcher = _subscribe(store, kind, min(start, store.revision))
         if not since:
             for record in store.list(kind.stored_as, namespace):
                 shown = self._shown(record)
@@ -103,9 +105,10 @@ class Watch:
     def revision(self) -> int:
         """The revision up to which the client has seen everything: what a bookmark may say.
 
-        It is 0 while present objects are still on their way: there is no version yet to resume from.
+        It is 0 while present objects are still on their way, and before the start revision: there is no version yet to
+        resume from.
         """
-        if self._initial:
+        if self._initial or self._store.revision < self._after:
             return 0
         return self._watcher.delivered if self._watcher.pending else self._store.revision
 
@@ -159,7 +162,7 @@ class Watch:
         return record if obj is record.object else Record(obj, record.revision)
 
     def _translate(self, event: Event) -> WatchEvent | None:
-        if self._namespace is not None and event.key.namespace != self._namespace:
+        if event.revision <= self._after or (self._namespace is not None and event.key.namespace != self._namespace):
             return None
         if self._selection.everything:
             shown = self._shown(event.record)
@@ -179,8 +182,6 @@ class Watch:
 
 
 def _subscribe(store: Store, kind: Kind, start: int) -> Watcher:
-    if start > store.revision:
-        raise errors.resource_version_too_large(start, store.revision)
     try:
         return store.watch(kind.stored_as, since=start)
     except Expired as error:
