@@ -10,7 +10,6 @@ from pathlib import Path
 
 import generator
 import kubernetes_schemas
-
 from trainmaster.devcluster.apiserver.schema import RELEASE
 
 TARGET = Path(__file__).parent / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"

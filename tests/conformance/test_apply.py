@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.conformance import APPLY_PATCH, Collection, managers
-from support.samples import configmap, job, lease, pod_spec, widget
+from support.samples import configmap, job, lease, pod, pod_spec, service, widget
 
 
 async def test_an_apply_creates(configmaps: Collection) -> None:
@@ -327,3 +327,41 @@ async def test_an_applied_lease_is_renewed(leases: Collection) -> None:
     await leases.apply(lease("a", renewTime="2026-01-01T00:00:00.000000Z"))
     obj = (await leases.apply(lease("a", renewTime="2026-01-01T00:00:01.000000Z"))).ok(200)
     assert obj["spec"]["renewTime"] == "2026-01-01T00:00:01.000000Z"
+
+
+async def test_a_creator_owns_lists_and_maps_but_not_the_structures_of_a_built_in_kind(pods: Collection) -> None:
+    """What is always there, as the spec of a pod and the list of its containers, has no owner itself."""
+    containers = [{"name": "main", "image": "i", "env": [{"name": "A", "value": "1"}]}]
+    obj = pod("a", containers=containers)
+    obj["metadata"]["labels"] = {"l": "1"}
+    [fields] = managers(await pods.made(obj)).values()
+    assert fields["f:metadata"]["f:labels"] == {".": {}, "f:l": {}}
+    assert "." not in fields["f:spec"]
+    assert fields["f:spec"]["f:containers"].keys() == {'k:{"name":"main"}'}
+    container = fields["f:spec"]["f:containers"]['k:{"name":"main"}']
+    assert container["."] == {}
+    assert container["f:env"] == {".": {}, 'k:{"name":"A"}': {".": {}, "f:name": {}, "f:value": {}}}
+
+
+async def test_a_creator_owns_the_ports_of_a_service(services: Collection) -> None:
+    made = await services.made(service("a", ports=[{"port": 80}], selector={"a": "b"}))
+    spec = next(iter(managers(made).values()))["f:spec"]
+    assert "." not in spec
+    assert spec["f:selector"] == {}
+    assert spec["f:ports"]["."] == {}
+    assert spec["f:ports"]['k:{"port":80,"protocol":"TCP"}']["."] == {}
+
+
+async def test_a_creator_owns_the_spec_of_a_custom_resource_itself(widgets: Collection) -> None:
+    """The server knows no structure that would be there without it."""
+    spec = next(iter(managers(await widgets.made(widget("a"))).values()))["f:spec"]
+    assert (spec["."], spec["f:size"]) == ({}, {})
+
+
+async def test_whoever_adds_the_first_label_owns_the_labels(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a", {"k": "v"}), fieldManager="creator")
+    await configmaps.patch("a", {"metadata": {"labels": {"x": "1"}}}, fieldManager="first")
+    obj = (await configmaps.patch("a", {"metadata": {"labels": {"y": "1"}}}, fieldManager="second")).ok(200)
+    owned = managers(obj)
+    assert owned["first", "Update", ""] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+    assert owned["second", "Update", ""] == {"f:metadata": {"f:labels": {"f:y": {}}}}

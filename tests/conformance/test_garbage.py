@@ -118,3 +118,13 @@ async def test_a_cluster_wide_owner_is_fine(client: Client, configmaps: Collecti
     assert (await configmaps.read("child"))["metadata"]["ownerReferences"]
     await priorities.delete(made["metadata"]["name"])
     await configmaps.gone("child")
+
+
+async def test_a_claim_is_protected(client: Client, namespace: str) -> None:
+    """By a finalizer that its controller removes when no pod uses it."""
+    claims = client.collection("v1", "persistentvolumeclaims", namespace)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    obj = await claims.made({"metadata": {"name": "a"}, "spec": spec})
+    assert obj["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    await claims.delete("a")
+    await claims.gone("a")

@@ -44,6 +44,7 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
+from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
@@ -325,6 +326,7 @@ class Cluster:
             controllers |= {
                 "garbage-collection": GarbageCollector(api),
                 "namespaces": NamespaceController(api),
+                "pvc-protection": PvcProtectionController(api),
             }
         return controllers
 

@@ -9,7 +9,12 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.admission.plugins import limitranger, priority, runtimeclass
+from trainmaster.devcluster.apiserver.admission.plugins import (
+    limitranger,
+    priority,
+    runtimeclass,
+    storageobjectinuseprotection,
+)
 from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, MASTERS
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -148,6 +153,7 @@ def register_plugins(api: Api) -> None:
     api.add_admission(PODS, priority.pod_admission(api))
     api.add_admission(PODS, runtimeclass.pod_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
+    api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
 
 

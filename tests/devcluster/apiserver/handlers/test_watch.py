@@ -211,7 +211,9 @@ async def test_present_objects_are_not_shown_to_a_client_that_has_seen_newer_one
 ) -> None:
     await _create(devcluster_server, "a")
     query = {"watch": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-    async with devcluster_server.session() as session:
-        async with session.get(_LIST, params={**query, "resourceVersion": "1000000"}) as response:
-            document = await response.json()
+    async with (
+        devcluster_server.session() as session,
+        session.get(_LIST, params={**query, "resourceVersion": "1000000"}) as response,
+    ):
+        document = await response.json()
     assert (response.status, document["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")

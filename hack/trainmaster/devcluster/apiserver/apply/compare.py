@@ -25,6 +25,49 @@ class _Trees(NamedTuple):
     removed: Tree
 
 
+# Types that Go holds by value: with what holds them, fields of these types are always there, if only empty, so nobody
+# comes to own the field itself by filling it.
+_HELD_BY_VALUE = frozenset(
+    {
+        *(
+            f"io.k8s.api.{name}"
+            for name in (
+                "batch.v1.JobSpec",
+                "batch.v1.JobStatus",
+                "coordination.v1.LeaseSpec",
+                "core.v1.EventSource",
+                "core.v1.LimitRangeSpec",
+                "core.v1.LoadBalancerStatus",
+                "core.v1.NamespaceSpec",
+                "core.v1.NamespaceStatus",
+                "core.v1.NodeDaemonEndpoints",
+                "core.v1.NodeSpec",
+                "core.v1.NodeStatus",
+                "core.v1.NodeSystemInfo",
+                "core.v1.PersistentVolumeClaimSpec",
+                "core.v1.PersistentVolumeClaimStatus",
+                "core.v1.PodSpec",
+                "core.v1.PodStatus",
+                "core.v1.PodTemplateSpec",
+                "core.v1.ServiceSpec",
+                "core.v1.ServiceStatus",
+                "core.v1.VolumeResourceRequirements",
+                "resource.v1.DeviceClaim",
+                "resource.v1.DeviceClassSpec",
+                "resource.v1.ResourceClaimSpec",
+                "resource.v1.ResourceClaimStatus",
+                "resource.v1.ResourceClaimTemplateSpec",
+                "resource.v1.ResourceSliceSpec",
+            )
+        ),
+        *(
+            f"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition{name}"
+            for name in ("Names", "Spec", "Status")
+        ),
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    }
+)
+
 METADATA_ITSELF = FieldSet({"f:metadata": {}})
 """That an object has metadata is owned by nobody; what is in them has managers."""
 
@@ -115,12 +158,26 @@ def _compare_parts(old: Any, new: Any, schema: Schema, trees: _Trees) -> bool:
 def _compare_maps(old: JsonObject, new: JsonObject, schema: Schema, trees: _Trees) -> None:
     for name, value in new.items():
         if name not in old:
-            trees.written[f"f:{name}"] = _everything(value, schema.child(name))
+            child = schema.child(name)
+            if (empty := _empty(name, child, schema)) is None:
+                trees.written[f"f:{name}"] = _everything(value, child)
+            elif value != empty:
+                _compare(f"f:{name}", empty, value, child, trees)
         elif (before := old[name]) is not value and before != value:
             _compare(f"f:{name}", before, value, schema.child(name), trees)
     for name, value in old.items():
         if name not in new:
             trees.removed[f"f:{name}"] = _everything(value, schema.child(name))
+
+
+def _empty(name: str, child: Schema, parent: Schema) -> JsonObject | list[Any] | None:
+    """Return what an absent field of a built-in kind holds on a real server, where the field is never absent."""
+    if child.definition in _HELD_BY_VALUE:
+        return {}
+    # A list that Go never leaves out: of the granular ones these are the containers of a pod.
+    if child.list_type != "atomic" and name in (parent.raw.get("required") or ()) and parent.definition:
+        return []
+    return None
 
 
 def _compare_lists(old: dict[str, Any], new: dict[str, Any], items: Schema, trees: _Trees) -> None:

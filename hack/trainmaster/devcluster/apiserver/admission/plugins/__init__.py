@@ -1,1 +1,1 @@
-"""The built-in admission plugins: LimitRanger, Priority, RuntimeClass and ServiceAccount."""
+"""The built-in admission plugins: LimitRanger, Priority, RuntimeClass, ServiceAccount, StorageObjectInUseProtection."""

@@ -1,0 +1,1 @@
+"""The protection of persistent volume claims that pods use."""
