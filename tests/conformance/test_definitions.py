@@ -331,3 +331,33 @@ async def test_a_version_that_is_not_served_is_not_there(client: Client) -> None
         (await client.collection(f"{group}/v1", "things").list()).ok(200)
     finally:
         await definitions(client).delete(crd["metadata"]["name"])
+
+
+async def test_present_objects_get_the_defaults_of_a_changed_definition(client: Client, namespace: str) -> None:
+    """When they are read: nothing is written for that."""
+    crd = definition({"type": "object", "properties": {"old": {"type": "string"}, "gone": {"type": "string"}}})
+    name = crd["metadata"]["name"]
+    async with installed(client, crd, namespace=namespace) as things:
+        made = await things.made(_thing(crd, "a", old="x", gone="y"))
+        properties = {"old": {"type": "string"}, "new": {"type": "string", "default": "z"}}
+        change = [
+            {
+                "op": "replace",
+                "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties",
+                "value": properties,
+            }
+        ]
+        (await definitions(client).patch(name, change, form=JSON_PATCH)).ok(200)
+
+        async def shaped() -> bool:
+            return bool((await things.read("a"))["spec"] == {"old": "x", "new": "z"})
+
+        await eventually(shaped)
+        obj = await things.read("a")
+        assert obj["metadata"] == made["metadata"]
+        [item] = (await things.list()).ok(200)["items"]
+        assert item["spec"] == obj["spec"]
+        async with things.watch(timeoutSeconds=5) as stream:
+            assert (await stream.next())["object"]["spec"] == obj["spec"]
+        changed = (await things.patch("a", {"metadata": {"labels": {"l": "1"}}})).ok(200)
+        assert (changed["spec"], changed["metadata"]["generation"]) == (obj["spec"], 1)

@@ -223,3 +223,16 @@ async def test_openapi_has_the_schema_of_a_custom_resource(client: Client, widge
     schemas = document["components"]["schemas"].values()
     schema = next(each for each in schemas if kind in each.get("x-kubernetes-group-version-kind", ()))
     assert schema["properties"]["spec"]["properties"]["color"]["enum"] == ["red", "green"]
+
+
+async def test_a_document_may_be_kept_under_its_hash(client: Client) -> None:
+    """It is not sent again to who has it, and the address of an older one leads to the present one."""
+    address = (await client.send("GET", "/openapi/v3")).ok(200)["paths"]["apis/batch/v1"]["serverRelativeURL"]
+    path, _, tag = address.partition("?hash=")
+    answer = await client.send("GET", path, hash=tag)
+    assert answer.status == 200
+    assert "immutable" in answer.headers["Cache-Control"]
+    again = await client.send("GET", path, hash=tag, headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+    followed = await client.send("GET", path, hash="0" * 128)
+    assert followed.json["info"] == answer.json["info"]

@@ -77,7 +77,14 @@ async def test_an_unknown_subresource_is_not_found(configmaps: Collection) -> No
     assert (await configmaps.get("a", subresource="status")).status == 404
 
 
-@pytest.mark.parametrize(("method", "name"), [("POST", "a"), ("PUT", ""), ("PATCH", "")])
+async def test_answers_are_not_for_shared_caches(configmaps: Collection) -> None:
+    """Nor do they say what the server is made of."""
+    for answer in (await configmaps.list(), await configmaps.get("none")):
+        assert answer.headers["Cache-Control"] == "no-cache, private"
+        assert "Server" not in answer.headers
+
+
+@pytest.mark.parametrize(("method", "name"), [("POST", "a"), ("PUT", ""), ("PATCH", ""), ("OPTIONS", "a")])
 async def test_a_verb_that_a_path_lacks_is_not_allowed(configmaps: Collection, method: str, name: str) -> None:
     path = f"{configmaps.path}/{name}" if name else configmaps.path
     (await configmaps.client.send(method, path, configmap("a"))).refused(405, "MethodNotAllowed")

@@ -233,3 +233,21 @@ async def test_a_dry_run_of_a_collection_deletes_nothing(configmaps: Collection)
 async def test_an_unknown_dry_run_is_refused(configmaps: Collection) -> None:
     answer = await configmaps.create(configmap("a"), dryRun="Some")
     assert answer.causes() == [("dryRun", "FieldValueNotSupported")]
+    assert answer.json["message"].startswith('CreateOptions.meta.k8s.io "" is invalid: dryRun: ')
+
+
+async def test_the_name_of_a_manager_has_at_most_128_bytes(configmaps: Collection) -> None:
+    assert (await configmaps.create(configmap("a"), fieldManager="\u00e4" * 64)).status == 201
+    answer = await configmaps.create(configmap("b"), fieldManager="m" * 129)
+    assert answer.causes() == [("fieldManager", "FieldValueTooLong")]
+
+
+async def test_a_parameter_that_nobody_knows_is_ignored(configmaps: Collection) -> None:
+    assert (await configmaps.create(configmap("a"), nonsense="1")).status == 201
+    assert (await configmaps.list(nonsense="1")).status == 200
+
+
+async def test_the_type_of_a_patch_may_have_parameters(configmaps: Collection) -> None:
+    await configmaps.made(configmap("a"))
+    answer = await configmaps.patch("a", {"data": {"x": "1"}}, form=f"{MERGE_PATCH}; charset=utf-8")
+    assert answer.ok(200)["data"] == {"x": "1"}

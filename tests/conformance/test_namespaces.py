@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import Client, Collection, eventually, unique
+from support.conformance import NAMESPACE_PATIENCE, Client, Collection, eventually, unique
 from support.samples import configmap
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -68,17 +68,19 @@ async def test_nothing_is_created_in_a_terminating_namespace(
 
 
 @pytest.mark.controllers
+@pytest.mark.timeout(3 * NAMESPACE_PATIENCE)
 async def test_the_content_of_a_namespace_goes_with_it(namespaces: Collection, client: Client) -> None:
     name = unique("full")
     await namespaces.made({"metadata": {"name": name}})
     configmaps = client.collection("v1", "configmaps", name)
     await configmaps.made(configmap("a"))
     await namespaces.delete(name)
-    await namespaces.gone(name)
+    await namespaces.gone(name, patience=NAMESPACE_PATIENCE)
     (await configmaps.get("a")).refused(404)
 
 
 @pytest.mark.controllers
+@pytest.mark.timeout(3 * NAMESPACE_PATIENCE)
 async def test_a_held_namespace_goes_when_its_last_object_goes(
     namespaces: Collection, held_namespace: tuple[str, Collection]
 ) -> None:
@@ -88,10 +90,10 @@ async def test_a_held_namespace_goes_when_its_last_object_goes(
     async def marked() -> bool:
         return "deletionTimestamp" in (await configmaps.read("a"))["metadata"]
 
-    await eventually(marked)
+    await eventually(marked, patience=NAMESPACE_PATIENCE)
     await namespaces.read(name)
     await _release(configmaps)
-    await namespaces.gone(name)
+    await namespaces.gone(name, patience=NAMESPACE_PATIENCE)
 
 
 async def test_finalize_writes_the_finalizers_of_the_spec_only(namespaces: Collection, namespace: str) -> None:

@@ -37,6 +37,10 @@ APPLY_PATCH = "application/apply-patch+yaml"
 PATIENCE = 30.0
 """Seconds that a test gives the target for what happens after the answer: a real cluster may be busy."""
 
+NAMESPACE_PATIENCE = 10 * PATIENCE
+"""Seconds for the end of a namespace: a busy controller manager comes to look at what is left in it late, and again
+later if something was."""
+
 Names: TypeAlias = list[str]  # inside the collection, `list` is a method
 
 _T = TypeVar("_T")
@@ -322,9 +326,9 @@ class Collection:
         """Watch the collection."""
         return self.client.watch(self.path, **options)
 
-    async def gone(self, name: str) -> None:
+    async def gone(self, name: str, *, patience: float = PATIENCE) -> None:
         """Wait until there is no such object."""
-        await eventually(lambda: self._is_gone(name))
+        await eventually(lambda: self._is_gone(name), patience=patience)
 
     async def _is_gone(self, name: str) -> bool:
         return (await self.get(name)).status == 404

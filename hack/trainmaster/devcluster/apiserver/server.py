@@ -34,7 +34,7 @@ from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHan
 from trainmaster.devcluster.apiserver.handlers.router import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
 from trainmaster.devcluster.apiserver.http.bodies import MAX_BODY_BYTES
-from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found
+from trainmaster.devcluster.apiserver.http.responsewriters import page_not_found, write_common_headers
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.runtime.version import __version__
 
@@ -126,6 +126,7 @@ class ApiServer:
             ],
             client_max_size=MAX_BODY_BYTES,
         )
+        self._app.on_response_prepare.append(write_common_headers)
         self._app.add_routes(
             [
                 *nonresource.routes(),

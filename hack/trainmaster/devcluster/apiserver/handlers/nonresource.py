@@ -126,8 +126,19 @@ class NonResourceHandler:
 
     async def openapi_document(self, request: web.Request) -> web.Response:
         """Handle /openapi/v3/<group version>."""
-        document = self._openapi.document(request.match_info["path"])
-        return page_not_found() if document is None else json_response(document)
+        path = request.match_info["path"]
+        document = self._openapi.document(path)
+        if document is None:
+            return page_not_found()
+        tag = self._openapi.hash(path)
+        wanted = request.query.get("hash", "")
+        if wanted not in ("", tag):  # the client knows the address of an older one
+            return web.Response(status=301, headers={"Location": self._openapi.address(path)})
+        response = web.Response(status=304) if _matches(request, tag) else json_response(document)
+        response.headers["ETag"] = f'"{tag}"'
+        if wanted:
+            response.headers["Cache-Control"] = "public, immutable"
+        return response
 
     async def openid_configuration(self, request: web.Request) -> web.Response:
         """Handle /.well-known/openid-configuration."""
@@ -145,6 +156,11 @@ class NonResourceHandler:
         return json_response(self._tokens.jwks(), content_type="application/jwk-set+json")
 
 
+def _matches(request: web.Request, tag: str) -> bool:
+    """Return whether the client has the document of a tag."""
+    return tag in request.headers.get("If-None-Match", "")
+
+
 def _cacheable(
     request: web.Request, document: JsonObject | None, *, content_type: str = "application/json"
 ) -> web.Response:
@@ -154,8 +170,9 @@ def _cacheable(
     encoded = orjson.dumps(document)
     # The forms of one document share a path, so the tag has to tell them apart.
     etag = hashlib.sha256(content_type.encode() + encoded).hexdigest().upper()
-    known = request.headers.get("If-None-Match", "")
-    response = web.Response(status=304) if etag in known else json_response(encoded, content_type=content_type)
+    response = (
+        web.Response(status=304) if _matches(request, etag) else json_response(encoded, content_type=content_type)
+    )
     response.headers["ETag"] = f'"{etag}"'
     response.headers["Vary"] = "Accept"
     return response

@@ -42,6 +42,7 @@ class OpenApi:
         self._version = version
         self._revision = -1
         self._documents: dict[str, bytes] = {}
+        self._hashes: dict[str, str] = {}
         self._index = b""
 
     def index(self) -> bytes:
@@ -54,6 +55,15 @@ class OpenApi:
         self._refresh()
         return self._documents.get(path)
 
+    def address(self, path: str) -> str:
+        """Return where the document of a served path is."""
+        return f"/openapi/v3/{path}?hash={self.hash(path)}"
+
+    def hash(self, path: str) -> str:
+        """Return the hash of the document of a served path."""
+        self._refresh()
+        return self._hashes[path]
+
     def _refresh(self) -> None:
         if self._revision == self._registry.revision:
             return
@@ -61,12 +71,11 @@ class OpenApi:
         for kind in self._registry.kinds():
             kinds.setdefault(_prefix(kind), []).append(kind)
         self._documents = {prefix: orjson.dumps(self._build(members)) for prefix, members in kinds.items()}
-        paths = {
-            prefix: {"serverRelativeURL": f"/openapi/v3/{prefix}?hash={hashlib.sha256(document).hexdigest().upper()}"}
-            for prefix, document in self._documents.items()
+        self._hashes = {
+            prefix: hashlib.sha256(document).hexdigest().upper() for prefix, document in self._documents.items()
         }
-        self._index = orjson.dumps({"paths": paths})
         self._revision = self._registry.revision
+        self._index = orjson.dumps({"paths": {each: {"serverRelativeURL": self.address(each)} for each in kinds}})
 
     def _build(self, kinds: list[Kind]) -> JsonObject:
         schemas: dict[str, JsonObject] = {}

@@ -35,13 +35,15 @@ def read_write_options(request: web.Request, kind: str) -> WriteOptions:
     """Read the options of a creation, update or patch; `kind` is their kind, for errors."""
     query = request.query
     manager = query.get("fieldManager", "")
-    if len(manager) > _MAX_MANAGER or not manager.isprintable():
-        detail = f"must be at most {_MAX_MANAGER} printable characters"
-        raise invalid_options(kind, FieldError("fieldManager", "Invalid", manager, detail))
+    if len(manager.encode()) > _MAX_MANAGER:
+        detail = f"may not be more than {_MAX_MANAGER} bytes"
+        raise invalid_options(kind, FieldError("fieldManager", "TooLong", manager, detail))
+    if not manager.isprintable():
+        raise invalid_options(kind, FieldError("fieldManager", "Invalid", manager, "must be printable characters"))
     return WriteOptions(
         field_manager=manager or _user_agent_program(request),
         force=read_boolean(query, "force"),
-        dry_run=read_dry_run(query.getall("dryRun", [])),
+        dry_run=read_dry_run(query.getall("dryRun", []), kind),
         field_validation=_field_validation(query.get("fieldValidation", ""), kind),
         user=_user(request),
     )
@@ -91,7 +93,7 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
         grace_seconds=_grace_seconds(given),
         uid=_checked(preconditions, "uid", str),
         resource_version=_checked(preconditions, "resourceVersion", str),
-        dry_run=read_dry_run(_checked(given, "dryRun", list) or []),
+        dry_run=read_dry_run(_checked(given, "dryRun", list) or [], "DeleteOptions"),
         user=_user(request),
     )
 

@@ -104,12 +104,12 @@ def read_resource_version(text: str) -> int | None:
     return int(text)
 
 
-def read_dry_run(values: list[str]) -> bool:
-    """Read `dryRun`, whose only value is `All`."""
+def read_dry_run(values: list[str], kind: str) -> bool:
+    """Read `dryRun`, whose only value is `All`; `kind` is that of the options, for errors."""
     for value in values:
         if value != "All":
             problem = FieldError("dryRun", "NotSupported", value, 'supported values: "All"')
-            raise errors.invalid("meta.k8s.io", "Options", "", [problem])
+            raise errors.invalid("meta.k8s.io", kind, "", [problem])
     return bool(values)
 
 

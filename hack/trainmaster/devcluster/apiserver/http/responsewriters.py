@@ -51,10 +51,18 @@ async def start_stream(request: web.Request, *, content_type: str) -> web.Stream
     """Send the headers of a response that arrives in pieces; errors from here on can only cut it off."""
     response = web.StreamResponse()
     response.headers["Content-Type"] = content_type
-    response.headers["Cache-Control"] = "no-cache, private"
     request[_STARTED] = True
     await response.prepare(request)
     return response
+
+
+async def write_common_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Write the headers of every response, as a signal handler of the application: answers are not for shared caches.
+
+    A real server does not say what it is made of.
+    """
+    response.headers.setdefault("Cache-Control", "no-cache, private")
+    response.headers.popall("Server", None)
 
 
 def response_started(request: web.Request) -> bool:

@@ -20,7 +20,7 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.devcluster.apiserver.schema.cel import Rules
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -36,6 +36,7 @@ def kind_of(crd: JsonObject, *, deferred: bool = False) -> Kind:
     raw = version.get("schema", {}).get("openAPIV3Schema", {})
     subresources = version.get("subresources") or {}
     has_status = "status" in subresources
+    schema = _schema(raw)
     return Kind(
         group=spec["group"],
         version=version["name"],
@@ -49,9 +50,11 @@ def kind_of(crd: JsonObject, *, deferred: bool = False) -> Kind:
         subresources=frozenset(subresources),
         scale=_scale(subresources.get("scale")),
         custom=True,
-        schema=_schema(raw),
+        schema=schema,
         rules=rules_of(raw, deferred=deferred),
-        strategy=CustomResourceStrategy(has_status=has_status),
+        strategy=CustomResourceStrategy(
+            schema, has_status=has_status, current_since=int(crd["metadata"].get("resourceVersion") or 0)
+        ),
         columns=custom_columns(version.get("additionalPrinterColumns", ())),
         field_labels={
             each["jsonPath"].removeprefix("."): _label(each["jsonPath"]) for each in version.get("selectableFields", ())
@@ -130,8 +133,19 @@ class CustomResourceStrategy(Strategy):
     has_generation = True
     allow_unconditional_update = False
 
-    def __init__(self, *, has_status: bool) -> None:
+    def __init__(self, schema: Schema, *, has_status: bool, current_since: int) -> None:
+        self._schema = schema
+        self.current_since = current_since
         self._apart = frozenset({"metadata", "status"} if has_status else {"metadata"})
+
+    def from_storage(self, obj: JsonObject) -> JsonObject:
+        """Bring an object that is older than the definition into the shape of it: pruned, and with its defaults."""
+        if int(obj["metadata"].get("resourceVersion") or 0) >= self.current_since:
+            return obj
+        shaped: JsonObject = copy_tree(obj)
+        self._schema.prune(shaped)
+        self._schema.default(shaped)
+        return obj if shaped == obj else shaped
 
     def is_new_generation(self, obj: JsonObject, old: JsonObject) -> bool:
         """Return whether anything changed apart from metadata and, where it is written separately, status."""

@@ -32,6 +32,8 @@ class Strategy:
     """Whether the answer to a deletion is the deleted object; otherwise it is a Status."""
     orphans_by_default: ClassVar[bool] = False
     """Whether a deletion that does not say otherwise leaves the dependents alone."""
+    current_since: int = 0
+    """The revision from which on stored objects have the shape of the kind; `from_storage` gives it to older ones."""
     collects_dependents: ClassVar[bool] = True
     """Whether the propagation of deletions applies to the kind."""
 

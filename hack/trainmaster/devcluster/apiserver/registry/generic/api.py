@@ -111,8 +111,9 @@ class Api:
         kind = self._kind(resource, "list")
         selection = SelectionPredicate(kind, labels, fields)
         records = self.store.list(kind.stored_as, namespace)
-        if kind.storage is not None:
-            records = [Record(kind.strategy.from_storage(record.object), record.revision) for record in records]
+        strategy = kind.strategy
+        if kind.storage is not None or any(record.revision < strategy.current_since for record in records):
+            records = [Record(strategy.from_storage(record.object), record.revision) for record in records]
         if not selection.everything:
             records = [record for record in records if selection.matches(record.object)]
         return records, self.store.revision
