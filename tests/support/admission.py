@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Requests:
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", dry: bool = False
     ) -> Answer:
         params = {"dryRun": "All"} if dry else {}
-        data = None if body is None else orjson.dumps(body)
+        data = None if body is None else BytesIO(orjson.dumps(body))
         headers = {"Content-Type": kind}
         async with self._session.request(method, path, data=data, headers=headers, params=params) as response:
             warnings = [warning.split('"', 1)[1][:-1] for warning in response.headers.getall("Warning", [])]
