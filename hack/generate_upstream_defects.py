@@ -45,7 +45,7 @@ HEAD: Final = """\
 Trainmaster takes the place of the Go controller of Kubeflow Trainer 2.3: the same API, the same objects, without its
 defects. This is what became of each one. What is fixed names the tests that prove it. What is kept says why: as a
 rule because existing clients rely on it. What does not apply concerns a part of the original that Trainmaster does not
-have.
+have. Differences that are no defects are on [a page of their own](differences.md).
 
 Run the tests of one defect with `pytest -k test_b5_` (of S2 with `pytest -k test_trainer_s2_`).
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.admission import Requests, admitting
+from support.golden import load_yaml
 from support.original_crds import install_original_definitions
 from support.specs import SpecPlayer, load_specs
 from support.stack import api_server
@@ -57,9 +58,14 @@ def test_every_spec_has_an_id_of_its_own() -> None:
 
 
 def test_every_difference_is_declared() -> None:
-    declared = set()
+    """By specs and by recorded cases alike: on the page of defects, or on that of differences."""
+    declared: set[str] = set()
     for page in ("upstream-defects", "differences"):
-        text = (ROOT / f"docs/{page}.md").read_text()
-        declared |= set(re.findall(r"^\| ([A-Z][A-Z0-9-]*) \|", text, re.MULTILINE))
+        ids = re.findall(r"^\| ([A-Z][A-Z0-9-]*) \|", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE)
+        assert len(ids) == len(set(ids))
+        assert not declared & set(ids)
+        declared |= set(ids)
     named = {name for spec in SPECS for difference in spec.get("differs", ()) for name in difference["by"]}
+    for recorded in ("differences", "admission-differences"):
+        named |= load_yaml((ROOT / f"tests/golden/{recorded}.yaml").read_text())["reasons"].keys()
     assert named <= declared

@@ -44,9 +44,7 @@ def load_specs() -> list[JsonObject]:
     """All specs, with bases and repetitions written out."""
     bases = load_yaml((DIRECTORY / "bases.yaml").read_text())
     return [
-        _written_out(spec, bases)
-        for path in sorted(DIRECTORY.glob("*-*.yaml"))
-        for spec in load_yaml(path.read_text())
+        _written_out(spec, bases) for path in sorted(DIRECTORY.glob("*-*.yaml")) for spec in load_yaml(path.read_text())
     ]
 
 

@@ -59,6 +59,16 @@ async def test_a1_t6_t7_apply_sends_the_intent_with_its_manager(server: Any, cli
     assert orjson.loads(seen.body) == OBJECT
 
 
+async def test_a_body_of_several_megabytes_arrives(server: Any, client: KubeClient) -> None:
+    """In pieces: written at once it would hold up everybody else, which aiohttp warns about."""
+    large = {**OBJECT, "data": {"text": "x" * 3_000_000}}
+    server.on("PATCH", server.reply(200, OBJECT))
+    await client.apply(CONFIGMAPS, large, field_manager="trainer")
+    (seen,) = server.seen
+    assert seen.headers["Content-Length"] == str(len(seen.body))
+    assert orjson.loads(seen.body) == large
+
+
 async def test_c10_delete_is_bound_to_the_object_that_was_seen(server: Any, client: KubeClient) -> None:
     server.on("DELETE", server.reply(200, {"kind": "Status"}))
     await client.delete(PODS, "ns", "a", uid="u1", resource_version="7")

@@ -25,6 +25,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from io import BytesIO
 from typing import Any, Final, Protocol, Self
 
 import aiohttp
@@ -45,6 +46,9 @@ CONNECT_TIMEOUT: Final = 10.0
 
 IDLE_AT_MOST: Final = 15.0
 """Seconds; kube-apiserver keeps an idle connection for minutes, cloud balancers for about one."""
+
+_IN_ONE_PIECE: Final = 2**18
+"""Bytes of a body that are written at once."""
 
 _TURNS_TO_CLOSE: Final = 20
 """More turns of the event loop than a connection takes to notice that it is shut down, TLS and all."""
@@ -164,7 +168,8 @@ class HttpTransport:
                 URL(url, encoded=True),
                 params=params,
                 headers=headers,
-                data=body,
+                # A large body goes out in pieces, between which others have their turn.
+                data=body if body is None or len(body) <= _IN_ONE_PIECE else BytesIO(body),
                 proxy=config.proxy,
                 ssl=config.ssl_context if config.ssl_context is not None else True,
                 server_hostname=config.server_hostname,

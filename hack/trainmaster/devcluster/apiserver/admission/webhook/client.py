@@ -15,6 +15,7 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Callable
+from io import BytesIO
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -142,7 +143,7 @@ class WebhookClient:
             target = target.with_host(address.host).with_port(address.port)
         async with self._connected().post(
             target,
-            data=body,
+            data=BytesIO(body),
             headers=headers,
             ssl=self._context(webhook.authority),
             server_hostname=server_name,
