@@ -8,8 +8,8 @@ A spec has `steps`, which are done one after the other:
 - `eventually`: statements about objects that come true; `see`: statements that hold at once.
 
 A statement names an object and says of it: `absent`; `equals`, all of it; `contains`, a part of it (lists: in any order
-and among others); `conditions`, exactly these; `owner`, the TrainJob that controls it; `text`, `keys`, `decoded`: of the
-data of a ConfigMap or Secret.
+and among others); `conditions`, exactly these; `owner`, the TrainJob that controls it; `text`, `keys`, `decoded`: what
+is in the data of a ConfigMap or Secret.
 
 `$base` stands for an object of `bases.yaml`, with `$merge` laid over it; `@a*3@` for `aaa`.
 
@@ -162,8 +162,8 @@ class SpecPlayer:
 
 def _same(seen: Any, expected: Any) -> None:
     if seen != expected:
-        lines = (yaml.safe_dump(each).splitlines() for each in (expected, seen))
-        raise AssertionError("\n".join(difflib.unified_diff(*lines, "expected", "seen", lineterm="")))
+        wanted, found = (yaml.safe_dump(each).splitlines() for each in (expected, seen))
+        raise AssertionError("\n".join(difflib.unified_diff(wanted, found, "expected", "seen", lineterm="")))
 
 
 def _equals(normaliser: Normaliser, answer: Answer, expected: JsonObject) -> None:
