@@ -35,15 +35,21 @@ async def create_token(tokens: ServiceAccountTokens, request: web.Request, info:
 async def bind_pod(api: Api, request: web.Request, info: RequestInfo) -> web.Response:
     """Handle a POST to the binding subresource of a pod: give it the node that the body names."""
     body, options = await read_strictly(request, read_write_options(request, "CreateOptions"))
-    target = body.get("target")
+    target, metadata, name = body.get("target"), body.get("metadata") or {}, info.name or ""
+    if body.get("kind", "Binding") != "Binding" or not isinstance(metadata, dict):
+        raise errors.bad_request(f"a Binding gives a pod its node, not a {body.get('kind')}: send one")
+    if metadata.get("name") not in (None, "", name):
+        raise errors.bad_request("name in URL does not match name in Binding object")
     target = target if isinstance(target, dict) else {}
-    name, problems = info.name or "", []
+    problems = []
     if (kind := target.get("kind") or "Node") != "Node":
-        problems.append(errors.unsupported("target.kind", kind, ["<empty>", "Node"]))
+        problems.append(FieldError("target.kind", "NotSupported", kind, 'supported values: "Node", "<empty>"'))
     if not target.get("name"):
         problems.append(FieldError("target.name", "Required"))
     if problems:
-        raise errors.invalid("", "Binding", name, problems)
+        # The real server gives this error no reason, and so no better code.
+        texts = [str(problem) for problem in problems]
+        raise errors.StatusError(500, "", texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     bound = {"spec": {"nodeName": str(target["name"])}}
     await api.patch(
         PODS, info.namespace, name, bound, patch_type=PatchType.MERGE, subresource="binding", options=options

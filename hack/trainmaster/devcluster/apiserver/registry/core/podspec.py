@@ -38,6 +38,7 @@ _COMPUTE = ("cpu", "memory")
 def default_pod_spec(spec: JsonObject) -> None:
     """Fill in what a pod spec leaves open."""
     _drop_disabled(spec)
+    _omit_empty(spec)
     for field, value in _SPEC.items():
         if not spec.get(field):
             spec[field] = value
@@ -221,3 +222,43 @@ def _add_keys(term: JsonObject, labels: JsonObject) -> None:
             **copy_tree(selector),
             "matchExpressions": [*(selector.get("matchExpressions") or ()), *added],
         }
+
+
+_KEPT_IN_SPEC = frozenset(
+    {
+        *("securityContext", "affinity", "dnsConfig", "os", "containers", "resources", "schedulingGroup"),
+        *("automountServiceAccountToken", "enableServiceLinks", "shareProcessNamespace", "setHostnameAsFQDN"),
+        *("hostUsers", "terminationGracePeriodSeconds", "activeDeadlineSeconds", "priority", "preemptionPolicy"),
+        *("runtimeClassName", "hostnameOverride"),
+    }
+)
+_KEPT_IN_CONTAINERS = frozenset(
+    {
+        *("name", "resources", "securityContext", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"),
+        "restartPolicy",
+    }
+)
+_OMITTED_IN_MOUNTS = ("readOnly", "subPath", "subPathExpr")
+_EMPTY: tuple[Any, ...] = ("", False, [], {})
+
+
+def _omit_empty(spec: JsonObject) -> None:
+    """Leave out what says nothing, as the real server does where a field cannot tell that from being absent."""
+    _omit(spec, _KEPT_IN_SPEC)
+    for container in _containers(spec):
+        _omit(container, _KEPT_IN_CONTAINERS)
+        for variable in container.get("env") or ():
+            if variable.get("value") == "":
+                del variable["value"]
+        for mount in container.get("volumeMounts") or ():
+            for field in _OMITTED_IN_MOUNTS:
+                if mount.get(field) in ("", False):
+                    del mount[field]
+        for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+            if (container.get(name) or {}).get("initialDelaySeconds") == 0:
+                del container[name]["initialDelaySeconds"]
+
+
+def _omit(obj: JsonObject, kept: frozenset[str]) -> None:
+    for field in [field for field, value in obj.items() if value in _EMPTY and field not in kept]:
+        del obj[field]

@@ -84,7 +84,8 @@ def prune(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> None:
 def check_types(kind: Kind, obj: JsonObject) -> None:
     """Refuse values of the wrong type in an object of a built-in kind; quantities and times get their usual form."""
     if kind.schema is not None:
-        _refuse(kind, [error for error in kind.schema.validate(obj) if error.type == "TypeInvalid"])
+        misfits = [error for error in kind.schema.validate(obj) if error.type == "TypeInvalid" or not error.field]
+        _refuse(kind, misfits)  # what has no field is a number that its type cannot hold
         _canonicalize(kind, kind.schema, obj)
 
 

@@ -83,7 +83,7 @@ def field_ref(path: str, selector: JsonObject, supported: Collection[str]) -> It
     if not version or not field:
         yield required(f"{path}.{'fieldPath' if version else 'apiVersion'}")
         return
-    name, subscript = _split(field)
+    name, subscript = _split("spec.nodeName" if field == "spec.host" else field)
     if version != "v1":
         problem = f"unsupported pod version: {version}"
     elif name in _KNOWN_FIELDS and (subscript is None or name in _SUBSCRIPTED):

@@ -1,0 +1,129 @@
+"""What the server gives a pod that leaves it open, and what it leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.podrules import container, pod_spec
+
+from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod_spec
+
+
+def _asking(limits: Any = None, requests: Any = None, **fields: Any) -> Any:
+    sides = {"limits": limits, "requests": requests}
+    return container(resources={side: amounts for side, amounts in sides.items() if amounts}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("a", "Always"),
+        ("a:latest", "Always"),
+        ("a:1", "IfNotPresent"),
+        ("registry:5000/a", "Always"),
+        ("registry:5000/a:1", "IfNotPresent"),
+        (f"a@sha256:{'0' * 64}", "IfNotPresent"),
+    ],
+)
+def test_images_that_may_change_are_pulled_always(image: str, policy: str) -> None:
+    spec = pod_spec(containers=[container(image=image)], volumes=[{"name": "v", "image": {"reference": image}}])
+    assert spec["containers"][0]["imagePullPolicy"] == policy
+    assert spec["volumes"][0]["image"]["pullPolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("source", "completed"),
+    [
+        ({}, {"emptyDir": {}}),
+        ({"secret": {"secretName": "s"}}, {"secret": {"secretName": "s", "defaultMode": 0o644}}),
+        ({"hostPath": {"path": "/a"}}, {"hostPath": {"path": "/a", "type": ""}}),
+        ({"projected": {}}, {"projected": {"defaultMode": 0o644}}),
+        ({"rbd": {}}, {"rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}}),
+        ({"iscsi": {}}, {"iscsi": {"iscsiInterface": "default"}}),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"clusterTrustBundle": {"path": "x"}}]}},
+            {
+                "projected": {
+                    "defaultMode": 0o644,
+                    "sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}, {}],
+                }
+            },
+        ),
+    ],
+)
+def test_volumes_are_completed(source: Any, completed: Any) -> None:
+    assert pod_spec(volumes=[{"name": "v", **source}])["volumes"] == [{"name": "v", **completed}]
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    spec = pod_spec(
+        hostNetwork=False,
+        hostname="",
+        nodeSelector={},
+        volumes=[],
+        shareProcessNamespace=False,
+        automountServiceAccountToken=False,
+        priority=0,
+        containers=[container(env=[{"name": "A", "value": ""}], stdin=False, args=[], workingDir="")],
+    )
+    assert spec.keys().isdisjoint({"hostNetwork", "hostname", "nodeSelector", "volumes"})
+    assert (spec["shareProcessNamespace"], spec["automountServiceAccountToken"], spec["priority"]) == (False, False, 0)
+    assert spec["containers"][0]["env"] == [{"name": "A"}]
+    assert spec["containers"][0].keys().isdisjoint({"stdin", "args", "workingDir"})
+
+
+def test_what_a_pod_asks_for_as_a_whole_is_completed_by_its_containers() -> None:
+    spec = pod_spec(resources={"limits": {"cpu": "4", "memory": "1Gi"}}, containers=[_asking(requests={"cpu": "1"})])
+    assert spec["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert "requests" not in pod_spec(resources={"limits": {}})["resources"]
+
+
+def test_a_template_keeps_its_requests_and_ports() -> None:
+    spec: Any = {"hostNetwork": True, "containers": [_asking({"cpu": "1"}, ports=[{"containerPort": 80}])]}
+    default_pod_spec(spec)
+    assert spec["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+    assert spec["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert pod_spec(**spec)["containers"][0]["ports"][0]["hostPort"] == 80
+
+
+def test_keys_of_labels_become_part_of_selectors() -> None:
+    selector: Any = {"matchLabels": {"app": "x"}}
+    term: Any = {"labelSelector": selector, "matchLabelKeys": ["v", "absent"], "mismatchLabelKeys": ["w"]}
+    spec: Any = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        "topologySpreadConstraints": [{"labelSelector": selector, "matchLabelKeys": ["v"]}, {"matchLabelKeys": ["v"]}],
+    }
+    add_label_keys(spec, {"v": "1", "w": "2"})
+    by_v = {"key": "v", "operator": "In", "values": ["1"]}
+    assert term["labelSelector"] == {
+        **selector,
+        "matchExpressions": [by_v, {"key": "w", "operator": "NotIn", "values": ["2"]}],
+    }
+    assert spec["topologySpreadConstraints"] == [
+        {"labelSelector": {**selector, "matchExpressions": [by_v]}, "matchLabelKeys": ["v"]},
+        {"matchLabelKeys": ["v"]},
+    ]
+
+
+BOTH: Any = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [_asking()]}, "BestEffort"),
+        ({"containers": [_asking({"nvidia.com/gpu": "1"})]}, "BestEffort"),
+        ({"containers": [_asking({"cpu": "0"})]}, "BestEffort"),
+        ({"containers": [_asking(requests={"cpu": "1"})]}, "Burstable"),
+        ({"containers": [_asking(BOTH, BOTH)]}, "Guaranteed"),
+        ({"containers": [_asking(BOTH, {"cpu": "1000m", "memory": "1024Mi"})]}, "Guaranteed"),
+        ({"containers": [_asking(BOTH, BOTH), _asking()]}, "Burstable"),
+        ({"containers": [_asking(BOTH, BOTH)], "initContainers": [_asking(requests={"cpu": "1"})]}, "Burstable"),
+        ({"containers": [_asking()], "resources": {"limits": BOTH, "requests": BOTH}}, "Guaranteed"),
+        ({"containers": [_asking(BOTH, BOTH)], "resources": {"limits": {"cpu": "1"}}}, "Burstable"),
+    ],
+)
+def test_the_quality_of_service_follows_from_what_is_asked_for(spec: Any, expected: str) -> None:
+    assert qos_class(spec) == expected

@@ -1,0 +1,107 @@
+"""Affinities: to nodes by labels and names, to pods by labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.podrules import wrong
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _node(**term: Any) -> list[str]:
+    found = wrong(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
+    return [each.removeprefix(f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].") for each in found]
+
+
+def _pod(kind: str = "podAffinity", **term: Any) -> list[str]:
+    found = wrong(affinity={kind: {REQUIRED: [{"topologyKey": "rack", **term}]}})
+    return [each.removeprefix(f"affinity.{kind}.{REQUIRED}[0]") for each in found]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "found"),
+    [
+        ({"key": "a", "operator": "In", "values": ["b", ""]}, []),
+        ({"key": "a", "operator": "NotIn"}, [".values Required"]),
+        ({"key": "a", "operator": "DoesNotExist", "values": ["b"]}, [".values Forbidden"]),
+        ({"key": "a", "operator": "Lt", "values": ["1"]}, []),
+        ({"key": "a", "operator": "Lt"}, [".values Required"]),
+        ({"key": "a/b/c", "operator": "Exists"}, [".key Invalid"]),
+        ({"operator": "Exists"}, [".key Invalid"]),
+        ({"key": "a", "operator": "In", "values": ["ok", "a b"]}, [".values[1] Invalid"]),
+    ],
+)
+def test_labels_of_a_node(requirement: Any, found: list[str]) -> None:
+    assert _node(matchExpressions=[requirement]) == [f"matchExpressions[0]{each}" for each in found]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "found"),
+    [
+        ({"key": "metadata.name", "operator": "In", "values": ["node-1"]}, []),
+        ({"key": "metadata.name", "operator": "In", "values": ["a", "b"]}, [".values Required"]),
+        ({"key": "metadata.name", "operator": "Exists"}, [".operator Invalid"]),
+        ({"key": "metadata.name", "operator": "NotIn", "values": ["A_B"]}, [".values[0] Invalid"]),
+        ({"key": "metadata.uid", "operator": "In", "values": ["a"]}, [".key Invalid"]),
+    ],
+)
+def test_the_name_of_a_node(requirement: Any, found: list[str]) -> None:
+    assert _node(matchFields=[requirement]) == [f"matchFields[0]{each}" for each in found]
+
+
+@pytest.mark.parametrize(
+    ("weight", "found"), [(1, []), (100, []), (0, ["weight"]), (101, ["weight"]), (-1, ["weight"])]
+)
+def test_weights_are_from_1_to_100(weight: int, found: list[str]) -> None:
+    term = {"topologyKey": "rack", "labelSelector": {}}
+    path = f"affinity.%s.{PREFERRED}[0].%s Invalid"
+    assert wrong(affinity={"nodeAffinity": {PREFERRED: [{"weight": weight, "preference": {}}]}}) == [
+        path % ("nodeAffinity", each) for each in found
+    ]
+    assert wrong(affinity={"podAntiAffinity": {PREFERRED: [{"weight": weight, "podAffinityTerm": term}]}}) == [
+        path % ("podAntiAffinity", each) for each in found
+    ]
+
+
+def test_a_preference_may_name_values_that_no_label_has() -> None:
+    expression = {"key": "a", "operator": "In", "values": ["a b"]}
+    preferred = {"weight": 1, "preference": {"matchExpressions": [expression]}}
+    assert wrong(affinity={"nodeAffinity": {PREFERRED: [preferred]}}) == []
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize(
+    ("term", "found"),
+    [
+        ({}, []),
+        ({"labelSelector": {"matchLabels": {"a b": ""}}}, [".labelSelector.matchLabels Invalid"]),
+        (
+            {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}},
+            [".labelSelector.matchExpressions[0].values Forbidden"],
+        ),
+        (
+            {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}},
+            [".labelSelector.matchExpressions[0].values[0] Invalid"],
+        ),
+        ({"namespaceSelector": {"matchLabels": {"a": "-"}}}, [".namespaceSelector.matchLabels Invalid"]),
+        ({"namespaces": ["a.b"]}, [".namespace Invalid"]),
+        ({"matchLabelKeys": ["a"]}, [".matchLabelKeys Forbidden"]),
+        ({"mismatchLabelKeys": ["a"]}, [".mismatchLabelKeys Forbidden"]),
+        ({"labelSelector": {}, "matchLabelKeys": ["a b"]}, [".matchLabelKeys[0] Invalid"]),
+        (
+            {
+                "labelSelector": {
+                    "matchLabels": {"a": "x"},
+                    "matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}],
+                },
+                "matchLabelKeys": ["a"],
+            },
+            ["[0] Invalid"],
+        ),
+    ],
+)
+def test_pods_that_are_near_or_far(kind: str, term: Any, found: list[str]) -> None:
+    assert _pod(kind, **term) == found
