@@ -96,10 +96,10 @@ def test_what_is_legal_and_probably_meant_otherwise(fields: Any, texts: list[str
 
 
 def test_warnings_about_a_template_name_its_place() -> None:
+    text = 'non-functional in v1.16+; use the "priorityClassName" field instead'
     key = "scheduler.alpha.kubernetes.io/critical-pod"
     template = {"metadata": {"annotations": {key: ""}}, "spec": pod_spec(imagePullSecrets=[{}])}
     assert pod_warnings(template, "spec.template.") == [
-        f"spec.template.metadata.annotations[{key}]: "
-        'non-functional in v1.16+; use the "priorityClassName" field instead',
+        f"spec.template.metadata.annotations[{key}]: {text}",
         'spec.template.spec.imagePullSecrets[0].name: invalid empty name ""',
     ]

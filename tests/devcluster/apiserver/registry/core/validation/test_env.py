@@ -103,7 +103,8 @@ def test_a_variable_of_a_file_names_the_volume_the_file_and_the_key(selector: An
 
 def test_a_variable_has_one_source() -> None:
     two: Any = {"configMapKeyRef": {"name": "a", "key": "k"}, "secretKeyRef": {"name": "a", "key": "k"}}
-    for source in ({}, two):
+    sources: list[Any] = [{}, two]
+    for source in sources:
         assert wrong_in_container(env=[{"name": "A", "valueFrom": source}]) == ["env[0].valueFrom Invalid"]
 
 
