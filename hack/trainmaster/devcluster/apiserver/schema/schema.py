@@ -52,7 +52,10 @@ _SIX_DIGITS = re.compile(r"\.[0-9]{6}")
 
 
 def canonicalize(node: Node, value: Any, path: str = "") -> None:
-    """Rewrite an object or a list in place; raises `ValueError`, with the path, for a quantity that is none."""
+    """Rewrite an object or a list in place; raises `ValueError`, with the path, for a quantity that is none.
+
+    An integer has one form as well, which the decoder of the API server insists on: 3.0 is none.
+    """
     if isinstance(value, dict):
         for name, field in value.items():
             child = node.child(name)
@@ -61,6 +64,8 @@ def canonicalize(node: Node, value: Any, path: str = "") -> None:
                 canonicalize(child, field, here)
             elif child.definition:
                 value[name] = _printed(child.definition, field, here)
+            elif isinstance(field, float) and child.types == ("integer",):
+                raise ValueError(f"{here}: {field} is no integer; write it without a fraction")
     elif isinstance(value, list):
         items = node.items()
         for index, item in enumerate(value):

@@ -46,7 +46,7 @@ def _check(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
             errors.append(_wrong_type(path, ",".join(node.types), "null"))
         return
     found = _TYPES[type(value)]
-    if node.types and found not in node.types and not _converts(node, found, value):
+    if node.types and found not in node.types and not _converts(found, value, node.types):
         wanted = ",".join(node.types)
         if (name := node.raw.get("format")) in _INTEGER_BITS and found in _FORMATS:
             # The server compares formats before types here, and some values have none.
@@ -190,14 +190,11 @@ def _wrong_type(path: str, wanted: str, found: str) -> FieldError:
     return FieldError(path, "TypeInvalid", found, f"{path} in body must be of type {wanted}: {quote(found)}")
 
 
-def _converts(node: Node, found: str, value: Any) -> bool:
-    """Return whether a number is of a type although JSON spells it as another: 3 is a number, 3.0 an integer.
-
-    The decoder of built-in kinds, whose schemas are definitions, reads integers without a fraction only.
-    """
+def _converts(found: str, value: Any, types: tuple[str, ...]) -> bool:
+    """Return whether a number is of a type although JSON spells it as another: 3 is a number, 3.0 an integer."""
     if found == "integer":
-        return "number" in node.types
-    return found == "number" and "integer" in node.types and not node.definitions and float(value).is_integer()
+        return "number" in types
+    return found == "number" and "integer" in types and float(value).is_integer()
 
 
 def _same(left: Any, right: Any) -> bool:
