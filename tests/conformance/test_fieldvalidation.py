@@ -111,10 +111,9 @@ async def test_an_apply_tells_of_repeated_keys(configmaps: Collection) -> None:
     options: dict[str, Any] = {"content_type": APPLY_PATCH, "fieldManager": "applier"}
     body = b"apiVersion: v1\nkind: ConfigMap\n" + TWICE_IN_YAML
     answer = await configmaps.client.send("PATCH", path, body, fieldValidation="Strict", **options)
-    assert answer.refused(400, "BadRequest")["message"] == (
-        "error strict decoding YAML: error converting YAML to JSON: "
-        'yaml: unmarshal errors:\n  line 7: key "x" already set in map'
-    )
+    message = answer.refused(400, "BadRequest")["message"]
+    assert message.startswith("error strict decoding YAML: ")
+    assert message.endswith('yaml: unmarshal errors:\n  line 7: key "x" already set in map')
     (await configmaps.get("a")).refused(404)
     answer = await configmaps.client.send("PATCH", path, body, **options)
     assert answer.ok(201)["data"] == {"x": "2"}

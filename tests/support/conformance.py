@@ -1,7 +1,8 @@
 """What the conformance suite stands on: the server under test and a plain HTTP client of it.
 
 The target is the embedded cluster, or the cluster of the kubeconfig that TRAINMASTER_TEST_KUBECONFIG names. Tests see
-nothing of either but HTTP: whatever they expect has to hold on a real API server (1.31 or newer), too.
+nothing of either but HTTP: whatever they expect has to hold on a real API server, too. How often a refusal
+names one cause, and the words of some texts, are those of 1.36.
 """
 
 from __future__ import annotations

@@ -173,3 +173,11 @@ async def test_a_status_cannot_be_applied_to_nothing(api: Api, define: Any) -> N
     with pytest.raises(StatusError) as caught:
         await api.patch(WIDGETS, "default", "w", body, patch_type=PatchType.APPLY, subresource="status", options=BOB)
     assert caught.value.code == 404
+
+
+@pytest.mark.usefixtures("existing")
+async def test_an_apply_cannot_change_the_uid(api: Api) -> None:
+    with pytest.raises(StatusError, match="field is immutable") as caught:
+        await patch(api, {**applied(x="1"), "metadata": {"name": "a", "uid": "other"}}, PatchType.APPLY)
+    assert caught.value.code == 422
+    assert "metadata.uid" in caught.value.message
