@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.jobset_faults import GAPS, JOB_FAULTS, JOBSET_FAULTS, POD, container
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers
 
@@ -20,17 +21,6 @@ UNLESS = (
     "spec: the Jobs of the JobSet that this TrainJob becomes will be refused, unless an admission plugin of the "
     "cluster adds what is missing: spec.replicatedJobs"
 )
-POD = "[0].template.spec.template.spec"
-
-
-def container(**fields: Any) -> JsonObject:
-    return replicated_job(containers=[{"name": "node", "image": "i", **fields}])
-
-
-def pod(**fields: Any) -> JsonObject:
-    job = replicated_job()
-    job["template"]["spec"]["template"]["spec"] |= fields
-    return job
 
 
 def validated(*jobs: JsonObject, **spec: Any) -> ValidationResult:
@@ -50,79 +40,17 @@ def patched(**spec: Any) -> JsonObject:
     return {"runtimePatches": [{"manager": "a.io/a", "trainingRuntimeSpec": {"template": template}}]}
 
 
-@pytest.mark.parametrize(
-    ("job", "problem"),
-    [
-        (
-            container(ports=[{"containerPort": 80}, {"containerPort": 80, "name": "x"}]),
-            f"{POD}.containers[0].ports: Duplicate value: (80, 'TCP')",
-        ),
-        (
-            container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
-            f"{POD}.containers[0].env: Duplicate value: 'A'",
-        ),
-        (pod(volumes=[{"name": "v"}, {"name": "v"}]), f"{POD}.volumes: Duplicate value: 'v'"),
-        (
-            replicated_job(containers=[{"name": "node", "image": "i"}, {"name": "node", "image": "i"}]),
-            f"{POD}.containers: Duplicate value: 'node'",
-        ),
-        (
-            container(volumeMounts=[{"name": "a", "mountPath": "/x"}, {"name": "b", "mountPath": "/x"}]),
-            f"{POD}.containers[0].volumeMounts: Duplicate value: '/x'",
-        ),
-        (replicated_job(dependsOn=[{"name": "later", "status": "Ready"}]), "[0].dependsOn: must name a ReplicatedJob"),
-        (replicated_job("Node"), "[0].name: a lowercase RFC 1123 label"),
-    ],
-)
+@pytest.mark.parametrize(("job", "problem"), JOBSET_FAULTS)
 def test_what_the_schema_or_the_webhook_of_jobset_refuses_is_refused_in_its_name(job: JsonObject, problem: str) -> None:
     assert f"{JOBSET}{problem}" in refusal(job)
 
 
-@pytest.mark.parametrize(
-    ("job", "problem"),
-    [
-        (pod(restartPolicy="Always"), f"{POD}.restartPolicy: must be Never or OnFailure"),
-        (container(ports=[{"containerPort": 0}]), f"{POD}.containers[0].ports[0].containerPort: must be between"),
-        (container(env=[{"name": "A=B"}]), f"{POD}.containers[0].env[0].name: a valid environment variable name"),
-        (
-            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
-            f"{POD}.containers[0].resources.requests: 2 must be less than or equal to cpu limit of 1",
-        ),
-        (
-            container(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}),
-            f"{POD}.containers[0].resources.requests: 1 must be equal to nvidia.com/gpu limit of 2",
-        ),
-        (
-            container(resources={"limits": {"gpu": "1"}}),
-            f"{POD}.containers[0].resources.limits[gpu]: must be a standard",
-        ),
-        (
-            container(resources={"limits": {"cpu": "-1"}}),
-            f"{POD}.containers[0].resources.limits[cpu]: must be greater than or equal to 0",
-        ),
-        (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
-        (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
-        (
-            pod(initContainers=[{"name": "node", "image": "i"}]),
-            f"{POD}.initContainers[0].name: Duplicate value: 'node'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("job", "problem"), JOB_FAULTS)
 def test_what_only_the_jobs_are_refused_for_is_not_put_on_jobset(job: JsonObject, problem: str) -> None:
     assert f"{JOBS}{problem}" in refusal(job)
 
 
-@pytest.mark.parametrize(
-    ("job", "problem"),
-    [
-        (container(image=""), f"{POD}.containers[0].image: Required value"),
-        (pod(initContainers=[{"name": "first"}]), f"{POD}.initContainers[0].image: Required value"),
-        (
-            container(resources={"requests": {"nvidia.com/gpu": "1"}}),
-            f"{POD}.containers[0].resources.limits: Limit must be set for non overcommitable resources: nvidia.com/gpu",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("job", "problem"), GAPS)
 def test_what_an_admission_plugin_may_add_is_admitted_with_a_warning(job: JsonObject, problem: str) -> None:
     result = validated(job)
     assert (result.allowed, list(result.warnings)) == (True, [f"{UNLESS}{problem}"])

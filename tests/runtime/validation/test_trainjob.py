@@ -171,6 +171,19 @@ def test_a_node_has_at_least_one_process(count: int, policy: JsonObject) -> None
     )
 
 
+@pytest.mark.parametrize("policy", [{"jax": {}}, {"torch": {}}])
+def test_a_count_of_processes_that_was_stored_before_the_rule_hinders_only_what_needs_it(policy: JsonObject) -> None:
+    """The schema of the original let it pass, and it cannot be changed: a queue has to be able to patch such a job."""
+    runtime = runtime_object(policy=policy)
+    old = trainjob_object(suspend=True, trainer={"numProcPerNode": 0})
+    patched = trainjob_object(
+        suspend=True, trainer={"numProcPerNode": 0}, runtimePatches=[patch(pods(nodeSelector={"a": "1"}))]
+    )
+    message = validate(patched, runtime, snapshot(old, runtime), old=old).message
+    refused = "spec: Forbidden: numProcPerNode of spec.trainer is 0, but must be greater than or equal to 1"
+    assert message == (refused if "torch" in policy else "")
+
+
 @pytest.mark.parametrize(("nodes", "longest"), [(1, 48), (10, 48), (11, 47), (101, 46)])
 def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
     trainer = {"numNodes": nodes}

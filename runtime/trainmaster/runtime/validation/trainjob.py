@@ -73,7 +73,7 @@ def validate_trainjob(
     if unknown is not None:
         return ValidationResult(refusal=f"unsupported runtime: {unknown}")
     before = _parsed(old)
-    errors, warnings = [*_check_trainer(job), *validate_runtime_patches(job, before)], list[FieldWarning]()
+    errors, warnings = [*_check_trainer(job, before), *validate_runtime_patches(job, before)], list[FieldWarning]()
     if job.spec.managed_by == MANAGED_BY_TRAINER and not job.is_finished:
         build_errors, warnings = _check_build(job, before, framework, listers)
         errors += build_errors
@@ -81,9 +81,10 @@ def validate_trainjob(
     return ValidationResult(errors, [*_warnings(obj, listers), *map(str, warnings)])
 
 
-def _check_trainer(job: TrainJob) -> Iterator[FieldError]:
+def _check_trainer(job: TrainJob, before: TrainJob | None) -> Iterator[FieldError]:
     trainer = job.spec.trainer
-    if trainer is None:
+    if trainer is None or (before is not None and before.spec.trainer == trainer):
+        # What is stored cannot be corrected; whether something can come of it is found out by building it.
         return
     if trainer.num_nodes is not None and trainer.num_nodes < 1:
         yield FieldError("spec.trainer.numNodes", "must be greater than or equal to 1", value=trainer.num_nodes)
@@ -111,7 +112,7 @@ def _check_build(
         runtime = _runtime(job, listers, stored=before is not None)
         errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
         # What is wrong already would come up again, in other words.
-        if not errors and not any(_check_trainer(job)):
+        if not errors and not any(_check_trainer(job, before)):
             for found in _check_resolution(job, runtime, framework, listers):
                 if isinstance(found, FieldError):
                     errors.append(found)
