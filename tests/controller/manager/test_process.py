@@ -54,6 +54,15 @@ def thawed() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
+def test_a_thread_that_computes_leaves_the_event_loop_a_turn_each_millisecond() -> None:
+    before = sys.getswitchinterval()
+    try:
+        process.switch_threads_often()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_p22_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
     process.freeze()
     assert gc.get_freeze_count() > 10_000

@@ -104,6 +104,7 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
     framework = Framework(plugins, observer=PluginCallObserver())
     rest_config = await load_config(kubeconfig=kubeconfig)
     process.unmap_freed_blocks()
+    process.switch_threads_often()
     process.freeze()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):

@@ -5,6 +5,7 @@ Guarantees:
 - A connection that broke leaves a cycle behind, in the tracebacks of its errors, which holds a quarter of a mebibyte of
   TLS buffers that the collector does not see. `collect_periodically` finds such garbage also while nothing happens.
 - Freed buffers go back to the operating system (`unmap_freed_blocks`), so a flood of failures leaves no larger process.
+- Threads that compute, as those of webhooks, leave the event loop its turns (`switch_threads_often`).
 - K-12: the lag of the loop, the pauses of the garbage collector and the number of tasks are measured. The lag is taken
   ten times a second; a stall of `STALL` or more is logged with what ran meanwhile.
 - A loop that has stood still for `STUCK_AFTER` ends the process: its lease is renewed by another thread (L-15), so
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -36,6 +38,9 @@ COLLECT_EVERY: Final = 15.0
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 128 * 1024
 """Bytes; the value with which glibc begins."""
+
+_SWITCH_INTERVAL: Final = 0.001
+"""Seconds."""
 
 
 def freeze() -> None:
@@ -59,6 +64,15 @@ def unmap_freed_blocks() -> None:
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
+
+
+def switch_threads_often() -> None:
+    """Give the event loop its turn within a millisecond while a thread computes; Python's default is five.
+
+    The loop gives the interpreter away at each of its system calls and waits for as long to get it back, so that what
+    it does for a few hundred packets would add up to seconds. A switch costs some microseconds.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
 async def collect_periodically() -> None:

@@ -1,7 +1,8 @@
 """The workers of the webhooks: threads in which reviews are judged, so that the event loop goes on meanwhile.
 
 The largest object that an API server sends takes seconds to judge, most of them in Python. A thread gives way to the
-loop every few milliseconds (`sys.getswitchinterval`); on the loop itself it would keep watches and probes waiting.
+loop every millisecond (`manager.process.switch_threads_often`); on the loop itself it would keep watches and probes
+waiting.
 
 Guarantees:
 - H-16: small bodies never wait for large ones: each have a worker of their own, which judges one at a time.
