@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation import IndexesMalformed, count_indexes
@@ -302,3 +303,117 @@ async def test_the_image_never_changes(api: Api) -> None:
     job["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     with pytest.raises(StatusError, match="field is immutable"):
         await api.update(JOBS, job)
+
+
+async def refused(api: Api, obj: JsonObject) -> set[tuple[str, str]]:
+    """Return the mistakes for which a Job is refused."""
+    with pytest.raises(StatusError) as caught:
+        await api.create(JOBS, obj, namespace="default")
+    return mistakes_of(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "mistakes"),
+    [
+        ({"completions": None, "parallelism": 2}, {("spec.completions", "Required")}),
+        ({"parallelism": 100_001}, {("spec.parallelism", "Invalid")}),
+        ({"maxFailedIndexes": 1}, {("spec.backoffLimitPerIndex", "Required")}),
+        ({"backoffLimitPerIndex": 1, "maxFailedIndexes": 5}, {("spec.maxFailedIndexes", "Invalid")}),
+        (
+            {"backoffLimitPerIndex": 1, "completions": 100_001, "parallelism": 10_001},
+            {("spec.maxFailedIndexes", "Required"), ("spec.parallelism", "Invalid")},
+        ),
+        (
+            {"backoffLimitPerIndex": 1, "completions": 100_001, "maxFailedIndexes": 10_001},
+            {("spec.maxFailedIndexes", "Invalid")},
+        ),
+        (
+            {"completionMode": "NonIndexed", "backoffLimitPerIndex": 1, "maxFailedIndexes": 1},
+            {("spec.backoffLimitPerIndex", "Invalid"), ("spec.maxFailedIndexes", "Invalid")},
+        ),
+        ({"completionMode": "NonIndexed", **success(succeededCount=1)}, {("spec.successPolicy", "Invalid")}),
+        ({"completionMode": ""}, {("spec.completionMode", "NotSupported")}),
+        ({"podReplacementPolicy": ""}, {("spec.podReplacementPolicy", "NotSupported")}),
+        ({"managedBy": ""}, {("spec.managedBy", "Required")}),
+        ({"managedBy": "a.b/" + "c" * 60}, {("spec.managedBy", "TooLong")}),
+        ({"managedBy": "A.b/c"}, {("spec.managedBy", "Invalid")}),
+        (
+            {"selector": {"matchLabels": {"a": "b"}}},
+            {("spec.selector", "Invalid"), ("spec.template.metadata.labels", "Invalid")},
+        ),
+        (
+            {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
+            {("spec.selector.matchExpressions[0].operator", "Invalid")},
+        ),
+        (
+            {"manualSelector": True},
+            {("spec.selector", "Required"), ("spec.template.metadata.labels", "Invalid")},
+        ),
+        (
+            {"manualSelector": True, "selector": {"matchLabels": {"a": "b"}}},
+            {("spec.template.metadata.labels", "Invalid")},
+        ),
+    ],
+)
+async def test_what_a_real_server_refuses_in_a_spec_is_refused(
+    api: Api, spec: JsonObject, mistakes: set[tuple[str, str]]
+) -> None:
+    job = manifest(**spec)
+    job["spec"] = {field: value for field, value in job["spec"].items() if value is not None}
+    assert await refused(api, job) == mistakes
+
+
+async def test_generated_labels_that_the_template_contradicts_are_refused(api: Api) -> None:
+    job = manifest()
+    job["spec"]["template"]["metadata"] = {"labels": {"job-name": "other"}}
+    assert await refused(api, job) == {("spec.template.metadata.labels[job-name]", "Invalid")}
+
+
+@pytest.mark.parametrize(("name", "field"), [("j" * 64, "spec.template.labels"), ("j" * 62, "metadata.name")])
+async def test_a_name_that_fits_no_label_or_host_is_refused(api: Api, name: str, field: str) -> None:
+    job = manifest(completionMode="NonIndexed" if len(name) > 63 else "Indexed")
+    job["metadata"]["name"] = name
+    assert await refused(api, job) == {(field, "Invalid")}
+
+
+async def test_new_jobs_carry_the_generated_labels_of_their_pods(api: Api) -> None:
+    made = await api.create(JOBS, manifest(), namespace="default")
+    uid = made["metadata"]["uid"]
+    assert made["metadata"]["labels"] == made["spec"]["template"]["metadata"]["labels"]
+    assert made["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == uid
+    own = manifest()
+    own["metadata"] = {"name": "own", "labels": {"mine": "yes"}}
+    assert (await api.create(JOBS, own, namespace="default"))["metadata"]["labels"] == {"mine": "yes"}
+
+
+async def test_zero_counters_are_left_out_of_a_status(api: Api) -> None:
+    await api.create(JOBS, manifest(), namespace="default")
+    job = await write_status(api, startTime=T0, active=0, succeeded=0, failed=0, ready=0, terminating=0)
+    assert job["status"] == {"startTime": T0, "ready": 0, "terminating": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "mistakes"),
+    [
+        ({"podReplacementPolicy": "Failed"}, set()),
+        ({"completions": 5, "parallelism": 5}, set()),
+        ({"completions": 5}, {("spec.completions", "Invalid")}),
+        ({"backoffLimit": 3, "ttlSecondsAfterFinished": 1, "activeDeadlineSeconds": 9, "parallelism": 1}, set()),
+        ({"managedBy": "a.b/c"}, {("spec.managedBy", "Invalid")}),
+        ({"completionMode": "NonIndexed"}, {("spec.completionMode", "Invalid")}),
+        (success(succeededCount=1), {("spec.successPolicy", "Invalid")}),
+        (
+            {"selector": None},
+            {("spec.selector", "Required"), ("spec.selector", "Invalid"), ("spec.template.metadata.labels", "Invalid")},
+        ),
+    ],
+)
+async def test_what_of_a_job_may_change(api: Api, change: JsonObject, mistakes: set[tuple[str, str]]) -> None:
+    job = copy_tree(await api.create(JOBS, manifest(), namespace="default"))
+    job["spec"] = {field: value for field, value in (job["spec"] | change).items() if value is not None}
+    if not mistakes:
+        await api.update(JOBS, job)
+        return
+    with pytest.raises(StatusError) as caught:
+        await api.update(JOBS, job)
+    assert mistakes_of(caught.value) == mistakes

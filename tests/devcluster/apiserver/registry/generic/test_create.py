@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
@@ -288,3 +289,37 @@ async def test_empty_lists_and_maps_of_the_metadata_are_dropped(api: Api) -> Non
     assert not made["metadata"].keys() & empty.keys()
     made["metadata"] |= empty
     assert not (await api.update(CONFIGMAPS, made))["metadata"].keys() & empty.keys()
+
+
+@pytest.mark.parametrize("count", [2**31, 1.0, 1.5, "1"])
+async def test_a_number_that_is_no_int32_is_refused(api: Api, count: object) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}
+    job = {"metadata": {"name": "j"}, "spec": {"template": template, "parallelism": count}}
+    with pytest.raises(StatusError) as caught:
+        await api.create(JOBS, job, namespace="default")
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fields"),
+    [
+        ({"generateName": "Ab-"}, {"metadata.generateName", "metadata.name"}),
+        ({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}, {"metadata.finalizers"}),
+        ({"name": "a", "finalizers": ["keep"]}, {"metadata.finalizers[0]"}),
+        ({"name": "a", "generation": -1}, {"metadata.generation"}),
+        (
+            {"name": "a", "ownerReferences": [{}]},
+            {f"metadata.ownerReferences.{field}" for field in ("apiVersion", "kind", "name", "uid")},
+        ),
+        (
+            {"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]},
+            {"metadata.ownerReferences"},
+        ),
+    ],
+)
+async def test_metadata_that_a_real_server_refuses_is_refused(
+    api: Api, metadata: dict[str, Any], fields: set[str]
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        await api.create(CONFIGMAPS, {"metadata": metadata}, namespace="default")
+    assert {field for field, _ in mistakes_of(caught.value)} == fields

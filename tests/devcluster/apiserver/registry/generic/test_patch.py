@@ -181,3 +181,17 @@ async def test_an_apply_cannot_change_the_uid(api: Api) -> None:
         await patch(api, {**applied(x="1"), "metadata": {"name": "a", "uid": "other"}}, PatchType.APPLY)
     assert caught.value.code == 422
     assert "metadata.uid" in caught.value.message
+
+
+async def test_an_applied_value_of_another_type_is_no_typed_patch(api: Api) -> None:
+    with pytest.raises(StatusError) as caught:
+        await patch(
+            api,
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": 1}},
+            PatchType.APPLY,
+            field_manager="bob",
+        )
+    assert (caught.value.code, caught.value.reason) == (500, "")
+    assert caught.value.message.startswith(
+        "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .data.x:"
+    )

@@ -16,15 +16,23 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
+_JSON_TYPES = frozenset({"array", "boolean", "float64", "integer", "null", "number", "object", "string"})
+
 
 class DecodingError(StatusError):
-    """What was sent is not an object of the kind; `text` says why, and `unknown` names the fields it does not know."""
+    """What was sent is not an object of the kind; `text` says why.
 
-    def __init__(self, kind: Kind, text: str, unknown: Sequence[str] = ()) -> None:
+    `unknown` names the fields that the kind does not know, `misfits` has the values of another JSON type.
+    """
+
+    def __init__(
+        self, kind: Kind, text: str, unknown: Sequence[str] = (), *, misfits: Sequence[FieldError] = ()
+    ) -> None:
         message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}'
         super().__init__(400, "BadRequest", message)
         self.text = text
         self.unknown = unknown
+        self.misfits = misfits
 
 
 def decode(kind: Kind, obj: Any, *, namespace: str | None, options: WriteOptions) -> JsonObject:
@@ -98,7 +106,8 @@ def _canonicalize(kind: Kind, schema: Schema, obj: JsonObject) -> None:
 
 def _refuse(kind: Kind, misfits: list[FieldError]) -> None:
     if misfits:
-        raise DecodingError(kind, "; ".join(map(str, misfits)))
+        of_other_type = [error for error in misfits if error.value in _JSON_TYPES]
+        raise DecodingError(kind, "; ".join(map(str, misfits)), misfits=of_other_type)
 
 
 def _metadata_schema() -> Schema:

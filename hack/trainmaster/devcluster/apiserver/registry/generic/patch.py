@@ -109,9 +109,11 @@ def applied_configuration(
         # Whatever the client wants of unknown fields: what has no schema can have no owner.
         wanted = decode_parts(kind, configuration, options=replace(options, field_validation="Strict"))
     except DecodingError as error:
-        if not error.unknown:
+        problems = [f".{path}: field not declared in schema" for path in error.unknown]
+        problems += [f".{misfit.field}: {misfit.detail}" for misfit in error.misfits]
+        if not problems:
             raise
-        raise _untyped(kind, error.unknown, namespace=namespace, name=name) from error
+        raise _untyped(kind, problems, namespace=namespace, name=name) from error
     metadata = wanted["metadata"]
     if metadata.pop("managedFields", None):
         raise errors.bad_request("metadata.managedFields must be nil")
@@ -135,8 +137,7 @@ def applied_configuration(
     return wanted
 
 
-def _untyped(kind: Kind, unknown: Sequence[str], *, namespace: str | None, name: str) -> errors.StatusError:
-    problems = [f".{path}: field not declared in schema" for path in unknown]
+def _untyped(kind: Kind, problems: Sequence[str], *, namespace: str | None, name: str) -> errors.StatusError:
     text = problems[0] if len(problems) == 1 else "errors:\n  " + "\n  ".join(problems)
     identity = f"{namespace or ''}/{name}; {kind.group}/{kind.version}, Kind={kind.kind}"
     # The real server gives this error no reason, and so no better code.
