@@ -61,6 +61,15 @@ def test_the_token_is_made_once_and_can_be_replaced(state: StateDirectory) -> No
     assert state.ensure_token() == "mine"
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"a\x00b", b"a\nb", b"\xff\xfe", "t\u00f6ken".encode()])
+def test_a_token_that_no_client_could_send_is_replaced(state: StateDirectory, content: bytes) -> None:
+    state.prepare()
+    state.token.write_bytes(content)
+    token = state.ensure_token()
+    assert len(token) >= 32
+    assert state.token.read_bytes() == token.encode()
+
+
 def test_purging_deletes_what_is_ours_only(state: StateDirectory) -> None:
     with state.hold():
         state.ensure_token()

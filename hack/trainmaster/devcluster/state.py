@@ -227,6 +227,8 @@ class StateDirectory:
             token = wanted or self.token.read_text(encoding="ascii").strip()
         except (FileNotFoundError, UnicodeDecodeError):
             token = ""
+        if " " in token or not token.isprintable():  # no client could send it
+            token = ""
         token = token or secrets.token_urlsafe(32)
         write_private(self.token, token.encode())
         return token

@@ -400,6 +400,23 @@ async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there
     node.store.close()
 
 
+async def test_a_pod_is_kept_from_nothing_that_the_user_may_do_as_the_guide_says(
+    node: Node, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """What docs/embedded-cluster.md says it does not protect from: files, the token, processes and the network."""
+    token = tmp_path / "token"
+    token.write_text("of the administrator")
+    token.chmod(0o600)
+    spaces = "readlink /proc/self/ns/net /proc/self/ns/pid"
+    script = f"id -u; {spaces}; kill -0 {os.getpid()} && echo reached; cat {token}; echo changed > {tmp_path}/new"
+    await node.create(sh(script, securityContext={"runAsUser": 12345, "readOnlyRootFilesystem": True}))
+    await node.phase("Succeeded")
+    own = [os.readlink(f"/proc/self/ns/{space}") for space in ("net", "pid")]  # noqa: PTH115 - no file behind it
+    expected = [str(os.getuid()), *own, "reached", "of the administrator"]
+    assert (await node.log(kubelet)).splitlines() == expected
+    assert (tmp_path / "new").read_text() == "changed\n"
+
+
 async def test_what_was_deleted_while_the_kubelet_was_away_is_removed(node: Node) -> None:
     async with node.running():
         await node.create(sh("true"))

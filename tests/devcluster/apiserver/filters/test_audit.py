@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 import pytest
 from support.commands import eventually, trainmaster
+from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
@@ -183,3 +184,16 @@ async def test_the_command_line_takes_a_file_for_it(tmp_path: Path) -> None:
     refused = await trainmaster("cluster", "up", *bare, "--audit-log", os.devnull + "/x", cwd=tmp_path)
     assert refused.code == 1
     assert f"cannot write the audit log {os.devnull}/x: Not a directory; choose another file with" in refused.err
+
+
+async def test_a_full_disk_leaves_a_gap_and_breaks_no_line_after_it(server: Environment, path: Path) -> None:
+    assert await _call(server, "GET", "/api/v1/pods") == 200
+    with full_disk(room=path.stat().st_size + 50):
+        assert await _call(server, "GET", "/api/v1/pods") == 200
+        assert await _call(server, "GET", "/api/v1/pods") == 200
+    assert await _call(server, "GET", "/api/v1/nodes") == 200
+    assert await _call(server, "GET", "/api/v1/secrets") == 200
+    first, cut, *rest = path.read_bytes().splitlines()
+    assert len(cut) == 50
+    uris = [orjson.loads(line)["requestURI"] for line in (first, *rest)]
+    assert uris == ["/api/v1/pods", "/api/v1/nodes", "/api/v1/secrets"]

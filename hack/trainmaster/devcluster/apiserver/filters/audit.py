@@ -49,6 +49,8 @@ class AuditLog:
         # One write of an unbuffered file is one system call and one whole line, also for readers that follow the file.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._broken = False
+        self._cut = False
+        """Whether the file ends in the middle of a line."""
 
     def close(self) -> None:
         """Close the file."""
@@ -91,7 +93,13 @@ class AuditLog:
 
     def _write(self, event: JsonObject) -> None:
         try:
-            os.write(self._descriptor, orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+            line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+            if self._cut:
+                line = b"\n" + line
+            while line:
+                written = os.write(self._descriptor, line)
+                self._cut = line[written - 1 : written] != b"\n"
+                line = line[written:]
             self._broken = False
         except OSError as error:
             if not self._broken:

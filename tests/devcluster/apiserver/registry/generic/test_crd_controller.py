@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,36 @@ async def test_definitions_are_served_again_after_a_restart(tmp_path: Path, defi
     store = Store(journal=Journal(tmp_path / "journal"))
     again = Api(store, builtin_registry())
     assert again.get(WIDGETS, "default", "w")["spec"]["mode"] == "fast"
+    store.close()
+
+
+async def test_names_that_became_free_just_before_the_end_are_accepted_by_the_next_start(
+    tmp_path: Path, define: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full, or the process was killed, between a deletion and what follows from it."""
+    store = Store(journal=Journal(tmp_path / "journal"))
+    first = Api(store, builtin_registry())
+    crd = await define()
+    await first.create(CRDS, {**crd, "metadata": {"name": crd["metadata"]["name"]}})
+    clashing = await define(plural="gizmos", kind="Widget")
+    await first.create(CRDS, {**clashing, "metadata": {"name": clashing["metadata"]["name"]}})
+    append, room = Journal.append, 2
+
+    def append_while_there_is_room(*arguments: Any) -> None:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room -= 1
+        append(*arguments)
+
+    with monkeypatch.context() as full:
+        full.setattr(Journal, "append", append_while_there_is_room)
+        await first.delete(CRDS, None, "widgets.example.com")
+    store.close()
+    store = Store(journal=Journal(tmp_path / "journal"))
+    again = Api(store, builtin_registry())
+    assert conditions(again.get(CRDS, None, "gizmos.example.com"))["Established"][0] == "True"
+    assert again.registry.serves(GroupResource("example.com", "gizmos"))
     store.close()
 
 

@@ -41,6 +41,8 @@ class CrdController:
             self._serve(record)
         store.subscribe(None, self._note)
         for record in store.list(CRDS):
+            # What the last process did not get to, because it was killed or its disk was full.
+            self._accept(record)
             self._clean(record)
 
     def check_create(self, kind: Kind, name: str) -> None:
