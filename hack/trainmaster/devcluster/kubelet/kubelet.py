@@ -225,7 +225,8 @@ class Kubelet:
             try:
                 live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
             except StatusError as error:
-                _log.warning("the node cannot be registered; trying again: %s", error)
+                if error.code < 500:  # of a full disk the store tells, once
+                    _log.warning("the node cannot be registered; trying again: %s", error)
                 return False
         if is_ready(live, wanted=self._node):
             return True
@@ -246,9 +247,10 @@ class Kubelet:
                 options=WriteOptions(field_manager=FIELD_MANAGER),
             )
         except StatusError as error:
+            if error.code >= 500:
+                return False
             if error.code not in {404, 409}:
                 _log.warning("the status of %s %s is not written: %s", resource, obj["metadata"]["name"], error)
-                return False
         return True
 
     def _report(self, report: Report) -> None:
