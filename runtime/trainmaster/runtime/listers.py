@@ -15,7 +15,10 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 class Listers(Protocol):
-    """Lookup of cached objects; what comes back is the caller's own copy, which shows the cache of this moment."""
+    """Lookup of cached objects; what comes back is the caller's own copy, which shows the cache of this moment.
+
+    Whoever implements this copies, or decodes anew: a plugin may change what it got, and others read the same object.
+    """
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when the cache does not hold it."""
@@ -47,9 +50,10 @@ JobKey = tuple[str, str]
 class Watch:
     """A kind that a plugin reads or owns, and which TrainJobs a change of it concerns.
 
-    The controller keeps one informer per kind however many plugins declare it, wide enough for all of them, and derives
-    the permissions it needs from all declarations. Of a kind that plugins only build (`writes` without `jobs`), objects
-    that belong to no TrainJob are cached by name and owners alone.
+    What is read of a kind is what plugins declared, and no more: those that declare the same share an informer, and so
+    do those of which one declares all that the other does; the others have informers of their own. Listers show all of
+    them as one. Of a kind that plugins only build (`writes` without `jobs`), objects that belong to no TrainJob are
+    cached by name and owners alone.
     """
 
     api_version: str
@@ -58,7 +62,10 @@ class Watch:
     namespaced: bool = True
 
     jobs: Callable[[JsonObject], Iterable[JobKey]] | None = None
-    """Maps a changed object to TrainJobs; None means: the TrainJob that owns it as its controller."""
+    """Maps a changed object to TrainJobs; None means: the TrainJob that owns it as its controller.
+
+    Those that it returned last for the object are enqueued as well, also when it fails.
+    """
 
     writes: bool = False
     """Whether the plugin's `build` returns objects of this kind."""
@@ -74,8 +81,8 @@ class Watch:
     """
 
     label_selector: str | None = None
-    """Which objects are of interest, in the words of `kubectl get -l`. If plugins differ, all objects are cached, so be
-    prepared for others.
+    """Which objects are of interest, in the words of `kubectl get -l`. Listers may show others that another plugin
+    declared, perhaps by their metadata alone.
     """
 
     declared_by: str = ""

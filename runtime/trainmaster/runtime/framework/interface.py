@@ -10,8 +10,12 @@ or with its options from the configuration file if it takes any. It has
   runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;
 - `feature_gate` (optional): the feature gate without which it is not loaded;
 - `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
-- any of the methods below, with exactly these argument names. All are synchronous and must neither block nor do I/O.
-  Webhooks call them in threads of their own, while reconciles go on: what a plugin keeps must stand that.
+- any of the methods below, with exactly these argument names; more of them may follow that have defaults, and so may
+  `*args` and `**kwargs`. All are synchronous and must neither block nor do I/O. Webhooks call them in threads of their
+  own, while reconciles go on: what a plugin keeps must stand that.
+
+No other attribute has the name of an extension point. What a method gets is its own to change, and what it returns is
+copied.
 
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;

@@ -13,7 +13,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.plugin_metrics import PluginCallObserver
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.runtime.framework import Framework
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 from trainmaster.runtime.listers import Watch
 
 
@@ -104,6 +104,16 @@ def test_a_failing_mapper_is_named_counted_and_timed() -> None:
     assert value_of("trainmaster_plugin_calls_total", {**labels, "result": "error"}) == 54
     assert value_of("trainmaster_plugin_calls_total", {**labels, "result": "success"}) == 1
     assert value_of("trainmaster_plugin_call_seconds_count", labels) == 55
+
+
+def test_an_object_that_nobody_can_read_is_no_failure_of_the_plugin() -> None:
+    queues = Queues()
+    queues.put("a")
+    unreadable = {**queues.object(), UNREADABLE: "nested too deeply"}
+    with capture_logs() as logs:
+        assert list(queues.mapper(queues.store.put(unreadable))) == ["team/a"]
+    assert not [entry for entry in logs if "plugin" in entry]
+    assert queues.put("b") == ["team/a", "team/b"]
 
 
 def test_one_failing_mapper_does_not_hurt_another_of_the_same_kind() -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.listers import Watch
 
 log = structlog.get_logger(__name__)
@@ -56,6 +56,8 @@ class JobMapper:
         """Map the state after a change, or the last one; None if that fails."""
         state: JsonObject | None = change.old if change.is_deletion else change.new
         assert self._watch.jobs is not None and state is not None  # noqa: PT018, S101 - what this class is for
+        if why_unreadable(state) is not None:
+            return None  # the cache has told of it, and it is no fault of the plugin
         try:
             keys = tuple(dict.fromkeys(f"{namespace}/{name}" for namespace, name in self._watch.jobs(state)))
         except Exception as error:
