@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.vandal import EXTENSION_POINTS, vandal
 
+from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
@@ -26,6 +28,7 @@ from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
 from trainmaster.runtime.validation import validate_trainjob
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "torch-digits"
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
 POLICY = {
     "numNodes": 2,
@@ -192,3 +195,16 @@ def test_what_a_plugin_does_to_an_object_after_it_has_built_it_is_not_written() 
         apply.object["data"] for each in plans for apply in each.applies if "owner" in apply.object.get("data", ())
     ]
     assert written == [{"owner": "one"}, {"owner": "two"}]
+
+
+def test_the_listers_of_files_give_copies_as_well() -> None:
+    """One command resolves many TrainJobs, from files and from the runtimes that come with Trainmaster."""
+    offline = OfflineValidation([str(EXAMPLE)], Framework(load_plugins()), namespace="team")
+    for kind, name in (("ClusterTrainingRuntime", "torch-digits"), ("ClusterTrainingRuntime", "torch-distributed")):
+        found = offline.get(TRAINING_RUNTIMES.api_version, kind, None, name)
+        assert found is not None
+        known = orjson.dumps(found)
+        found["spec"].clear()
+        for obj in offline.list(TRAINING_RUNTIMES.api_version, kind):
+            obj["spec"].clear()
+        assert orjson.dumps(offline.get(TRAINING_RUNTIMES.api_version, kind, None, name)) == known

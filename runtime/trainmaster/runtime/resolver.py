@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import orjson
+
 from trainmaster.runtime.api import (
     ApiModel,
     ClusterTrainingRuntime,
@@ -97,14 +99,15 @@ def new_info(
     """
     spec = runtime.spec
     # Copies, all of it: the runtime is shared by all TrainJobs that are made from it, and plugins change what they get.
-    runtime_template: JsonObject = without_blanks(spec.template.spec) if spec.template else {}
+    text = _template_text(runtime)
+    runtime_template: JsonObject = orjson.loads(text)
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
     patches = _templates(job.spec.runtime_patches)
     for patch in patches:
         labels.update((patch.get("metadata") or {}).get("labels") or {})
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
-    template = _merge_patches(runtime_template, patches)
+    template = _merge_patches(runtime_template, patches) if patches else orjson.loads(text)
     canonicalize_jobset_spec(template)
     info = Info(
         labels=labels,
@@ -126,6 +129,13 @@ _Policy = TypeVar("_Policy", bound=ApiModel)
 
 def _copied(policy: _Policy | None) -> _Policy | None:
     return None if policy is None else policy.model_copy(deep=True)
+
+
+def _template_text(runtime: TrainingRuntime | ClusterTrainingRuntime) -> bytes:
+    try:
+        return runtime.spec.template.spec_text if runtime.spec.template else b"{}"
+    except TypeError as error:
+        raise TemplateInvalid(f"spec.template.spec is no JSON: {error}") from error
 
 
 def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Literal
 
+import orjson
 from pydantic import Field
 
 from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, ObjectMeta, Strings
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
+from trainmaster.runtime.canonical import without_blanks
 
 
 class EnvInjectionTarget(ApiModel):
@@ -96,6 +99,15 @@ class JobSetTemplate(ApiModel):
 
     metadata: Annotated[ObjectMeta, NullIsDefault] = Field(default_factory=ObjectMeta)
     spec: Annotated[JobSetSpec, NullIsDefault] = Field(default_factory=dict)
+
+    @functools.cached_property
+    def spec_text(self) -> bytes:
+        """The spec as JSON without blanks: from it each TrainJob gets trees of its own most cheaply.
+
+        Raises:
+            TypeError: It holds what no JSON has, or is nested too deeply.
+        """
+        return orjson.dumps(without_blanks(self.spec))
 
 
 class RunPolicy(ApiModel):
