@@ -153,6 +153,18 @@ async def test_who_may_not_read_events_goes_on() -> None:
     assert "Blocked" not in world.conditions
 
 
+async def test_what_is_known_stays_while_events_cannot_be_read() -> None:
+    world = world_without_image()
+    await world.reconcile()
+    await world.reconcile()
+    world.cluster_events.append(event())
+    await looked(world)
+    world.unreadable_events = Forbidden(status=403, reason="Forbidden", message="events is forbidden")
+    await looked(world, after=2 * FIRST_LOOK)
+    assert listed(world) == 2
+    assert world.conditions["Blocked"]["reason"] == "JobCreationFailed"
+
+
 async def test_a_jobset_that_was_made_anew_is_looked_at_anew() -> None:
     world = world_without_image()
     await world.reconcile()

@@ -89,7 +89,7 @@ class JobCreation:
             self._next_turn = look.due + _BETWEEN_LOOKS
             look.has_turn = True
         if now >= look.due:
-            look.problem = await self._find(jobset)
+            look.problem = await self._find(jobset, known=look.problem)
             look.interval = min(2 * look.interval, LONGEST_INTERVAL)
             look.due = now + look.interval
             look.has_turn = False
@@ -99,7 +99,7 @@ class JobCreation:
         """Drop everything about a key."""
         self._looks.pop(key, None)
 
-    async def _find(self, jobset: JsonObject) -> Problem | None:
+    async def _find(self, jobset: JsonObject, *, known: Problem | None) -> Problem | None:
         metadata = jobset["metadata"]
         selector = f"involvedObject.uid={metadata['uid']},reason={REFUSED}"
         try:
@@ -108,7 +108,7 @@ class JobCreation:
             )
         except KubeError as error:
             log.info("events of a JobSet that has no Jobs could not be read", jobset=metadata["name"], error=str(error))
-            return None
+            return known
         events = [event for event in found.get("items") or () if self._clock.now() - _last_seen(event) < _STALE]
         for event in sorted(events, key=_last_seen, reverse=True):
             if _is_about(str(event.get("message")), jobset):
@@ -141,5 +141,5 @@ def _last_seen(event: JsonObject) -> datetime:
     stamp = next((time for time in times if time), None) or event["metadata"].get("creationTimestamp")
     try:
         return datetime.fromisoformat(str(stamp)).astimezone(UTC)
-    except ValueError:
+    except (OverflowError, ValueError):
         return datetime.min.replace(tzinfo=UTC)
