@@ -19,7 +19,7 @@ from support.node import LIMIT, Node, alive, eventually, first_line, sh, termina
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
+from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.devcluster.kubelet import pod_worker
@@ -67,6 +67,19 @@ async def test_pods_of_other_nodes_are_left_alone(node: Node, kubelet: Kubelet) 
     await node.create(sh("true"))
     await node.phase("Succeeded")
     assert node.api.get(PODS, "default", "other")["status"]["phase"] == "Pending"
+
+
+async def test_who_adds_a_container_for_debugging_is_told_that_it_does_not_run(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("sleep 600"))
+    await node.phase("Running")
+    debugging = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}]}}
+    where = ("default", "p")
+    await node.api.patch(PODS, *where, debugging, patch_type=PatchType.MERGE, subresource="ephemeralcontainers")
+    pod = await node.reached(lambda pod: pod["status"].get("ephemeralContainerStatuses"))
+    (shown,) = pod["status"]["ephemeralContainerStatuses"]
+    assert shown["name"] == "debug"
+    assert "does not run containers for debugging" in shown["state"]["terminated"]["message"]
+    assert pod["status"]["phase"] == "Running"
 
 
 async def test_init_containers_share_volumes_with_the_main_one(node: Node, kubelet: Kubelet) -> None:

@@ -11,6 +11,11 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
 from trainmaster.runtime.jsontree import JsonObject
 
 CONTAINER_ID_SCHEME = "process://"
+_CANNOT_RUN = 128
+_NOT_RUN_TEXT = (
+    "the embedded cluster does not run containers for debugging: a pod is a group of processes of this machine, "
+    "look at them with its own tools"
+)
 
 
 def container_identity(uid: str, name: str, attempt: int) -> str:
@@ -36,7 +41,23 @@ def pod_status(pod: JsonObject, lifecycle: PodLifecycle, *, pod_ip: str, now: da
         entries = [_container(c, uid, lifecycle) for c in lifecycle.containers.values() if c.role in roles]
         if entries:
             status[field] = entries
+    if debugging := pod["spec"].get("ephemeralContainers"):
+        status["ephemeralContainerStatuses"] = list(map(_not_run, debugging))
     return status
+
+
+def _not_run(container: JsonObject) -> JsonObject:
+    """Show a container for debugging as one that cannot be run: whoever added it must not wait for it."""
+    ended = {"exitCode": _CANNOT_RUN, "reason": "ContainerCannotRun", "message": _NOT_RUN_TEXT}
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "restartCount": 0,
+        "ready": False,
+        "state": {"terminated": ended},
+        "lastState": {},
+    }
 
 
 def _container(container: Container, uid: str, lifecycle: PodLifecycle) -> JsonObject:

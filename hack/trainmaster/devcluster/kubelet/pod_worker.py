@@ -124,8 +124,11 @@ class PodWorker:
     # Observations
 
     def update(self, pod: JsonObject) -> None:
-        """Take note of a new version of the pod; only its deletion changes what happens."""
+        """Take note of a new version of the pod; only its deletion and containers for debugging change anything."""
         self._pod = pod
+        shown = pod.get("status", {}).get("ephemeralContainerStatuses") or ()
+        if len(pod["spec"].get("ephemeralContainers") or ()) != len(shown):
+            self._wake.set()
         if pod["metadata"].get("deletionTimestamp"):
             grace = pod["metadata"].get("deletionGracePeriodSeconds")
             self._lifecycle.delete(grace=30 if grace is None else grace, now=self._dependencies.clock())

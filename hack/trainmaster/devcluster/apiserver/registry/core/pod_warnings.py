@@ -184,6 +184,9 @@ def _ports(path: str, spec: JsonObject) -> Iterator[str]:
             for index, port in enumerate(container.get("ports") or ()):
                 here = f"{path}.{field}[{number}].ports[{index}]"
                 key = (port.get("containerPort") or 0, port.get("protocol") or "")
+                if port.get("hostIP") and not port.get("hostPort"):
+                    shown = f"Name:{port.get('name', '')} HostPort:0 ContainerPort:{key[0]} Protocol:{key[1]}"
+                    yield f"{here}: hostIP set without hostPort: {{{shown} HostIP:{port['hostIP']}}}"
                 for place, other in known.get(key, ()):
                     yield from _same_port(here, port, place, other)
                 known.setdefault(key, []).append((here, port))

@@ -185,6 +185,7 @@ RUNNING: Any = {"name": "c", "state": {"running": {}}}
     [
         ({}, {"phase": "Anything", "conditions": [{"type": "example.com/x"}, {"type": "Ready"}]}, []),
         ({}, {"conditions": [{"type": "a b"}]}, ["metadata.conditions[0].Type Invalid"]),
+        ({}, {"observedGeneration": -1}, ["status.observedGeneration Invalid"]),
         ({}, {"nominatedNodeName": "N_1"}, ["status.nominatedNodeName Invalid"]),
         ({"qosClass": "Burstable"}, {}, ["status.qosClass Invalid"]),
         (

@@ -56,7 +56,10 @@ def test_what_a_container_may(context: Any, found: list[str]) -> None:
 def test_all_of_proc_is_for_pods_with_users_of_their_own() -> None:
     unmasked = [container(securityContext={"procMount": "Unmasked"})]
     assert wrong(containers=unmasked, hostUsers=False) == []
-    assert wrong(hostUsers=False, hostPID=True, hostIPC=True) == ["hostIPC Forbidden", "hostPID Forbidden"]
+    assert wrong(hostUsers=False, hostPID=True, hostIPC=True) == ["HostIPC Forbidden", "HostPID Forbidden"]
+    disk = {"name": "d", "persistentVolumeClaim": {"claimName": "d"}}
+    block = [container(volumeDevices=[{"name": "d", "devicePath": "/d"}])]
+    assert wrong(hostUsers=False, volumes=[disk], containers=block) == ["containers[0].volumeDevices Forbidden"]
 
 
 @pytest.mark.parametrize(

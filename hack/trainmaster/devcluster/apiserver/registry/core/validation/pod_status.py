@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver.errors import FieldError, immutable
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     address,
     forbidden,
@@ -25,6 +25,10 @@ def validate_pod_status_update(pod: JsonObject, old: JsonObject) -> Iterator[Fie
         if kind not in _SYSTEM_CONDITIONS:
             # The real server takes the conditions for a part of the metadata.
             yield from label_key(f"metadata.conditions[{index}].Type", kind)
+        if (condition.get("observedGeneration") or 0) < 0:
+            yield negative(f"status.conditions[{index}].observedGeneration", condition["observedGeneration"])
+    if (status.get("observedGeneration") or 0) < 0:
+        yield negative("status.observedGeneration", status["observedGeneration"])
     nominated = status.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName"):
         yield from subdomain("status.nominatedNodeName", nominated)

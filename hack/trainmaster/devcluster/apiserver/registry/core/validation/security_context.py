@@ -135,7 +135,13 @@ def _app_armor(path: str, profile: JsonObject) -> Iterator[FieldError]:
 
 def validate_host_users(path: str, spec: JsonObject) -> Iterator[FieldError]:
     """Check that a pod with users of its own shares nothing else with the host."""
-    if spec.get("hostUsers") is False:
-        for field in ("hostNetwork", "hostPID", "hostIPC"):
-            if spec.get(field):
-                yield forbidden(f"{path}.{field}", "when `hostUsers` is false")
+    if spec.get("hostUsers") is not False:
+        return
+    text = "when `hostUsers` is false"
+    for field, name in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+        if spec.get(field):
+            yield forbidden(f"{path}.{name}", text)  # the real server writes the names like this
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            if container.get("volumeDevices"):
+                yield forbidden(f"{path}.{field}[{index}].volumeDevices", text)
