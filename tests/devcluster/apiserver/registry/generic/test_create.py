@@ -323,3 +323,13 @@ async def test_metadata_that_a_real_server_refuses_is_refused(
     with pytest.raises(StatusError) as caught:
         await api.create(CONFIGMAPS, {"metadata": metadata}, namespace="default")
     assert {field for field, _ in mistakes_of(caught.value)} == fields
+
+
+async def test_an_owner_that_is_named_twice_is_kept_once_and_told(api: Api) -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+    options = WriteOptions()
+    metadata = {"name": "a", "ownerReferences": [owner, dict(owner), {**owner, "uid": "v"}]}
+    made = await api.create(CONFIGMAPS, {"metadata": metadata}, namespace="default", options=options)
+    assert [each["uid"] for each in made["metadata"]["ownerReferences"]] == ["u", "v"]
+    assert len(options.warnings) == 1
+    assert options.warnings[0].endswith("duplicate UID(s) observed: u")

@@ -73,7 +73,13 @@ def _validate_generated_selector(spec: JsonObject, metadata: JsonObject) -> Iter
         if labels.get(key) != value:
             yield FieldError(path, "Invalid", labels, detail)
     if _selects(spec["selector"], expected) is False:
-        yield FieldError("spec.selector", "Invalid", spec["selector"], "`selector` not auto-generated")
+        shown = _shown(spec["selector"])
+        yield FieldError("spec.selector", "Invalid", shown, "`selector` not auto-generated")
+
+
+def _shown(selector: JsonObject) -> JsonObject:
+    """Return a selector with its labels in the order in which they are printed."""
+    return {**selector, "matchLabels": dict(sorted((selector.get("matchLabels") or {}).items()))}
 
 
 def _selects(selector: JsonObject | None, labels: JsonObject) -> bool | None:
@@ -202,7 +208,8 @@ def validate_job_update(obj: JsonObject, old: JsonObject) -> Iterator[FieldError
     yield from _validate_completions(new, before)
     for field in _IMMUTABLE:
         if new.get(field) != before.get(field):
-            yield immutable(f"spec.{field}", new.get(field))
+            value = new.get(field)
+            yield immutable(f"spec.{field}", _shown(value) if field == "selector" and value else value)
     template, template_before = new["template"], before["template"]
     if template == template_before:
         return

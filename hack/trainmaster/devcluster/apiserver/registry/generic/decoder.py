@@ -16,6 +16,10 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
+_REPEATED_OWNERS = (
+    "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
 _JSON_TYPES = frozenset({"array", "boolean", "float64", "integer", "null", "number", "object", "string"})
 
 
@@ -52,7 +56,23 @@ def decode(kind: Kind, obj: Any, *, namespace: str | None, options: WriteOptions
         metadata["namespace"] = given or namespace
     else:
         metadata.pop("namespace", None)
+    _drop_repeated_owners(metadata, options)
     return private
+
+
+def _drop_repeated_owners(metadata: JsonObject, options: WriteOptions) -> None:
+    owners = metadata.get("ownerReferences") or []
+    kept: list[JsonObject] = []
+    repeated = []
+    for owner in owners:
+        if owner in kept:
+            repeated.append(str(owner.get("uid", "")))
+        else:
+            kept.append(owner)
+    if repeated:
+        metadata["ownerReferences"] = kept
+        text = _REPEATED_OWNERS + ", ".join(repeated)
+        options.warnings.extend([text] if text not in options.warnings else [])
 
 
 def decode_parts(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> JsonObject:
