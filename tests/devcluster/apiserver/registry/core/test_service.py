@@ -71,6 +71,8 @@ async def test_addresses_are_given_out_once(api: Api) -> None:
         await create(api, "c", clusterIP=address)
     with pytest.raises(StatusError, match="does not match the current range"):
         await create(api, "c", clusterIP="192.168.1.1")
+    with pytest.raises(StatusError, match="does not match the current range"):
+        await create(api, "c", clusterIP="192.168.001.001")  # as older clients write it
     await create(api, "c", clusterIP="192.168.1.1", dry_run=True)  # a real server does not look then
 
 

@@ -66,7 +66,6 @@ class JobStrategy(Strategy):
         """Start without a status, and tie the pods to this very job."""
         obj["status"] = {}
         spec, metadata = obj["spec"], obj["metadata"]
-        spec.pop("scheduling", None)  # behind a feature gate that is off in a real server
         if not spec["manualSelector"]:
             # What the user wrote there stays, and is refused if it contradicts.
             generated = generated_labels(metadata)

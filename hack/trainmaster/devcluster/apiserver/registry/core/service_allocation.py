@@ -18,6 +18,7 @@ from trainmaster.devcluster.apiserver.registry.core.service_validation import (
     is_headless,
     needs_health_check,
 )
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import parse_address
 from trainmaster.runtime.jsontree import JsonObject
 
 _NETWORK = ipaddress.ip_network("10.0.0.0/16")
@@ -68,7 +69,7 @@ def _allocate_address(
         spec["clusterIP"], spec["clusterIPs"] = free, [free]
     elif address != before.get("clusterIP") and not dry_run:
         problem = "provided IP is already allocated" if address in taken else ""
-        if ipaddress.ip_address(address) not in _NETWORK:
+        if (given := parse_address(address)) is None or given not in _NETWORK:
             problem = "the provided network does not match the current range"
         if problem:
             detail = f"failed to allocate IP {address}: {problem}"
