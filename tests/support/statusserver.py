@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestClient
+from support.series import value_of
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
@@ -201,3 +202,10 @@ class StatusClient:
         async with self._session.request(method, path, **options) as response:
             assert response.content_type == "application/json"
             return Response(response.status, await response.json(), response.headers)
+
+
+def reviews() -> float:
+    """How often the API server was asked about a token."""
+    outcomes = ("accepted", "refused", "failed")
+    names = [{"outcome": outcome} for outcome in outcomes]
+    return sum(value_of("trainmaster_progress_token_reviews_total", name) or 0 for name in names)
