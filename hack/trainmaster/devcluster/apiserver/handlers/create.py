@@ -9,7 +9,7 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceA
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.filters.audit import log_created_name
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
-from trainmaster.devcluster.apiserver.handlers.write_options import read_strictly, read_write_options
+from trainmaster.devcluster.apiserver.handlers.write_options import read_strictly, read_write_options, warning
 from trainmaster.devcluster.apiserver.http.bodies import read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
@@ -22,7 +22,8 @@ async def create_resource(api: Api, request: web.Request, encoder: ResponseEncod
     options = read_write_options(request, "CreateOptions")
     body, options = await read_strictly(request, options)
     log_created_name(request, body)
-    created = await api.create(encoder.kind.resource, body, namespace=info.namespace, options=options)
+    with warning(options):
+        created = await api.create(encoder.kind.resource, body, namespace=info.namespace, options=options)
     return json_response(encoder.object(created), status=201, warnings=options.warnings)
 
 

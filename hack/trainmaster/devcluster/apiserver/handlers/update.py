@@ -20,6 +20,7 @@ from trainmaster.devcluster.apiserver.handlers.write_options import (
     read_patch_type,
     read_strictly,
     read_write_options,
+    warning,
 )
 from trainmaster.devcluster.apiserver.http.bodies import Duplicates, decode_json, decode_yaml, read_body, read_object
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo
@@ -35,14 +36,15 @@ async def update_resource(
     """Handle a PUT."""
     options = read_write_options(request, "UpdateOptions")
     body, options = await read_strictly(request, options)
-    written, created = await api.put(
-        encoder.kind.resource,
-        body,
-        namespace=info.namespace,
-        name=name,
-        subresource=info.subresource,
-        options=options,
-    )
+    with warning(options):
+        written, created = await api.put(
+            encoder.kind.resource,
+            body,
+            namespace=info.namespace,
+            name=name,
+            subresource=info.subresource,
+            options=options,
+        )
     return json_response(encoder.object(written), status=201 if created else 200, warnings=options.warnings)
 
 
@@ -60,15 +62,16 @@ async def patch_resource(
             "PatchOptions", FieldError("force", "Forbidden", "", "may not be specified for non-apply patch")
         )
     patch, options = _read_patch(await read_body(request), patch_type, options)
-    patched, created = await api.patch(
-        encoder.kind.resource,
-        info.namespace,
-        name,
-        patch,
-        patch_type=patch_type,
-        subresource=info.subresource,
-        options=options,
-    )
+    with warning(options):
+        patched, created = await api.patch(
+            encoder.kind.resource,
+            info.namespace,
+            name,
+            patch,
+            patch_type=patch_type,
+            subresource=info.subresource,
+            options=options,
+        )
     return json_response(encoder.object(patched), status=201 if created else 200, warnings=options.warnings)
 
 

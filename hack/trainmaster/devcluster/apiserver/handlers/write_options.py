@@ -7,6 +7,8 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast, get_args
 
@@ -29,6 +31,16 @@ from trainmaster.devcluster.apiserver.registry.generic import (
 from trainmaster.runtime.jsontree import JsonObject
 
 _MAX_MANAGER = 128
+
+
+@contextmanager
+def warning(options: WriteOptions) -> Iterator[None]:
+    """Tell a client whose write is refused also what it would have been told of it: a misspelt field may be why."""
+    try:
+        yield
+    except StatusError as error:
+        error.warnings = tuple(options.warnings)
+        raise
 
 
 def read_write_options(request: web.Request, kind: str) -> WriteOptions:

@@ -112,9 +112,13 @@ def prune(kind: Kind, obj: JsonObject, *, options: WriteOptions) -> None:
 def check_types(kind: Kind, obj: JsonObject) -> None:
     """Refuse values of the wrong type in an object of a built-in kind; quantities and times get their usual form."""
     if kind.schema is not None:
-        misfits = [error for error in kind.schema.validate(obj) if error.type == "TypeInvalid" or not error.field]
-        _refuse(kind, misfits)  # what has no field is a number that its type cannot hold
+        _refuse(kind, [error for error in kind.schema.validate(obj) if _is_misfit(error)])
         _canonicalize(kind, kind.schema, obj)
+
+
+def _is_misfit(error: FieldError) -> bool:
+    """Return whether a value is not of its type: of another, or a number that it cannot hold."""
+    return error.type == "TypeInvalid" or error.detail.startswith("Checked value must be of type integer")
 
 
 def _canonicalize(kind: Kind, schema: Schema, obj: JsonObject) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import between, forbidden
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import between, forbidden, required
 from trainmaster.runtime.jsontree import JsonObject
 
 _LARGEST = 2**31 - 1
@@ -29,6 +29,11 @@ def validate_pod_update(spec: JsonObject, old: JsonObject) -> Iterator[FieldErro
         if len(spec.get(field) or ()) != len(old.get(field) or ()):
             yield forbidden(f"spec.{field}", "pod updates may not add or remove containers")
             return
+    # The real server says this once for the pod and once for the change.
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            if not container.get("image"):
+                yield required(f"spec.{field}[{index}].image")
     deadline, before = spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
     if deadline is not None and not 0 <= deadline <= _LARGEST:
         yield from between("spec.activeDeadlineSeconds", deadline, 0, _LARGEST)
