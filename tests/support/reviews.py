@@ -87,6 +87,10 @@ class Reviews:
         """A runtime, as the caches of a webhook may have it: it has passed its schema, more or less."""
         return self._spoilt(self._object("TrainingRuntime"), times=self._random.choice((0, 0, 0, 1)))
 
+    def odd_object(self, kind: str) -> JsonObject:
+        """An object of a kind, spoilt more or less."""
+        return self._spoilt(self._object(kind), times=self._random.randrange(4))
+
     def _body(self, kind: str, uid: str) -> bytes:
         obj = self._spoilt(self._object(kind), times=self._random.randrange(4))
         request: JsonObject = {"uid": uid, "operation": "CREATE", "object": obj}

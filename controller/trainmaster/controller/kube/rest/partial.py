@@ -22,7 +22,11 @@ from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[-+0-9.A-Za-z]+")
-_BRACKETS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]', re.DOTALL)
+_OPENING: Final = b"[{"
+_BRACKETS: Final = re.compile(
+    rb'(?:[^][{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^][{}"]*+\]|\{\})*+([\[{]+|[\]}]+)', re.DOTALL
+)
+"""The next brackets that matter; strings, scalars and what holds nothing else are passed over."""
 
 
 class Span(NamedTuple):
@@ -36,7 +40,7 @@ def partial_metadata(obj: JsonObject, reason: str) -> JsonObject:
     """Return what is kept of an object that cannot be used as a whole, and why."""
     return {
         **{name: obj[name] for name in ("apiVersion", "kind") if isinstance(obj.get(name), str)},
-        "metadata": well_typed(obj["metadata"]),
+        "metadata": {"uid": "", **well_typed(obj["metadata"])},
         UNREADABLE: reason,
     }
 
@@ -102,19 +106,23 @@ def read_object(text: bytes, start: int = 0) -> tuple[JsonObject, int]:
         JsonError: It is no JSON object, or has no metadata.
     """
     members, end = _members(text, start)
+    return _read_object(text, members), end
+
+
+def _read_object(text: bytes, members: dict[str, Span]) -> JsonObject:
     if "metadata" not in members:
         raise JsonError("an object without metadata cannot be read in parts")
-    fields, _ = _members(text, members.pop("metadata").start)
+    fields, _ = _members(text, members["metadata"].start)
     metadata, lost = _read(text, fields)
     lost.pop("managedFields", None)
     lost = {f"metadata.{name}": reason for name, reason in lost.items()}
-    obj, others = _read(text, members)
+    obj, others = _read(text, {name: span for name, span in members.items() if name != "metadata"})
     obj["metadata"] = metadata
     lost |= others
     if lost:
         reason = "; ".join(f"{name}: {reason}" for name, reason in list(lost.items())[:3])
         obj = partial_metadata(obj, shorten(reason, limit=300))
-    return obj, end
+    return obj
 
 
 def read_frame(text: bytes) -> JsonObject:
@@ -141,11 +149,11 @@ def read_items(text: bytes, start: int) -> Iterator[tuple[Any, int]]:
     """
     position = _after(_SPACE, text, start)
     while text[position : position + 1] not in (b"]", b""):
-        end = _end_of(text, position)
+        members, end = _members(text, position)
         try:
             item = load_json(text[position:end])
         except JsonError:
-            item, _ = read_object(text, position)
+            item = _read_object(text, members)
         position = _after(_SPACE, text, end)
         if text[position : position + 1] == b",":
             position = _after(_SPACE, text, position + 1)
@@ -199,16 +207,18 @@ def _end_of(text: bytes, start: int) -> int:
         return _after(_STRING, text, start)
     if first not in (b"[", b"{"):
         return _after(_SCALAR, text, start)
-    depth = 0
-    for token in _BRACKETS.finditer(text, start):
-        match token.group()[:1]:
-            case b"[" | b"{":
-                depth += token.end() - token.start()
-            case b"]" | b"}":
-                depth -= 1
-                if depth == 0:
-                    return token.end()
-    raise _broken(len(text))
+    depth, position = 1, start + 1
+    for found in _BRACKETS.finditer(text, position):
+        if found.start() != position:
+            break  # something was skipped
+        begin, position = found.span(1)
+        if text[begin] in _OPENING:
+            depth += position - begin
+        else:
+            depth -= position - begin
+            if depth <= 0:
+                return position + depth
+    raise _broken(position)
 
 
 def _after(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:

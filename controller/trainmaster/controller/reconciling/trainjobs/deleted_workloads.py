@@ -79,4 +79,6 @@ def _has_ended(jobset: JsonObject) -> bool:
 
 
 def _conditions(obj: JsonObject) -> list[JsonObject]:
-    return (obj.get("status") or {}).get("conditions") or []
+    status = obj.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []

@@ -137,7 +137,8 @@ class TrainJobReconciler:
             problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {reason}; correct it", retry=False)
             self._problem_reporter.report(key, raw, problem)
             return TerminalError(problem.message)
-        if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+        spec = raw.get("spec")
+        if isinstance(spec, dict) and (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
             return DONE
         try:
             job = parse_trainjob(raw)
@@ -225,9 +226,11 @@ class TrainJobReconciler:
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""
-        old = raw.get("status") or {}
+        status = raw.get("status")
+        old = status if isinstance(status, dict) else {}
         stored = old.get("conditions")
-        conditions = copy_tree(stored) if isinstance(stored, list) else []
+        # What is no condition is of no use to anybody, and may be why the TrainJob cannot be read.
+        conditions = [copy_tree(each) for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
         set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
         status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
         self._problem_reporter.report(key, raw, problem)

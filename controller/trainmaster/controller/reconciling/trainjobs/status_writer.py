@@ -67,7 +67,8 @@ class StatusWriter:
 
     async def write(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
         """Bring the status of the TrainJob `raw` to `new`; if that has to wait, return the seconds until it is due."""
-        old = raw.get("status") or {}
+        stored = raw.get("status")
+        old = stored if isinstance(stored, dict) else {}
         patch = status_patch(old, new)
         if patch is None:
             self._due.pop(key, None)

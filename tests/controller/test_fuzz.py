@@ -1,0 +1,139 @@
+"""Whatever objects a manager lists and watches: it goes on, its loop does not stall, and other jobs are built.
+
+The suite feeds it some hundreds; `make fuzz` 20,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from support.objects import runtime_object, trainjob_object
+from support.oddities import NAMESPACE, OddObjects, OddTransport, watched_kinds
+from support.series import series
+from support.sim.listening import listening
+from support.stack import QUIET, Stack, api_server
+
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.kube.rest.transport import HttpTransport
+from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+OBJECTS = int(os.environ.get("TRAINMASTER_FUZZ_OBJECTS", "600"))
+SEEDS = 2
+LONGEST = 1.0
+"""Seconds of computing for which the loop may do one thing; a busy machine does not count, so it is no time of day."""
+
+IN_LISTS = 10
+
+
+class LoopWatch:
+    """Measures the longest stretch of computing in which the loop does not come around."""
+
+    longest = 0.0
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0.002)
+            now = time.thread_time()
+            self.longest, last = max(self.longest, now - last), now
+
+
+@asynccontextmanager
+async def fed_manager(
+    stack: Stack, *, seed: int, lists: bool
+) -> AsyncIterator[tuple[OddTransport, asyncio.Task[None]]]:
+    """A manager whose lists and watches have odd objects in between."""
+    framework = Framework(load_plugins())
+    real = HttpTransport(stack.access, clock=SystemClock())
+    transport = OddTransport(real, watched_kinds(framework), lists=IN_LISTS, streaming_lists=not lists, seed=seed)
+    stop, filled = asyncio.Event(), asyncio.Event()
+
+    def connect(**options: Any) -> KubeClient:
+        return KubeClient(stack.access, transport=transport, **options)
+
+    manager = Manager(stack.access, QUIET, framework, new_client=connect, on_caches_synced=filled.set)
+    task = asyncio.create_task(manager.run(stop))
+    waiting = asyncio.create_task(filled.wait())
+    try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        yield transport, task
+    finally:
+        waiting.cancel()
+        stop.set()
+        await task
+
+
+async def built(client: KubeClient, name: str) -> None:
+    """Create a sound TrainJob, and wait until it has its JobSet."""
+    job: JsonObject = trainjob_object()
+    job["metadata"] = {"name": name, "namespace": "team"}
+    await client.create(TRAINJOBS, job)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.get(JOBSETS, "team", name)
+            except NotFound:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.mark.slow(seconds=20)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_a_manager_goes_on_whatever_objects_it_is_fed(tmp_path: Path, seed: int) -> None:
+    odd = OddObjects(seed)
+    with listening() as logs:
+        async with api_server(tmp_path) as stack:
+            for name in ("team", NAMESPACE):
+                await stack.client.create(
+                    NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                )
+            runtime = runtime_object()
+            runtime["metadata"] = {"name": "rt", "namespace": "team"}
+            await stack.client.create(TRAINING_RUNTIMES, runtime)
+            loop_watch = LoopWatch()
+            measuring = asyncio.create_task(loop_watch.run())
+            async with fed_manager(stack, seed=seed, lists=seed % 2 == 1) as (transport, task):
+                kinds = transport.kinds
+                plurals = sorted(kinds)
+                jobs = 0
+                for number in range(OBJECTS // SEEDS):
+                    # TrainJobs and what belongs to them come more often than the rest.
+                    plural = ("trainjobs", "jobsets", "configmaps", plurals[number // 4 % len(plurals)])[number % 4]
+                    kind = odd.choice(("ADDED", "MODIFIED", "MODIFIED", "DELETED"))
+                    frame = b'{"type":"' + kind.encode() + b'","object":' + odd.make(*kinds[plural]) + b"}\n"
+                    async with asyncio.timeout(60):
+                        await transport.put(plural, frame)
+                    assert not task.done()
+                    if number % 250 == 0:
+                        await built(stack.client, f"sound-{number}")
+                        jobs += 1
+                await transport.drained()
+                await built(stack.client, "sound-last")
+                assert not task.done()
+            measuring.cancel()
+    assert transport.sent["watch"] == OBJECTS // SEEDS
+    assert (transport.sent["list"] > 0) == (seed % 2 == 1)
+    assert any(each.value for each in series("trainmaster_informer_unreadable_objects"))
+    unforeseen = [entry for entry in logs if "unforeseen" in entry["event"] or entry["event"] == "handler failed"]
+    log.info("fed", **transport.sent, sound_jobs=jobs + 1, longest=round(loop_watch.longest, 3))
+    assert loop_watch.longest < LONGEST
+    assert not unforeseen, "\n".join(sorted({str(entry.get("exception"))[-600:] for entry in unforeseen}))
