@@ -58,9 +58,10 @@ matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `
 soak: $(VENV)/.dev ## Run a manager behind a network that breaks, for MINUTES=20; fail over between two
 	TRAINMASTER_SOAK_MINUTES='$(MINUTES)' $(BIN)/python -m pytest tests/soak tests/e2e/test_failover.py $(ARGS)
 
-fuzz: $(VENV)/.dev ## Send a manager 100,000 odd reviews and 20,000 odd reports while it serves TrainJobs
-	TRAINMASTER_FUZZ_REVIEWS=100000 TRAINMASTER_FUZZ_REPORTS=20000 \
-		$(BIN)/python -m pytest -n auto tests/controller/webhooks/test_fuzz.py tests/soak/test_fuzz.py $(ARGS)
+fuzz: $(VENV)/.dev ## Send a manager 100,000 odd reviews, 20,000 odd reports and 20,000 odd objects while it serves TrainJobs
+	TRAINMASTER_FUZZ_REVIEWS=100000 TRAINMASTER_FUZZ_REPORTS=20000 TRAINMASTER_FUZZ_OBJECTS=20000 \
+		$(BIN)/python -m pytest -n auto \
+		tests/controller/webhooks/test_fuzz.py tests/soak/test_fuzz.py tests/controller/test_fuzz.py $(ARGS)
 
 generate: $(VENV)/.dev ## Write the generated files again
 	@for each in $(GENERATORS); do echo "$$each"; $(BIN)/python $$each || exit 1; done

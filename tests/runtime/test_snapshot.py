@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 import yaml
@@ -66,6 +68,12 @@ def test_a_snapshot_without_its_key_is_refused() -> None:
     del config_map["data"]["runtime"]
     with pytest.raises(SnapshotInvalid, match='missing "runtime" data key'):
         decode_snapshot(config_map, trainjob())
+
+
+@pytest.mark.parametrize("data", [None, "x", 1.5, [1], {}])
+def test_a_snapshot_with_odd_data_is_refused(data: Any) -> None:
+    with pytest.raises(SnapshotInvalid, match='missing "runtime" data key'):
+        decode_snapshot({**snapshot(), "data": data}, trainjob())
 
 
 def test_somebody_elses_config_map_is_refused() -> None:

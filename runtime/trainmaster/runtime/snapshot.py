@@ -120,7 +120,8 @@ def _text(config_map: JsonObject, job: TrainJob) -> str:
             f"TrainJob left it behind, delete it (kubectl delete configmap -n {metadata['namespace']} "
             f"{metadata['name']}), otherwise give this TrainJob another name"
         )
-    text = (config_map.get("data") or {}).get(SNAPSHOT_KEY)
+    data = config_map.get("data")
+    text = data.get(SNAPSHOT_KEY) if isinstance(data, dict) else None
     if text is None:
         raise SnapshotInvalid('invalid runtime snapshot: snapshot ConfigMap missing "runtime" data key')
     return str(text)
