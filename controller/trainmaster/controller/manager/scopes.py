@@ -61,7 +61,7 @@ def widest_first(scope: Scope) -> tuple[bool, bool, bool]:
 
 def served_by(watches: Sequence[Watch]) -> dict[Scope, list[Watch]]:
     """Return the scopes that it takes to serve all declarations of one kind, widest first, each with whom it serves."""
-    declared = sorted({Scope.of(watch) for watch in watches}, key=widest_first)
+    declared = sorted(dict.fromkeys(map(Scope.of, watches)), key=widest_first)
     needed = [scope for scope in declared if not any(scope != other and other.covers(scope) for other in declared)]
     served: dict[Scope, list[Watch]] = {scope: [] for scope in needed}
     for watch in watches:
