@@ -24,6 +24,18 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 KEY = "team/demo"
 
 
+def applied_by(manager: str, obj: JsonObject) -> JsonObject:
+    """The entry in the managedFields of an object for who applied it, where every list is atomic."""
+    fields = _fields_of({name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}})
+    for name in ("name", "namespace", "uid", "resourceVersion"):
+        fields["f:metadata"].pop(f"f:{name}", None)
+    return {"manager": manager, "operation": "Apply", "apiVersion": obj["apiVersion"], "fieldsV1": fields}
+
+
+def _fields_of(value: Any) -> JsonObject:
+    return {f"f:{name}": _fields_of(below) for name, below in value.items()} if isinstance(value, dict) else {}
+
+
 class World:
     """One TrainJob, `team/demo`, and everything around it.
 
@@ -150,7 +162,9 @@ class World:
         old = self.server.get((obj["kind"], object_key(obj)), {"metadata": {}})
         self._check(obj["metadata"], old)
         # Enough of server-side apply for these tests: what we send replaces what there is, but for who and since when.
-        kept = {name: old["metadata"][name] for name in ("uid", "managedFields") if name in old["metadata"]}
+        kept = {name: old["metadata"][name] for name in ("uid",) if name in old["metadata"]}
+        others = [entry for entry in old["metadata"].get("managedFields", ()) if entry["manager"] != field_manager]
+        kept["managedFields"] = [*others, applied_by(field_manager, obj)]
         status = {"status": old["status"]} if "status" in old else {}
         answer = self.store({**obj, **status, "metadata": obj["metadata"] | kept})
         self.on_write(answer)

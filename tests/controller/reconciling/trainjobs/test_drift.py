@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainmaster.controller.reconciling.trainjobs.drift import needs_apply, owned_fields_of
+from trainmaster.controller.reconciling.trainjobs.drift import Drift, drift
+from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
+from trainmaster.devcluster.apiserver.apply import apply, update
+from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
 
 DESIRED: JsonObject = {
@@ -47,18 +53,18 @@ def observed(**changes: Any) -> JsonObject:
 
 
 def test_c12_a7_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
-    assert not needs_apply(DESIRED, observed(), owned_fields=OWNED)
+    assert drift(DESIRED, observed(), owned_fields=OWNED) is Drift.NONE
 
 
 @pytest.mark.parametrize("changes", [{"suspend": True}, {"replicatedJobs": []}])
 def test_c12_a_changed_field_is(changes: JsonObject) -> None:
-    assert needs_apply(DESIRED, observed(**changes), owned_fields=OWNED)
+    assert drift(DESIRED, observed(**changes), owned_fields=OWNED) is Drift.CERTAIN
 
 
 def test_a6_a_plain_list_is_compared_in_order() -> None:
     swapped = observed()
     swapped["spec"]["replicatedJobs"][1]["args"] = ["b", "a"]
-    assert needs_apply(DESIRED, swapped, owned_fields=OWNED)
+    assert drift(DESIRED, swapped, owned_fields=OWNED) is Drift.CERTAIN
 
 
 @pytest.mark.parametrize(
@@ -71,18 +77,239 @@ def test_a6_a_plain_list_is_compared_in_order() -> None:
 )
 def test_a2_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
     """An apply would remove it (A-2), and nothing in the desired object says so."""
-    assert needs_apply(DESIRED, observed(), owned_fields=more)
+    fields = {name: {**OWNED.get(name, {}), **below} for name, below in more.items()}
+    assert drift(DESIRED, observed(), owned_fields={**OWNED, **fields}) is Drift.CERTAIN
 
 
-def test_without_knowledge_of_ownership_contents_decide() -> None:
-    assert not needs_apply(DESIRED, observed(), owned_fields=None)
+def test_what_we_have_never_applied_is_applied_whatever_it_looks_like() -> None:
+    assert drift(DESIRED, observed(), owned_fields=None) is Drift.CERTAIN
 
 
-def test_a5_owned_fields_are_those_of_our_applies() -> None:
-    fields: list[JsonObject] = [
-        {"manager": "trainer", "operation": "Update", "fieldsV1": {"f:wrong": {}}},
-        {"manager": "trainer", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:wrong": {}}},
-        {"manager": "trainer", "operation": "Apply", "fieldsV1": {"f:right": {}}},
-    ]
-    assert owned_fields_of({"metadata": {"managedFields": fields}}, "trainer") == {"f:right": {}}
-    assert owned_fields_of({"metadata": {}}, "trainer") is None
+POD: JsonObject = {
+    "containers": [
+        {
+            "name": "node",
+            "args": ["--a", "--b"],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+    ],
+    "tolerations": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "spot"}],
+    "volumes": [{"name": "data", "emptyDir": {}}],
+}
+OWNED_POD: JsonObject = {
+    "f:containers": {
+        'k:{"name":"node"}': {
+            ".": {},
+            "f:name": {},
+            "f:args": {},
+            "f:volumeMounts": {'k:{"mountPath":"/data"}': {".": {}, "f:name": {}, "f:mountPath": {}}},
+        }
+    },
+    "f:tolerations": {},
+    "f:volumes": {'k:{"name":"data"}': {".": {}, "f:name": {}, "f:emptyDir": {}}},
+}
+
+
+def drift_of(change: Callable[[JsonObject], None], *, desire: Callable[[JsonObject], None] = lambda pod: None) -> Drift:
+    """The drift of a pod that others changed, or of which we desire something else now."""
+    live, desired = copy.deepcopy(POD), copy.deepcopy(POD)
+    change(live)
+    desire(desired)
+    return drift(wrap(desired), wrap(live), owned_fields={"f:spec": OWNED_POD})
+
+
+def wrap(spec: JsonObject) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}, "spec": spec}
+
+
+def unchanged(pod: JsonObject) -> None:
+    assert drift(wrap(pod), wrap(POD), owned_fields={"f:spec": OWNED_POD}) is Drift.NONE
+
+
+def test_an_element_of_an_atomic_list_that_is_no_longer_wanted_is_removed() -> None:
+    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"].pop()) is Drift.CERTAIN
+    assert drift_of(unchanged, desire=lambda pod: pod["containers"][0]["args"].pop()) is Drift.CERTAIN
+
+
+def test_an_atomic_list_in_another_order_is_applied() -> None:
+    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"].reverse()) is Drift.CERTAIN
+
+
+def test_a_field_of_an_item_of_an_atomic_list_that_is_no_longer_wanted_may_have_to_be_removed() -> None:
+    """It may as well be a default of the server."""
+    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"][0].pop("effect")) is Drift.POSSIBLE
+
+
+def test_a_second_mount_of_one_volume_set_by_somebody_else_is_no_difference() -> None:
+    def mount(pod: JsonObject) -> None:
+        pod["containers"][0]["volumeMounts"].insert(0, {"name": "data", "mountPath": "/elsewhere"})
+
+    assert drift_of(mount) is Drift.NONE
+
+
+def test_an_item_that_somebody_else_has_added_to_an_atomic_list_is_removed() -> None:
+    assert drift_of(lambda pod: pod["tolerations"].append({"key": "theirs"})) is Drift.CERTAIN
+
+
+def test_what_somebody_else_put_into_a_map_that_we_want_empty_may_be_theirs() -> None:
+    """It is ours to empty only if the map is atomic."""
+    assert drift_of(lambda pod: pod["volumes"][0]["emptyDir"].update(medium="Memory")) is Drift.POSSIBLE
+
+
+def test_a_field_that_somebody_else_took_from_us_is_applied_even_with_the_same_value() -> None:
+    owned = copy.deepcopy(OWNED_POD)
+    del owned["f:tolerations"]
+    assert drift(wrap(POD), wrap(POD), owned_fields={"f:spec": owned}) is Drift.CERTAIN
+
+
+@pytest.mark.parametrize("empty", ["", 0, False, [], {}])
+def test_an_empty_value_that_the_server_does_not_keep_is_applied_once_at_most(empty: Any) -> None:
+    assert drift(wrap({**POD, "odd": empty}), wrap(POD), owned_fields={"f:spec": OWNED_POD}) is Drift.POSSIBLE
+    live = wrap({**POD, "odd": "theirs"})
+    assert drift(wrap({**POD, "odd": empty}), live, owned_fields={"f:spec": OWNED_POD}) is Drift.CERTAIN
+
+
+# What a server-side apply would change, by the embedded API server's own.
+
+SCHEMA = Schema.compile(
+    {
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "count": {"type": "integer", "default": 1},
+                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "selector": {
+                        "type": "object",
+                        "x-kubernetes-map-type": "atomic",
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "zones": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                    "args": {"type": "array", "items": {"type": "string"}},
+                    "rules": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "atomic",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "key": {"type": "string"},
+                                "effect": {"type": "string"},
+                                "operator": {"type": "string", "default": "Equal"},
+                            },
+                        },
+                    },
+                    "mounts": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["mountPath"],
+                        "items": {
+                            "type": "object",
+                            "properties": {"name": {"type": "string"}, "mountPath": {"type": "string"}},
+                        },
+                    },
+                    "ports": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["port", "protocol"],
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "port": {"type": "integer"},
+                                "protocol": {"type": "string", "default": "TCP"},
+                                "name": {"type": "string"},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    }
+)
+WORDS = st.sampled_from(["a", "b", "c"])
+MAPS = st.dictionaries(WORDS, WORDS, max_size=2)
+
+
+def objects_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def items_of(required: dict[str, st.SearchStrategy[Any]], key: Callable[[Any], Any], **optional: Any) -> Any:
+    return st.lists(st.fixed_dictionaries(required, optional=optional), max_size=3, unique_by=key)
+
+
+SPECS = objects_of(
+    count=st.integers(0, 2),
+    labels=MAPS,
+    selector=MAPS,
+    zones=st.lists(WORDS, max_size=3, unique=True),
+    args=st.lists(WORDS, max_size=3),
+    rules=st.lists(objects_of(key=WORDS, effect=WORDS, operator=WORDS), max_size=2),
+    mounts=items_of({"mountPath": WORDS}, lambda item: item["mountPath"], name=WORDS),
+    ports=items_of(
+        {"port": st.integers(1, 2)},
+        lambda item: (item["port"], item.get("protocol", "TCP")),
+        protocol=st.sampled_from(["TCP", "UDP"]),
+        name=WORDS,
+    ),
+)
+
+
+def thing(spec: JsonObject, labels: JsonObject) -> JsonObject:
+    metadata = {"name": "x", "namespace": "n", "labels": labels}
+    return {"apiVersion": "example.com/v1", "kind": "X", "metadata": metadata, "spec": spec}
+
+
+def applied(live: JsonObject | None, config: JsonObject, manager: str) -> JsonObject:
+    """Apply as a server does that sets defaults; time stands still."""
+    result = apply(
+        copy.deepcopy(live),
+        copy.deepcopy(config),
+        manager=manager,
+        force=True,
+        schema=SCHEMA,
+        api_version="example.com/v1",
+        now="t",
+    )
+    SCHEMA.default(result)
+    return result
+
+
+def updated(live: JsonObject, new: JsonObject) -> JsonObject:
+    """Replace the spec as a client does that knows nothing of managedFields."""
+    changed = {**copy.deepcopy(new), "metadata": copy.deepcopy(live["metadata"])}
+    SCHEMA.default(changed)
+    return update(live, changed, manager="kubectl-edit", schema=SCHEMA, api_version="example.com/v1", now="t")
+
+
+def without_owners(obj: JsonObject) -> JsonObject:
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+@given(
+    first=st.builds(thing, SPECS, MAPS),
+    others=st.lists(st.tuples(st.booleans(), st.builds(thing, SPECS, MAPS)), max_size=2),
+    second=st.none() | st.builds(thing, SPECS, MAPS),
+)
+def test_c12_drift_is_what_an_apply_would_change(
+    first: JsonObject, others: list[tuple[bool, JsonObject]], second: JsonObject | None
+) -> None:
+    """Whatever we applied before, whatever others made of it, and whatever we want now."""
+    live = applied(None, first, "trainer")
+    for applies, theirs in others:
+        live = applied(live, theirs, "them") if applies else updated(live, theirs)
+    desired = first if second is None else second
+    found = drift(desired, live, owned_fields=owned_fields_of(live, "trainer"))
+    after = applied(live, desired, "trainer")
+    if found is Drift.NONE:
+        assert without_owners(after) == without_owners(live)
+    elif found is Drift.CERTAIN:
+        assert after != live
+    # What was just applied is settled, and known to be.
+    again = drift(desired, after, owned_fields=owned_fields_of(after, "trainer"))
+    assert again is not Drift.CERTAIN
+    assert applied(after, desired, "trainer") == after

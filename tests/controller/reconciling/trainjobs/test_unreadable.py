@@ -12,7 +12,8 @@ from support.world import World, jobset_of, world_with
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.reconciling.outcomes import DONE, TerminalError
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
-from trainmaster.controller.reconciling.trainjobs.drift import managers_of, needs_apply, owned_fields_of
+from trainmaster.controller.reconciling.trainjobs.drift import Drift, drift
+from trainmaster.controller.reconciling.trainjobs.managedfields import managers_of, owned_fields_of
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
@@ -117,6 +118,6 @@ def test_managed_fields_of_any_shape_break_no_comparison(fields: Any) -> None:
     desired = {"metadata": {"name": "a"}, "spec": {"list": [{"name": "x"}], "a": 1}}
     for entries in (fields, [fields], [entry], [None, entry, 7]):
         observed = {**desired, "metadata": {"name": "a", "managedFields": entries}}
-        needs_apply(desired, observed, owned_fields=owned_fields_of(observed, "trainer"))
+        assert drift(desired, observed, owned_fields=owned_fields_of(observed, "trainer")) in Drift
         assert isinstance(managers_of(observed, ("f:spec", "f:list", 'k:{"name":"x"}', "f:image")), list)
         assert isinstance(managers_of(observed, ("f:spec", "k:{")), list)

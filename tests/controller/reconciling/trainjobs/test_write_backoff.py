@@ -58,11 +58,11 @@ class Suspender:
 
     def __call__(self, written: JsonObject) -> None:
         if self.active and written["kind"] == "JobSet" and not written["spec"].get("suspend"):
+            (ours,) = (entry for entry in written["metadata"]["managedFields"] if entry["manager"] == "trainer")
+            del ours["fieldsV1"]["f:spec"]["f:suspend"]
             fields: JsonObject = {"f:spec": {"f:suspend": {}}}
-            written["metadata"]["managedFields"] = [
-                {"manager": "acme-quota", "operation": "Update", "fieldsV1": fields},
-                {"manager": "trainer", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicatedJobs": {}}}},
-            ]
+            theirs = {"manager": "acme-quota", "operation": "Update", "fieldsV1": fields}
+            written["metadata"]["managedFields"] = [theirs, ours]
             self._world.store({**written, "spec": {**written["spec"], "suspend": True}})
 
 
@@ -140,9 +140,6 @@ async def test_a_webhook_that_changes_what_we_send_is_named_as_such() -> None:
     def webhook(written: JsonObject) -> None:
         if written["kind"] == "JobSet":
             written["spec"]["suspend"] = True
-            written["metadata"]["managedFields"] = [
-                {"manager": "trainer", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}}
-            ]
             world.store(written)
 
     async with controlled(world, webhook):
@@ -255,6 +252,13 @@ def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
 
 
 def test_a_conflict_names_fields_and_who_set_them() -> None:
+    ours: JsonObject = {
+        "f:metadata": {"f:labels": {"f:gone": {}}},
+        "f:spec": {
+            "f:jobs": {'k:{"name":"n"}': {".": {}, "f:name": {}}},
+            "f:ports": {'k:{"containerPort":1,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}},
+        },
+    }
     live = {
         "metadata": {
             "labels": {"a": "theirs"},
@@ -266,7 +270,7 @@ def test_a_conflict_names_fields_and_who_set_them() -> None:
                     "fieldsV1": {"f:spec": {"f:ports": {'k:{"containerPort":1,"protocol":"TCP"}': {"f:hostPort": {}}}}},
                 },
                 {"manager": "bystander", "fieldsV1": {"f:spec": {"f:other": {}}}},
-                {"manager": "trainer", "fieldsV1": {"f:metadata": {"f:labels": {"f:gone": {}}}}},
+                {"manager": "trainer", "operation": "Apply", "fieldsV1": ours},
             ],
         },
         "spec": {
@@ -283,15 +287,15 @@ def test_a_conflict_names_fields_and_who_set_them() -> None:
             "args": ["y"],
         },
     }
-    found = find_field_conflict(live, desired, [("f:metadata", "f:labels", "f:gone")])
+    found = find_field_conflict(live, desired, ours)
     assert found.fields == [
-        "metadata.labels.a",
         "spec.jobs[name=n].replicas",
         "spec.jobs[name=m]",
-        "spec.ports[containerPort=1].hostPort",
+        "spec.ports[containerPort=1][protocol=TCP].hostPort",
         "spec.args",
         "metadata.labels.gone",
+        "metadata.labels.a",
     ]
-    assert found.managers == ["kubectl", "scaler", "porter", "trainer"]
-    assert str(found).endswith("spec.args, ... (set by kubectl, scaler, porter)")
+    assert found.managers == ["scaler", "porter", "trainer", "kubectl"]
+    assert str(found).endswith("metadata.labels.gone, ... (set by scaler, porter, kubectl)")
     assert str(FieldConflict([], [])) == "nothing at this moment"

@@ -10,6 +10,7 @@ Guarantees:
 - C-1: what was built before and is missing now is built again only for a TrainJob that the server still has as the
   cache shows it. Otherwise its children, which were collected after it, would come back until the cache catches up.
 - B29: if the whole of an object is refused, the part of it that cannot wait is changed alone.
+- What may change nothing (`Drift.POSSIBLE`) is applied once, and again after a restart: its answer is the same then.
 - A contested object (see `write_backoff`) is written less often. Others do not wait for it, unless it is missing: what
   comes after it in the plan may build on it.
 """
@@ -17,8 +18,10 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import structlog
+from cachetools import LRUCache
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,16 +36,23 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
-from trainmaster.controller.reconciling.trainjobs.drift import owned_fields_of, surplus
+from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind
 from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan
 from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
-from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
+from trainmaster.controller.reconciling.trainjobs.write_backoff import (
+    FieldConflict,
+    WriteBackoff,
+    digest,
+    find_field_conflict,
+)
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
+
+_SETTLED: Final = 65_536
 
 
 class Applier:
@@ -73,6 +83,9 @@ class Applier:
         self._expectations = expectations
         self._write_backoff = write_backoff
         self._problem_reporter = problem_reporter
+        self._settled: LRUCache[str, bytes] = LRUCache(_SETTLED)
+        """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
+
         self._uncertain: set[str] = set()
         """Keys for which an apply may have been performed although its answer was lost."""
 
@@ -114,6 +127,8 @@ class Applier:
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
         trainjob, target = raw["metadata"]["uid"], f"{obj['apiVersion']} {what}"
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        if not apply.certain and self._is_settled(apply, trainjob, target):
+            return None
         delay = self._write_backoff.delay(trainjob, target, obj)
         if delay is not None:
             if delay.first:
@@ -150,7 +165,17 @@ class Applier:
         log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
         self._expectations.expect_write(key, written, store)
         self._write_backoff.record_write(trainjob, target, obj)
+        if not apply.certain and apply.uid is not None:
+            self._settled[apply.uid] = digest(obj)
         return None
+
+    def _is_settled(self, apply: Apply, trainjob: str, target: str) -> bool:
+        """Tell whether an object is what the server made of the last apply, which had the same content."""
+        if apply.uid is None:
+            return False
+        if self._write_backoff.wrote_recently(trainjob, target, apply.object):
+            self._settled[apply.uid] = digest(apply.object)
+        return self._settled.get(apply.uid) == digest(apply.object)
 
     async def _check_owner(self, raw: JsonObject) -> None:
         """Read the TrainJob itself, and refuse to go on if the cache is behind: its event will bring the key back."""
@@ -171,7 +196,7 @@ class Applier:
             return FieldConflict(["the whole object, which is deleted"], [])
         except KubeError as error:
             return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
-        return find_field_conflict(live, obj, surplus(owned_fields_of(live, FIELD_MANAGER) or {}, obj))
+        return find_field_conflict(live, obj, owned_fields_of(live, FIELD_MANAGER) or {})
 
     async def _delete(self, key: str, obj: JsonObject) -> None:
         metadata = obj["metadata"]

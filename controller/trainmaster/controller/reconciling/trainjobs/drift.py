@@ -1,193 +1,227 @@
 """Drift: whether an object in the cluster already is what we would apply, and where it is not.
 
+An apply that changes nothing still costs a full request with admission, so settled objects are recognised without
+one, also right after a restart, when nobody remembers what was applied.
+
 Guarantees:
-- C-12, A-7: an apply that changes nothing still costs a full request with admission, so settled objects are recognised
-  without one, also right after a restart, when nobody remembers what was applied.
-- A-2: an apply that would only remove something is recognised as well.
-- A-6: lists of objects are compared by their identifying field, all others as a whole.
+- C-12, A-7: what an apply would leave as it is, is not written; what it would change, is (KEP-555).
+- A-2: that includes what we own and no longer want, and what we want and no longer own: others may remove that.
+- A-6: which lists are maps, by which keys, which are sets and which are atomic is read off our own entry in the
+  managedFields. There the server has written down what it made of our last apply, by the schema that it has.
+- Fields of others are no difference: neither theirs in maps, nor their items of lists that are maps or sets.
 
-Two questions decide:
-
-- does the observed object contain everything that is desired (the server adds defaults, others add their fields)?
-- does our field manager own something in it that is no longer desired, and which an apply would therefore remove?
+What cannot be told from the object alone is `Drift.POSSIBLE`. The items of an atomic list, for instance, may have more
+fields than we want because the server adds defaults, or because we used to want them. Applying it once tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from trainmaster.runtime.jsontext import JsonError, load_json
+from trainmaster.controller.reconciling.trainjobs.managedfields import Path, as_object, parse_element
 from trainmaster.runtime.jsontree import JsonObject
 
-Path: TypeAlias = tuple[str, ...]
-"""The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
-
-_UNTRACKED_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
-_MERGE_KEYS = ("name", "containerPort", "mountPath", "key", "uid", "type", "ip", "topologyKey", "devicePath")
-"""Fields that identify the items of lists in the objects that we write."""
+_IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})
+_UNTRACKED_METADATA: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
+"""What identifies an object is owned by nobody."""
 
 
-def needs_apply(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject | None) -> bool:
+class Drift(IntEnum):
+    """How an object differs from what would be applied."""
+
+    NONE = 0
+    """An apply would change nothing, or at most who owns a value that others have set as we want it."""
+
+    POSSIBLE = 1
+    """An apply may change something, or have the same answer as the last one."""
+
+    CERTAIN = 2
+    """An apply would change something, or be refused."""
+
+
+class Difference(NamedTuple):
+    """A place at which an object is not what would be applied."""
+
+    path: Path
+    drift: Drift
+
+
+def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject | None) -> Drift:
     """Tell whether applying `desired` would change `observed`.
 
     Args:
         desired: The complete object that would be applied.
         observed: The object from the cache.
-        owned_fields: What our field manager owns according to the object's managedFields (FieldsV1), if that is known.
+        owned_fields: What our field manager owns according to the object's managedFields (FieldsV1); None if it has
+            never applied the object.
     """
-    if not contains(observed, desired):
-        return True
-    return owned_fields is not None and any(True for _ in surplus(owned_fields, desired))
+    if owned_fields is None:
+        return Drift.CERTAIN
+    worst = Drift.NONE
+    for difference in differences(desired, observed, owned_fields):
+        if difference.drift is Drift.CERTAIN:
+            return Drift.CERTAIN
+        worst = difference.drift
+    return worst
 
 
-def contains(observed: Any, desired: Any) -> bool:
-    """Tell whether `desired` is a part of `observed`: maps by key, lists of objects by their identifying field."""
-    if isinstance(desired, dict):
-        return isinstance(observed, dict) and all(
-            key in observed and contains(observed[key], value) for key, value in desired.items()
-        )
-    if isinstance(desired, list):
-        return isinstance(observed, list) and _contains_items(observed, desired)
+def differences(desired: JsonObject, observed: JsonObject, owned_fields: JsonObject) -> Iterator[Difference]:
+    """Find the places at which applying `desired` would change `observed`, or may; see `drift`."""
+    fields = {element: below for element, below in owned_fields.items() if element != "f:metadata"}
+    yield from _compare_maps(_without(desired, _IDENTITY), observed, fields, ())
+    metadata = _without(desired["metadata"], _UNTRACKED_METADATA)
+    fields = {
+        element: below
+        for element, below in as_object(owned_fields.get("f:metadata")).items()
+        if element[2:] not in _UNTRACKED_METADATA
+    }
+    yield from _compare_maps(metadata, observed["metadata"], fields, ("f:metadata",))
+
+
+def _without(obj: JsonObject, names: frozenset[str]) -> JsonObject:
+    return {name: value for name, value in obj.items() if name not in names}
+
+
+def _compare(desired: Any, observed: Any, fields: Any, path: Path) -> Iterator[Difference]:
+    """Compare two values, of which `fields` are owned below `path`; none, if they are owned as a whole."""
+    if fields and isinstance(fields, dict) and isinstance(desired, dict) and isinstance(observed, dict):
+        yield from _compare_maps(desired, observed, fields, path)
+    elif fields and isinstance(fields, dict) and isinstance(desired, list) and isinstance(observed, list):
+        yield from _compare_lists(desired, observed, fields, path)
+    elif desired != observed:
+        # What others put into something that we want empty may be theirs, and may be gone if it is atomic.
+        empty = desired in ({}, []) and type(desired) is type(observed)
+        yield Difference(path, Drift.POSSIBLE if empty or _contains(observed, desired) else Drift.CERTAIN)
+
+
+def _contains(observed: Any, desired: Any) -> bool:
+    """Tell whether values that are owned as a whole differ in nothing but fields that only the observed one has."""
+    if isinstance(desired, dict) and isinstance(observed, dict):
+        return all(name in observed and _contains(observed[name], value) for name, value in desired.items())
+    if isinstance(desired, list) and isinstance(observed, list):
+        return len(desired) == len(observed) and all(map(_contains, observed, desired))
     return bool(observed == desired)
 
 
-def _contains_items(observed: list[Any], desired: list[Any]) -> bool:
-    if len(observed) < len(desired):
-        return False
-    key = _key_of(desired)
-    if key is None:
-        return len(observed) == len(desired) and all(map(contains, observed, desired))
-    by_key = {item.get(key): item for item in observed if isinstance(item, dict)}
-    return all(item[key] in by_key and contains(by_key[item[key]], item) for item in desired)
-
-
-def _key_of(items: list[Any]) -> str | None:
-    if not items or not all(isinstance(item, dict) for item in items):
-        return None
-    for key in _MERGE_KEYS:
-        values = [item[key] for item in items if key in item]
-        if len(values) == len(items) == len(set(map(str, values))):
-            return key
-    return None
-
-
-def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
-    """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
-    for entry in _entries(obj):
-        if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            return _object(entry.get("fieldsV1"))
-    return None
-
-
-def _entries(obj: JsonObject) -> Iterator[JsonObject]:
-    """Return the entries of managedFields that are some: clients may write there what they like."""
-    entries = obj["metadata"].get("managedFields")
-    return filter(_object, entries) if isinstance(entries, list) else iter(())
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _parsed(text: str) -> Any:
-    """Read the JSON in a path element; None if it is none."""
-    try:
-        return load_json(text)
-    except JsonError:
-        return None
-
-
-def surplus(fields: JsonObject, desired: Any, path: Path = ()) -> Iterator[Path]:
-    """Find the paths in `fields` (FieldsV1) that `desired` does not have."""
-    for element, below in _object(fields).items():
+def _compare_maps(desired: JsonObject, observed: JsonObject, fields: JsonObject, path: Path) -> Iterator[Difference]:
+    owned = 0
+    for element, below in fields.items():
         if element == ".":
             continue
-        found, child = _follow(element, desired)
-        if found:
-            if below:
-                yield from surplus(below, child, (*path, element))
-        elif not (path == ("f:metadata",) and element.removeprefix("f:") in _UNTRACKED_METADATA):
-            yield (*path, element)
-
-
-def differences(observed: Any, desired: Any, path: Path = ()) -> Iterator[Path]:
-    """Find the paths at which `observed` does not contain `desired`, as deep down as they have a name."""
-    if isinstance(desired, dict) and isinstance(observed, dict):
-        for name, value in desired.items():
-            if name not in observed:
-                yield (*path, f"f:{name}")
-            else:
-                yield from differences(observed[name], value, (*path, f"f:{name}"))
-    elif isinstance(desired, list) and isinstance(observed, list) and (key := _key_of(desired)) is not None:
-        by_key = {item.get(key): item for item in observed if isinstance(item, dict)}
-        for item in desired:
-            element = f"k:{orjson.dumps({key: item[key]}).decode()}"
-            if item[key] not in by_key:
-                yield (*path, element)
-            else:
-                yield from differences(by_key[item[key]], item, (*path, element))
-    elif not contains(observed, desired):
-        yield path
-
-
-def managers_of(obj: JsonObject, path: Path) -> list[str]:
-    """Name the field managers of a path in an object; one that owns all of what is around it counts."""
-    found: dict[str, None] = {}
-    for entry in _entries(obj):
-        fields: JsonObject | None = _object(entry.get("fieldsV1")) or None
-        for element in path:
-            if not fields:
-                break
-            fields = _object(fields[element]) if element in fields else _similar_item(fields, element)
-        if fields is not None:
-            found[str(entry.get("manager"))] = None
-    return list(found)
-
-
-def format_path(path: Path) -> str:
-    """Write a path as people do: `spec.replicatedJobs[name=node].replicas`."""
-    text = ""
-    for element in path:
-        kind, _, rest = element.partition(":")
-        if kind == "f":
-            text += f".{rest}"
-        elif kind == "k":
-            text += "".join(f"[{key}={value}]" for key, value in _object(_parsed(rest)).items())
-        else:
-            text += f"[{rest}]"
-    return text.removeprefix(".")
-
-
-def _similar_item(fields: JsonObject, element: str) -> JsonObject | None:
-    """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
-    if not element.startswith("k:"):
-        return None
-    wanted = _object(_parsed(element[2:]))
-    for name, below in fields.items():
-        if not name.startswith("k:"):
+        name = element[2:]
+        if name not in desired or not element.startswith("f:"):
+            yield Difference((*path, element), Drift.CERTAIN)
             continue
-        keys = _object(_parsed(name[2:]))
-        if all(key in keys and keys[key] == value for key, value in wanted.items()):
-            return _object(below)
+        owned += 1
+        if name not in observed:
+            yield from _missing(desired[name], observed, (*path, element))
+        # Most values are plain, and equal.
+        elif below or desired[name] != observed[name]:
+            yield from _compare(desired[name], observed[name], below, (*path, element))
+    if owned < len(desired):
+        for name, value in desired.items():
+            if f"f:{name}" not in fields:
+                yield from _missing(value, observed, (*path, f"f:{name}"))
+
+
+def _missing(desired: Any, observed: JsonObject, path: Path) -> Iterator[Difference]:
+    """Find the differences where something is desired that is not there, or not ours."""
+    name = path[-1].removeprefix("f:")
+    there = observed.get(name)
+    if desired and isinstance(desired, dict) and isinstance(there, dict):
+        yield from _compare_maps(desired, there, {}, path)
+    else:
+        # Of the kinds that are built into the server, most empty values vanish when they are stored.
+        yield Difference(path, Drift.CERTAIN if desired or name in observed else Drift.POSSIBLE)
+
+
+def _compare_lists(desired: list[Any], observed: list[Any], fields: JsonObject, path: Path) -> Iterator[Difference]:
+    """Compare lists whose items are owned one by one: maps by some of their fields, or the members of a set."""
+    elements = [element for element in fields if element != "."]
+    keys = _key_names(elements)
+    wanted, live = _positions(desired, keys), _positions(observed, keys)
+    if wanted is None or live is None:
+        yield Difference(path, Drift.CERTAIN)
+        return
+    places: dict[int, int] = {}
+    for element in elements:
+        identity = _identity(element)
+        position = wanted.get(identity) if identity in wanted else _incomplete(wanted, identity)
+        if position is None:
+            yield Difference((*path, element), Drift.CERTAIN)
+        elif identity not in live:
+            yield Difference((*path, element), Drift.CERTAIN)
+            places[position] = len(observed)
+        else:
+            places[position] = live[identity]
+            yield from _compare(desired[position], observed[live[identity]], fields[element], (*path, element))
+    for position, item in enumerate(desired):
+        if position not in places:
+            yield Difference((*path, _element(item, keys)), Drift.CERTAIN)
+    order = [places[position] for position in sorted(places)]
+    if order != sorted(order):
+        # Servers before Kubernetes 1.30 leave the order as it is.
+        yield Difference(path, Drift.POSSIBLE)
+
+
+_Identity: TypeAlias = tuple[Any, ...]
+"""What identifies an item of a list: the values of its keys, or of a set the value itself."""
+
+
+def _key_names(elements: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the fields that identify the items of a list; None for a set."""
+    for element in elements:
+        keys = parse_element(element) if element.startswith("k:") else None
+        if isinstance(keys, dict):
+            return tuple(keys)
     return None
 
 
-def _follow(element: str, node: Any) -> tuple[bool, Any]:
-    """Take one FieldsV1 path element down a tree: whether it leads anywhere, and where to."""
-    kind, _, rest = element.partition(":")
-    if kind == "f":
-        return (True, node[rest]) if isinstance(node, dict) and rest in node else (False, None)
-    items: Iterable[Any] = node if isinstance(node, list) else ()
-    wanted = _parsed(rest)
-    if kind == "v":
-        return wanted in items, None
-    if kind != "k" or not isinstance(wanted, dict):
-        return False, None
-    # Keys may have been defaulted by the server (a port's protocol), so what the item does not say matches.
-    for item in items:
-        if isinstance(item, dict) and all(item.get(key, value) == value for key, value in wanted.items()):
-            return True, item
-    return False, None
+@lru_cache(maxsize=4096)
+def _identity(element: str) -> _Identity | None:
+    """Read the identity in a path element; the same few of them come again and again."""
+    value = parse_element(element)
+    identity = tuple(value.values()) if element.startswith("k:") and isinstance(value, dict) else (value,)
+    return identity if _is_hashable(identity) else None
+
+
+def _positions(items: list[Any], keys: tuple[str, ...] | None) -> dict[_Identity | None, int] | None:
+    """Return where the items of a list are; None if they are no items of such a list."""
+    found: dict[_Identity | None, int] = {}
+    for position, item in enumerate(items):
+        if keys is None:
+            identity: _Identity = (item,)
+        elif isinstance(item, dict):
+            identity = tuple(map(item.get, keys))
+        else:
+            return None
+        if not _is_hashable(identity):
+            return None
+        found[identity] = position
+    return found
+
+
+def _is_hashable(identity: _Identity) -> bool:
+    return not any(isinstance(value, dict | list) for value in identity)
+
+
+def _incomplete(wanted: Mapping[_Identity | None, int], identity: _Identity | None) -> int | None:
+    """Find an item that leaves a part of its identity to the server, which fills it in (a port's protocol)."""
+    for candidate, position in wanted.items():
+        if candidate and identity and len(candidate) == len(identity) > 1 and None in candidate:
+            pairs = zip(candidate, identity, strict=True)
+            if all(part is None or part == whole for part, whole in pairs):
+                return position
+    return None
+
+
+def _element(item: Any, keys: tuple[str, ...] | None) -> str:
+    """Write the path element of an item."""
+    if keys is None or not isinstance(item, dict):
+        return f"v:{orjson.dumps(item).decode()}"
+    return f"k:{orjson.dumps({key: item[key] for key in keys if key in item}).decode()}"

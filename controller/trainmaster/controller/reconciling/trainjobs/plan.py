@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
-from trainmaster.controller.reconciling.trainjobs.drift import needs_apply
+from trainmaster.controller.reconciling.trainjobs.drift import Drift, drift
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
@@ -61,6 +61,9 @@ class Apply:
     object: JsonObject
     uid: str | None = None
     """The UID of the object that is brought up to date; None if none was seen."""
+
+    certain: bool = True
+    """Whether it changes something for certain; otherwise nobody can tell before it was done once (see `drift`)."""
 
     at_least: JsonObject | None = None
     """A merge patch with the part of it that cannot wait, for the case that the whole is refused."""
@@ -236,20 +239,22 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
             )
     elif existing is None:
         planned.applies.append(Apply(desired.object))
-    elif _should_apply(desired, existing, job):
+    elif found := _drift(desired, existing, job):
         # Most of a JobSet is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)
         stop = {"spec": {"suspend": True}} if job.spec.suspend and runs and kind == JOBSET_KIND else None
-        planned.applies.append(Apply(desired.object, existing["metadata"]["uid"], stop))
+        planned.applies.append(
+            Apply(desired.object, existing["metadata"]["uid"], certain=found is Drift.CERTAIN, at_least=stop)
+        )
 
 
-def _should_apply(desired: Desired, existing: JsonObject, job: TrainJob) -> bool:
+def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
     if existing["metadata"].get("deletionTimestamp") or desired.when is ApplyWhen.MISSING:
-        return False
+        return Drift.NONE
     suspended = job.spec.suspend or (existing.get("spec") or {}).get("suspend", False)
     if desired.when is ApplyWhen.SUSPENDED and not suspended:
-        return False
-    return needs_apply(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
+        return Drift.NONE
+    return drift(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
 
 
 def _is_left_over(obj: JsonObject, job: TrainJob) -> bool:

@@ -115,4 +115,5 @@ class StatusWriter:
             live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
         except KubeError as error:
             return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
-        return find_field_conflict(live, {"status": desired})
+        wanted = {"metadata": {}, "status": desired}
+        return find_field_conflict(live, wanted, {"f:status": {f"f:{field}": {} for field in desired}})

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.reconciling.trainjobs.drift import Path, differences, format_path, managers_of
+from trainmaster.controller.reconciling.trainjobs.drift import differences
+from trainmaster.controller.reconciling.trainjobs.managedfields import format_path, managers_of
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -96,7 +96,7 @@ class WriteBackoff:
         now = self._clock.monotonic()
         if writes is None or writes.is_over(now):
             return None
-        if writes.content != _digest(desired):
+        if writes.content != digest(desired):
             seconds = writes.last + CHANGE_WAIT - now
             return WriteDelay(seconds, first=False) if writes.changes >= FREE_CHANGES and seconds > 0 else None
         seconds = writes.last + writes.wait - now
@@ -108,11 +108,11 @@ class WriteBackoff:
     def wrote_recently(self, trainjob: str, what: str, desired: Any) -> bool:
         """Tell whether `desired` was written in the last minutes."""
         writes = self._written.get((trainjob, what))
-        return writes is not None and writes.content == _digest(desired)
+        return writes is not None and writes.content == digest(desired)
 
     def record_write(self, trainjob: str, what: str, desired: Any) -> None:
         """Record a write that the server accepted."""
-        now, content = self._clock.monotonic(), _digest(desired)
+        now, content = self._clock.monotonic(), digest(desired)
         writes = self._written.get((trainjob, what))
         if writes is None or writes.is_over(now):
             writes = self._written[trainjob, what] = _RepeatedWrites(content, 0, now, changes=0)
@@ -141,18 +141,19 @@ class FieldConflict(NamedTuple):
         return f"{fields} (changed by an admission webhook, or by another controller that calls itself {FIELD_MANAGER})"
 
 
-def find_field_conflict(live: JsonObject, desired: JsonObject, also: Iterable[Path] = ()) -> FieldConflict:
+def find_field_conflict(live: JsonObject, desired: JsonObject, owned_fields: JsonObject) -> FieldConflict:
     """Work out which fields differ from what we want and who set them.
 
     Args:
         live: The object as the server has it, with its managedFields.
         desired: What we would write.
-        also: Further paths in conflict: what is there although we want it gone.
+        owned_fields: What of it we own (FieldsV1).
     """
-    paths = [*differences(live, desired), *also]
+    paths = [difference.path for difference in differences(desired, live, owned_fields)]
     managers = [manager for path in paths for manager in managers_of(live, path)]
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
 
 
-def _digest(content: Any) -> bytes:
+def digest(content: Any) -> bytes:
+    """Return what stands for a content where only its equality counts."""
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

@@ -1,0 +1,84 @@
+"""managedFields: who owns which fields of an object, as the API server keeps it (KEP-555, FieldsV1).
+
+Clients may write there what they like, so whatever has another shape than it should have is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from trainmaster.runtime.jsontext import JsonError, load_json
+from trainmaster.runtime.jsontree import JsonObject
+
+Path: TypeAlias = tuple[str, ...]
+"""The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+
+
+def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
+    """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
+    for entry in _entries(obj):
+        if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
+            return as_object(entry.get("fieldsV1"))
+    return None
+
+
+def _entries(obj: JsonObject) -> Iterator[JsonObject]:
+    """Return the entries of managedFields that are some: clients may write there what they like."""
+    entries = obj["metadata"].get("managedFields")
+    return filter(as_object, entries) if isinstance(entries, list) else iter(())
+
+
+def managers_of(obj: JsonObject, path: Path) -> list[str]:
+    """Name the field managers of a path in an object; one that owns all of what is around it counts."""
+    found: dict[str, None] = {}
+    for entry in _entries(obj):
+        fields: JsonObject | None = as_object(entry.get("fieldsV1")) or None
+        for element in path:
+            if not fields:
+                break
+            fields = as_object(fields[element]) if element in fields else _similar_item(fields, element)
+        if fields is not None:
+            found[str(entry.get("manager"))] = None
+    return list(found)
+
+
+def format_path(path: Path) -> str:
+    """Write a path as people do: `spec.replicatedJobs[name=node].replicas`."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            text += "".join(f"[{key}={value}]" for key, value in as_object(parse_element(element)).items())
+        else:
+            text += f"[{rest}]"
+    return text.removeprefix(".")
+
+
+def _similar_item(fields: JsonObject, element: str) -> JsonObject | None:
+    """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
+    if not element.startswith("k:"):
+        return None
+    wanted = as_object(parse_element(element))
+    for name, below in fields.items():
+        if not name.startswith("k:"):
+            continue
+        keys = as_object(parse_element(name))
+        if all(key in keys and keys[key] == value for key, value in wanted.items()):
+            return as_object(below)
+    return None
+
+
+def parse_element(element: str) -> Any:
+    """Read the JSON in a path element that names an item of a list; None if there is none in it."""
+    try:
+        return load_json(element[2:])
+    except JsonError:
+        return None
+
+
+def as_object(value: Any) -> JsonObject:
+    """Return a value that should be an object; an empty one if it is none."""
+    return value if isinstance(value, dict) else {}
