@@ -23,7 +23,24 @@ def test_p31_nothing_is_waited_for_in_a_way_that_can_lose_it() -> None:
     assert [place for name, place in names() if name == "wait_for"] == []
 
 
+LOCKS = {"Condition", "BoundedSemaphore", "Semaphore", "Lock"}
+
+
 def test_p32_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
-    """Reconciles of one key are kept apart by the queue. Only credentials are renewed by one for all who wait."""
-    locks = {"Condition", "BoundedSemaphore", "Semaphore", "Lock"}
-    assert {place.partition(":")[0] for name, place in names() if name in locks} <= {"kube/auth/refresh.py"}
+    """Reconciles of one key are kept apart by the queue. Only credentials are renewed by one for all who wait.
+
+    The semaphore of the webhooks excludes nobody: it counts look-ups.
+    """
+    found = {(place.partition(":")[0], name) for name, place in names() if name in LOCKS}
+    assert {place for place, _ in found} <= {"kube/auth/refresh.py", "webhooks/handlers.py"}
+    assert {name for place, name in found if place == "webhooks/handlers.py"} == {"Semaphore"}
+
+
+def test_p32_a_place_among_the_lookups_of_the_webhooks_is_waited_for_within_a_timeout() -> None:
+    tree = ast.parse((SOURCES / "webhooks/handlers.py").read_text(encoding="utf-8"))
+    entered = [node.items for node in ast.walk(tree) if isinstance(node, ast.AsyncWith)]
+    blocks = [[ast.unparse(item.context_expr) for item in items] for items in entered]
+    taken = [block for block in blocks if "self._lookups" in block]
+    assert taken == [["self._clock.timeout(LOOKUP_TIMEOUT)", "self._lookups"]]
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "_lookups"]
+    assert len(uses) == 2  # where it is made, and that block

@@ -243,8 +243,10 @@ class OfflineValidation:
 def _add_result(validated: ValidatedManifest, result: ValidationResult, *, sound: bool) -> None:
     if result.refusal and sound:  # otherwise the schema has said it already, better
         validated.add("spec.runtimeRef" if "runtime" in result.refusal else "", result.refusal)
+    told = {(diagnostic.path, diagnostic.message) for diagnostic in validated.diagnostics}
     for error in result.errors:
-        validated.add(error.path, error.body)
+        if (error.path, error.body) not in told:  # some rules stand in the schema and in the webhook
+            validated.add(error.path, error.body)
     for warning in result.warnings:
         path = _PATH.match(warning)
         validated.add(path[0] if path else "", warning[path.end() + 2 :] if path else warning, "warning")

@@ -11,8 +11,8 @@ Guarantees:
 - M-5: a runnable that ends, with or without an error, ends the process (`RunnableFailed`). A manager runs once.
 - L-12: whatever ends the manager, whether it ever led or not, ends every task, closes every connection and empties
   every queue.
-- P-30: every task has an owner that waits for its end; P-31: nothing is waited for by `asyncio.wait_for`; P-32: nothing
-  holds a lock.
+- P-30: every task has an owner that waits for its end; P-31: nothing is waited for by `asyncio.wait_for`; P-32: no
+  lock is held across a request, but for the renewal of credentials.
 
 What waits for the caches and for the election, and stops before everything else, is in `runnables`.
 """

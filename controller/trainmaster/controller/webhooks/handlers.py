@@ -50,7 +50,7 @@ LOOKUP_TIMEOUT: Final = 3.0
 """Seconds for a request of our own to the API server, which gives up on us after 10."""
 
 MAX_LOOKUPS: Final = 8
-"""How many such requests are under way."""
+"""How many such requests are under way (P-32); whoever waits for a place does so within the timeout."""
 
 RETRY_WHEN_BUSY: Final = 5
 """Seconds after which to try again when the API server does not answer in time."""
