@@ -6,7 +6,7 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod, default_pod_spec
-from trainmaster.devcluster.apiserver.registry.core.validation.podspec import validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.podspec import validate_pod_spec
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 

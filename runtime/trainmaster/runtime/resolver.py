@@ -15,14 +15,7 @@ from typing import TypeVar
 
 import orjson
 
-from trainmaster.runtime.api import (
-    ApiModel,
-    ClusterTrainingRuntime,
-    MLPolicy,
-    RuntimePatch,
-    TrainingRuntime,
-    TrainJob,
-)
+from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.canonical import (
     TemplateInvalid,

@@ -12,14 +12,7 @@ from typing import Final
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label
 from trainmaster.runtime.quantity import Quantity, QuantityError
-from trainmaster.runtime.validation.problems import (
-    Consequence,
-    Problem,
-    check_labels,
-    check_metadata,
-    each,
-    unique,
-)
+from trainmaster.runtime.validation.problems import Consequence, Problem, check_labels, check_metadata, each, unique
 
 _MOST_PODS: Final = 100_000  # of an Indexed Job
 _LARGEST_PORT: Final = 65_535

@@ -26,13 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.devcluster.apiserver.storage.compaction import Compaction, draft_of, write_all, write_snapshot
-from trainmaster.devcluster.apiserver.storage.entries import (
-    Contents,
-    Damage,
-    UnknownFormat,
-    entry_line,
-    read_contents,
-)
+from trainmaster.devcluster.apiserver.storage.entries import Contents, Damage, UnknownFormat, entry_line, read_contents
 from trainmaster.devcluster.apiserver.storage.records import ObjectKey, Record
 
 SLACK: Final = 8 * 2**20

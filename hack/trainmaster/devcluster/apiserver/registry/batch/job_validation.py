@@ -9,7 +9,7 @@ from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation impor
     validate_pod_failure_policy,
     validate_success_policy,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.pods import validate_pod_template
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import validate_pod_template
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -11,10 +11,10 @@ from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind,
 from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
 from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
 from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_resize import validate_pod_resize
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_status import validate_pod_status_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_update import validate_pod_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pods import (
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_resize import validate_pod_resize
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_status import validate_pod_status_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_update import validate_pod_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import (
     validate_ephemeral_containers_update,
     validate_new_pod,
     validate_pod,

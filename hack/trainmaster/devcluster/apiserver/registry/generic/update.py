@@ -11,11 +11,7 @@ import orjson
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.generic.scope import (
-    RequestScope,
-    set_defaults,
-    validate_object,
-)
+from trainmaster.devcluster.apiserver.registry.generic.scope import RequestScope, set_defaults, validate_object
 from trainmaster.devcluster.apiserver.registry.objectmeta import (
     restore_system_fields,
     validate_object_meta,

@@ -6,13 +6,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trainmaster.devcluster.apiserver.errors import FieldError, too_many
-from trainmaster.devcluster.apiserver.registry.core.validation.env import validate_env, validate_env_from
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.env import validate_env, validate_env_from
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.mounts import (
+    validate_devices,
+    validate_mounts,
+)
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.probes import (
+    PROBES,
+    validate_lifecycle,
+    validate_probes,
+)
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.resources import validate_container_resources
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.security_context import (
+    validate_container_security,
+)
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, label, one_of, required
-from trainmaster.devcluster.apiserver.registry.core.validation.mounts import validate_devices, validate_mounts
 from trainmaster.devcluster.apiserver.registry.core.validation.network import validate_host_ports, validate_ports
-from trainmaster.devcluster.apiserver.registry.core.validation.probes import PROBES, validate_lifecycle, validate_probes
-from trainmaster.devcluster.apiserver.registry.core.validation.resources import validate_container_resources
-from trainmaster.devcluster.apiserver.registry.core.validation.security_context import validate_container_security
 from trainmaster.runtime.jsontree import JsonObject
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")

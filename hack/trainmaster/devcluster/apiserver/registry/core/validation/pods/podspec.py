@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.core.validation.affinity import validate_affinity
-from trainmaster.devcluster.apiserver.registry.core.validation.containers import PodContext, validate_containers
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.containers import (
+    PodContext,
+    validate_containers,
+)
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.resources import (
+    validate_overhead,
+    validate_pod_resources,
+    validate_resource_claims,
+)
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.security_context import (
+    validate_host_users,
+    validate_pod_security,
+)
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.windows import (
+    validate_host_process,
+    validate_os,
+)
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     between,
     one_of,
@@ -20,22 +35,13 @@ from trainmaster.devcluster.apiserver.registry.core.validation.network import (
     validate_host_network,
     validate_hostname,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.resources import (
-    validate_overhead,
-    validate_pod_resources,
-    validate_resource_claims,
-)
-from trainmaster.devcluster.apiserver.registry.core.validation.scheduling import (
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.affinity import validate_affinity
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.scheduling import (
     validate_gates,
     validate_spreading,
     validate_tolerations,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.security_context import (
-    validate_host_users,
-    validate_pod_security,
-)
-from trainmaster.devcluster.apiserver.registry.core.validation.volumes import validate_volumes
-from trainmaster.devcluster.apiserver.registry.core.validation.windows import validate_host_process, validate_os
+from trainmaster.devcluster.apiserver.registry.core.validation.volumes.volumes import validate_volumes
 from trainmaster.devcluster.apiserver.registry.labels import label_key, labels
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.core.validation.env import VOLUME_FIELDS, field_ref, resource_field_ref
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.env import (
+    VOLUME_FIELDS,
+    field_ref,
+    resource_field_ref,
+)
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     file_mode,
     forbidden,

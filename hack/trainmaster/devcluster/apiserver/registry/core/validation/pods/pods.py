@@ -11,8 +11,8 @@ from trainmaster.devcluster.apiserver.registry.core.validation.annotations impor
     validate_profiles_match,
 )
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden
-from trainmaster.devcluster.apiserver.registry.core.validation.file_volumes import validate_tokens_have_account
-from trainmaster.devcluster.apiserver.registry.core.validation.podspec import validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.podspec import validate_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.validation.volumes.file_volumes import validate_tokens_have_account
 from trainmaster.devcluster.apiserver.registry.labels import label_key, labels
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.windows import validate_windows_options
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     between,
     descending_path,
@@ -14,7 +15,6 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     posix_id,
     required,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.windows import validate_windows_options
 from trainmaster.runtime.jsontree import JsonObject
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from trainmaster.devcluster.apiserver.errors import FieldError
-from trainmaster.devcluster.apiserver.registry.core.validation import file_volumes
-from trainmaster.devcluster.apiserver.registry.core.validation.claim_templates import validate_ephemeral
 from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     between,
     descending_path,
@@ -19,7 +17,9 @@ from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
     required,
     subdomain,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.network_volumes import NETWORK_SOURCES
+from trainmaster.devcluster.apiserver.registry.core.validation.volumes import file_volumes
+from trainmaster.devcluster.apiserver.registry.core.validation.volumes.claim_templates import validate_ephemeral
+from trainmaster.devcluster.apiserver.registry.core.validation.volumes.network_volumes import NETWORK_SOURCES
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_subdomain
 from trainmaster.runtime.quantity import Quantity

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.podrules import container, in_short, pod_spec
 
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_resize import validate_pod_resize
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_status import validate_pod_status_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pod_update import validate_pod_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pods import (
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_resize import validate_pod_resize
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_status import validate_pod_status_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_update import validate_pod_update
+from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import (
     validate_ephemeral_containers_update,
     validate_new_pod,
     validate_pod,

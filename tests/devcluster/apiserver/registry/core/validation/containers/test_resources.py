@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.podrules import container, wrong, wrong_in_container
 
-from trainmaster.devcluster.apiserver.registry.core.validation.resources import requested_by_containers
+from trainmaster.devcluster.apiserver.registry.core.validation.containers.resources import requested_by_containers
 
 
 @pytest.mark.parametrize(

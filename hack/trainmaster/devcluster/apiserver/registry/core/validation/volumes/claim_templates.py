@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry.core.validation.claims import validate_claim_spec
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import (
-    forbidden,
-    required,
-)
+from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, required
 from trainmaster.devcluster.apiserver.registry.labels import label_key, labels
 from trainmaster.runtime.jsontree import JsonObject
 

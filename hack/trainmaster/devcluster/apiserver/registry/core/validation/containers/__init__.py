@@ -1,0 +1,1 @@
+"""The rules of containers: environment, mounts, probes, resources, security contexts."""

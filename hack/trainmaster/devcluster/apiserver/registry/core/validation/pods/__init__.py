@@ -1,0 +1,1 @@
+"""The rules of pods as a whole: the spec, where it may run, what may change, the status."""

@@ -1,0 +1,1 @@
+"""The rules of volumes, by what they are made of."""
