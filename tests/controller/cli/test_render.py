@@ -143,6 +143,46 @@ def test_plugins_are_those_of_the_configuration(tmp_path: Path, capsys: pytest.C
     assert "nowhere.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", ["flag", "file"])
+def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "job.yaml", trainjob())
+    gates = ["--feature-gates", "TrainJobStatus=true"]
+    if where == "file":
+        configuration = {
+            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+            "kind": "Configuration",
+            "featureGates": {"TrainJobStatus": True},
+            "certManagement": {"webhookServiceName": "ours"},
+        }
+        gates = ["--config", write(tmp_path / "config.yaml", configuration)]
+    objects = {obj["metadata"]["name"]: obj for obj in rendered(capsys, "-f", file, *gates)}
+    assert "demo-tls-config" in objects
+    job = objects["demo"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    variables = {each["name"]: each.get("value") for each in job["containers"][0]["env"]}
+    service = "ours" if where == "file" else "kubeflow-trainer-controller-manager"
+    assert variables["KUBEFLOW_TRAINER_SERVER_URL"].startswith(f"https://{service}.")
+    if where == "file":
+        objects = rendered(capsys, "-f", file, *gates, "--feature-gates", "TrainJobStatus=false")
+        assert [obj["metadata"]["name"] for obj in objects] == ["demo-runtime-snapshot", "demo"]
+
+
+@pytest.mark.parametrize("command", ["render", "validate", "diff"])
+@pytest.mark.parametrize(
+    ("gates", "complaint"),
+    [("Trainjobstatus=true", "known are: TrainJobStatus"), ("TrainJobStatus", "write it as Name=true or Name=false")],
+)
+def test_feature_gates_that_do_not_exist_are_told(
+    command: str, gates: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "job.yaml", trainjob())
+    assert main([command, "-f", file, "--feature-gates", gates]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert complaint in printed.err
+
+
 def test_generated_names_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = trainjob()
     job["metadata"] = {"generateName": "demo-"}

@@ -118,7 +118,7 @@ async def test_trainer_s6_a_new_authority_and_its_certificate_are_taken_up(
     old, new = Issuer("old"), Issuer("new")
     certify(tmp_path, old)
     async with serving(stack, trainers, tmp_path) as running:
-        authority = running.server.plugin_options({})["trainjobstatus"]["authority"]
+        authority = running.server.plugin_options()["trainjobstatus"]["authority"]
         assert authority() == old.pem.decode()
         await until(lambda: running.server.readiness() is None)
         assert await running.post(old, token) == 200
@@ -178,11 +178,13 @@ def test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise(
     monkeypatch.setenv("POD_NAMESPACE", "kubeflow")
     settings = configuration(tmp_path)
     port = settings.status_server.port
-    options = StatusServer(settings).plugin_options({"other": {"a": 1}})
+    others = settings.model_copy(update={"plugins": Plugins(options={"other": {"a": 1}})})
+    options = StatusServer(others).plugin_options()
     assert options["other"] == {"a": 1}
     assert options["trainjobstatus"]["server"] == f"https://kubeflow-trainer-controller-manager.kubeflow.svc:{port}"
-    given = Plugins(options={"trainjobstatus": {"server": "https://elsewhere"}}).options
-    assert StatusServer(settings).plugin_options(given)["trainjobstatus"]["server"] == "https://elsewhere"
+    given = Plugins(options={"trainjobstatus": {"server": "https://elsewhere"}})
+    elsewhere = StatusServer(settings.model_copy(update={"plugins": given}))
+    assert elsewhere.plugin_options()["trainjobstatus"]["server"] == "https://elsewhere"
 
 
 def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:

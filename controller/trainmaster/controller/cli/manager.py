@@ -95,10 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(configuration: Configuration, features: Mapping[str, bool], kubeconfig: str | None) -> int:
     status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
-    options = configuration.plugins.options
     plugins = load_plugins(
         disabled=frozenset(configuration.plugins.disabled),
-        options=status_server.plugin_options(options) if status_server is not None else options,
+        options=configuration.plugins.options if status_server is None else status_server.plugin_options(),
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCallObserver())

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
+from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 
 WRONG_USE = 2
+
+UNKNOWN_AUTHORITY: Final = "<ca.crt of the webhook certificate>\n"
+"""In place of the certificates by which trainers know the status server; only the controller has them."""
 
 
 class CommandError(Exception):
@@ -28,30 +34,55 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         help="YAML or JSON, any number of objects; a directory; - is standard input. May be repeated",
     )
     parser.add_argument("-n", "--namespace", help="for objects that name none")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of the controller: its plugins")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the controller: its plugins and feature gates"
+    )
+    parser.add_argument(
+        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
+    )
 
 
-def load_framework(configuration: Path | None) -> Framework:
-    """Load the plugins, as the controller with this configuration does.
+def load_framework(arguments: argparse.Namespace) -> Framework:
+    """Load the plugins, as the controller with this configuration and these feature gates does.
+
+    The authority of the status server is known to the controller alone: `UNKNOWN_AUTHORITY` is in its place.
 
     Raises:
-        CommandError: They, or the configuration, cannot be used.
+        CommandError: They, the configuration or the gates cannot be used.
     """
     try:
-        if configuration is None:
+        gates = parse_feature_gates(arguments.feature_gates)
+        if arguments.config is None and not any(gates.values()):
+            enabled_features(gates)
             return Framework(load_plugins())
-        from trainmaster.controller.configuration import (  # noqa: PLC0415 - costs time that most do not need
-            ConfigurationInvalid,
-            load_configuration,
-        )
-
-        try:
-            plugins = load_configuration(configuration).plugins
-        except ConfigurationInvalid as error:
-            raise CommandError(str(error)) from error
-        return Framework(load_plugins(disabled=frozenset(plugins.disabled), options=plugins.options))
-    except PluginInvalid as error:
+        return _configured(arguments.config, gates)
+    except (PluginInvalid, UnknownFeature) as error:
         raise CommandError(str(error)) from error
+
+
+def _configured(file: Path | None, gates: Mapping[str, bool]) -> Framework:
+    from trainmaster.controller.configuration import (  # noqa: PLC0415 - costs time that most do not need
+        ConfigurationInvalid,
+        load_configuration,
+    )
+
+    try:
+        configuration = load_configuration(file)
+    except ConfigurationInvalid as error:
+        raise CommandError(str(error)) from error
+    options = configuration.plugins.options
+    features = enabled_features(configuration.feature_gates, gates)
+    if features[TRAIN_JOB_STATUS_GATE]:
+        from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
+
+        options = plugin_options(configuration, authority=lambda: UNKNOWN_AUTHORITY)
+    return Framework(
+        load_plugins(
+            disabled=frozenset(configuration.plugins.disabled),
+            options=options,
+            features=frozenset(name for name, is_open in features.items() if is_open),
+        )
+    )
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

@@ -43,7 +43,7 @@ def command(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    framework = load_framework(arguments.config)
+    framework = load_framework(arguments)
     validation = OfflineValidation(arguments.files, framework, namespace=arguments.namespace or "default")
     for diagnostic in validation.diagnostics:
         print(f"trainmaster: {diagnostic}", file=sys.stderr)

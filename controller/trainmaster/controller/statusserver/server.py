@@ -75,7 +75,7 @@ class StatusServer:
 
     def __init__(self, configuration: Configuration, *, clock: Clock | None = None) -> None:
         self._settings = configuration.status_server
-        self._service = configuration.cert_management.webhook_service_name
+        self._configuration = configuration
         self._clock = clock or SystemClock()
         directory = Path(configuration.webhook.cert_dir)
         tls = configuration.tls
@@ -102,10 +102,9 @@ class StatusServer:
         )
         self._server = Server(f":{self._settings.port}", options, clock=self._clock, certs=certs)
 
-    def plugin_options(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    def plugin_options(self) -> dict[str, Mapping[str, Any]]:
         """Return the options of all plugins, with those of ours added to what the configuration file gives it."""
-        url = f"https://{self._service}.{operator_namespace()}.svc:{self._settings.port}"
-        return {**given, PLUGIN: {"server": url, "authority": self._ca_bundle.current, **given.get(PLUGIN, {})}}
+        return plugin_options(self._configuration, authority=self._ca_bundle.current)
 
     def liveness(self) -> str | None:
         """Say why the process should be started again."""
@@ -160,6 +159,20 @@ class StatusServer:
         if self._settings.qps and self._settings.burst:
             limiter = RateLimiter(qps=self._settings.qps, burst=self._settings.burst, clock=self._clock)
         return KubeClient(access, user_agent=f"{user_agent}{USER_AGENT_SUFFIX}", limiter=limiter, clock=self._clock)
+
+
+def plugin_options(
+    configuration: Configuration, *, authority: Callable[[], str | None]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the options of all plugins, with those by which ours tells pods of the server.
+
+    Args:
+        configuration: The configuration file; what it says of our plugin wins.
+        authority: Returns the certificates that pods are to trust.
+    """
+    service, given = configuration.cert_management.webhook_service_name, configuration.plugins.options
+    url = f"https://{service}.{operator_namespace()}.svc:{configuration.status_server.port}"
+    return {**given, PLUGIN: {"server": url, "authority": authority, **given.get(PLUGIN, {})}}
 
 
 def operator_namespace() -> str:

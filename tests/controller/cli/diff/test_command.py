@@ -148,6 +148,30 @@ async def test_exit_codes(stack: Stack, tmp_path: Path, diff: Callable[..., Any]
     assert await diff(job(), "--kubeconfig", kubeconfig) == Finished(0, "", "")
 
 
+async def test_feature_gates_count_and_the_authority_that_only_the_controller_has_does_not_differ(
+    stack: Stack, tmp_path: Path, diff: Callable[..., Any]
+) -> None:
+    gates = ("--kubeconfig", str(tmp_path / "cluster/kubeconfig"), "--feature-gates", "TrainJobStatus=true")
+    new = await diff(job(), *gates)
+    assert (new.code, new.err) == (1, "")
+    assert "+++ merged/ConfigMap/team/demo-tls-config" in new.out
+    await settle(stack, tmp_path, job())
+    trainer = await stack.client.get(TRAINJOBS, "team", "demo")
+    owner = {"apiVersion": trainer["apiVersion"], "kind": "TrainJob", "name": "demo", "controller": True}
+    written = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "demo-tls-config",
+            "namespace": "team",
+            "ownerReferences": [{**owner, "uid": trainer["metadata"]["uid"], "blockOwnerDeletion": True}],
+        },
+        "data": {"ca.crt": "that of the controller"},
+    }
+    await stack.client.apply(CONFIGMAPS, written, field_manager=FIELD_MANAGER)
+    assert await diff(job(), *gates) == Finished(0, "", "")
+
+
 async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, tmp_path: Path, diff: Any) -> None:
     kubeconfig = str(tmp_path / "cluster/kubeconfig")
     wrong = await diff(job(trainer={"numNode": 1}), KUBECONFIG=kubeconfig)

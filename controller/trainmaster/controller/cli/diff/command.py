@@ -57,7 +57,7 @@ def command(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     configure_logs(level=logging.WARNING, style="console")
-    framework = load_framework(arguments.config)
+    framework = load_framework(arguments)
     try:
         manifests = load_manifests(arguments.files)
         if not manifests:

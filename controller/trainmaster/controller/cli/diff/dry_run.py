@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
 from trainmaster.controller.cli.manifests import Manifest, apply_order, is_trainjob
 from trainmaster.controller.cli.offline import GENERATED, UID, validate_schema
+from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind
 from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -137,7 +138,8 @@ class DryRun:
             resource = listers.resource(obj["apiVersion"], obj["kind"])
             assert resource is not None  # noqa: S101 - planning has checked it
             live = await self._live(resource, obj["metadata"])
-            diffs.append(ObjectDiff(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
+            written = _with_live_authority(obj, live)
+            diffs.append(ObjectDiff(live, await self._dry_run(resource, written, FIELD_MANAGER)))
         return diffs
 
     async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
@@ -164,6 +166,13 @@ class DryRun:
             content_type=APPLY if named else JSON,
         )
         return answer
+
+
+def _with_live_authority(obj: JsonObject, live: JsonObject | None) -> JsonObject:
+    """Put what the controller wrote in the place of an authority that it alone knows."""
+    data, written = obj.get("data") or {}, (live or {}).get("data") or {}
+    unknown = {key for key, value in data.items() if value == UNKNOWN_AUTHORITY} & written.keys()
+    return {**obj, "data": {**data, **{key: written[key] for key in unknown}}} if unknown else obj
 
 
 def _runtime_key(obj: JsonObject) -> ObjectKey:
