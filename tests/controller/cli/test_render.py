@@ -164,8 +164,8 @@ def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
     service = "ours" if where == "file" else "kubeflow-trainer-controller-manager"
     assert variables["KUBEFLOW_TRAINER_SERVER_URL"].startswith(f"https://{service}.")
     if where == "file":
-        objects = rendered(capsys, "-f", file, *gates, "--feature-gates", "TrainJobStatus=false")
-        assert [obj["metadata"]["name"] for obj in objects] == ["demo-runtime-snapshot", "demo"]
+        closed = rendered(capsys, "-f", file, *gates, "--feature-gates", "TrainJobStatus=false")
+        assert [obj["metadata"]["name"] for obj in closed] == ["demo-runtime-snapshot", "demo"]
 
 
 @pytest.mark.parametrize("command", ["render", "validate", "diff"])

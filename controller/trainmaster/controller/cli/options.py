@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -70,7 +70,7 @@ def _configured(file: Path | None, gates: Mapping[str, bool]) -> Framework:
         configuration = load_configuration(file)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error
-    options = configuration.plugins.options
+    options: Mapping[str, Mapping[str, Any]] = configuration.plugins.options
     features = enabled_features(configuration.feature_gates, gates)
     if features[TRAIN_JOB_STATUS_GATE]:
         from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
