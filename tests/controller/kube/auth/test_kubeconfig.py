@@ -87,6 +87,88 @@ async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
         await load_config(kubeconfig=str(path))
 
 
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"clusters": {"c": {}}}, "clusters must be a list, but is a mapping"),
+        ({"contexts": ["main"]}, "contexts[0] must be a mapping, but is text"),
+        ({"contexts": [None]}, "contexts[0] is empty"),
+        ({"current-context": ["main"]}, "current-context must be text, but is a list"),
+        ({"users": [{"user": {"token": "hidden"}}]}, "users[0] has no name"),
+        ({"users": [{"name": 5, "user": {"token": "hidden"}}]}, "users[0].name must be text, but is a number"),
+        ({"users": [{"name": "u", "user": "hidden"}]}, "users[0].user (user 'u') must be a mapping, but is text"),
+        (
+            {"users": [{"name": "u", "user": {"token": {"value": "hidden"}}}]},
+            "users[0].user.token (user 'u') must be text, but is a mapping",
+        ),
+        (
+            {"users": [{"name": "v"}, {"name": "u", "user": {"exec": {"command": "a", "args": "hidden"}}}]},
+            "users[1].user.exec.args (user 'u') must be a list, but is text",
+        ),
+        (
+            {"users": [{"name": "u", "user": {"exec": {"command": "a", "env": [{"name": "A", "value": 1}]}}}]},
+            "users[0].user.exec.env[0].value (user 'u') must be text, but is a number",
+        ),
+        (
+            {"users": [{"name": "u", "user": {"as-user-extra": {"reason": "hidden"}}}]},
+            "users[0].user.as-user-extra.reason (user 'u') must be a list, but is text",
+        ),
+        (
+            {"users": [{"name": "u", "user": {"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}}]},
+            "users[0].user.auth-provider.config.id-token (user 'u') must be text, but is a number",
+        ),
+        (
+            {"clusters": [{"name": "c", "cluster": {"server": 5}}]},
+            "clusters[0].cluster.server (cluster 'c') must be text, but is a number",
+        ),
+        (
+            {"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": "yes"}}]},
+            "clusters[0].cluster.insecure-skip-tls-verify (cluster 'c') must be true or false, but is text",
+        ),
+        (
+            {"contexts": [{"name": "main", "context": ["c", "u"]}]},
+            "contexts[0].context (context 'main') must be a mapping, but is a list",
+        ),
+    ],
+)
+async def test_entries_of_a_wrong_shape_are_named_with_their_file_and_never_shown(
+    tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    path = tmp_path / "k"
+    document = yaml.safe_load(Path(write_kubeconfig(path)).read_text())
+    path.write_text(yaml.safe_dump(document | changes))
+    other = write_kubeconfig(tmp_path / "other")
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=f"{path}:{other}")
+    assert str(caught.value) == (
+        f"kubeconfig {path}:{other} (from --kubeconfig): in {path}, {fault}; "
+        "correct it there, or have the tool that made the file write it again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "entry", "kind"),
+    [
+        ("clusters", {"name": "c", "server": "http://one"}, "cluster"),
+        ("users", {"name": "u", "token": "hidden"}, "user"),
+        ("contexts", {"name": "main", "user": "u"}, "context"),
+    ],
+)
+async def test_an_entry_that_says_nothing_is_named_if_it_is_needed_and_never_shown(
+    tmp_path: Path, part: str, entry: dict[str, Any], kind: str
+) -> None:
+    path = tmp_path / "k"
+    document = yaml.safe_load(Path(write_kubeconfig(path)).read_text())
+    others = [each for each in document[part] if each["name"] != entry["name"]]
+    path.write_text(yaml.safe_dump({**document, part: [entry, *others]}))
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=str(path))
+    assert str(caught.value) == (
+        f"kubeconfig {path} (from --kubeconfig): in {path}, the entry of {kind} {entry['name']!r} has no field "
+        f"{kind!r}; add it, or have the tool that made the file write it again"
+    )
+
+
 async def test_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_bytes(b"\xff\xfe\x00binary")

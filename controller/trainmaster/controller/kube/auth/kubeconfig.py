@@ -22,6 +22,7 @@ from kubernetes_asyncio.config import ConfigException, kube_config
 from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
 
 from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, ExecCredential, run_exec_plugin
+from trainmaster.controller.kube.auth.kubeconfig_fields import WRITE_AGAIN, check_fields
 from trainmaster.controller.kube.auth.oidc import PROVIDER_TIMEOUT, refresh_tokens
 from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingCredentials
 from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
@@ -274,6 +275,7 @@ class _Merger(KubeConfigMerger):
     def load_config(self, path: str) -> None:
         document = load_yaml(Path(path).read_bytes())
         if isinstance(document, dict):
+            check_fields(document, path=path)
             super().load_config(path)
         elif document is not None:
             raise ConfigurationError(f"{path} is no kubeconfig, which is a mapping with clusters, users and contexts")
@@ -295,7 +297,7 @@ def _check(config: Mapping[str, Any], *, context: str | None) -> None:
     if name not in contexts:
         problem = "" if context else f", its current-context; {_CHOOSE}"
         raise ConfigurationError(f"it has no context {name!r}{problem}{':' if problem else ';'} {_listed(contexts)}")
-    chosen = contexts[name]["context"]
+    chosen = _content(contexts[name], "context")
     if not chosen.safe_get("cluster"):
         raise ConfigurationError(f"its context {name!r} names no cluster; {_listed(clusters)}")
     for part, known in (("cluster", clusters), ("user", users)):
@@ -304,6 +306,17 @@ def _check(config: Mapping[str, Any], *, context: str | None) -> None:
             raise ConfigurationError(
                 f"its context {name!r} is of {part} {wanted!r}, which is missing; {_listed(known)}"
             )
+        if wanted:
+            _content(known[wanted], part)
+
+
+def _content(entry: Any, kind: str) -> Any:
+    """Return what an entry is about."""
+    if entry.safe_get(kind) is None:
+        raise ConfigurationError(
+            f"in {entry.path}, the entry of {kind} {entry['name']!r} has no field {kind!r}; add it, or {WRITE_AGAIN}"
+        )
+    return entry[kind]
 
 
 def _by_name(entries: Sequence[ConfigNode]) -> dict[str, Any]:
