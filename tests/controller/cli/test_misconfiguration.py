@@ -6,10 +6,14 @@ import json
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from support.commands import Running, eventually, started, trainmaster
+from support.kubeconfigs import write_kubeconfig
 from support.objects import trainjob_object
 from support.stack import Stack, api_server
 
@@ -79,6 +83,35 @@ async def test_credentials_that_the_server_refuses(stack: Stack, tmp_path: Path,
         "the credentials are missing, wrong or expired; "
         f'log in again, or renew those of kubeconfig k (from --kubeconfig), context "{context}"'
     )
+
+
+@pytest.mark.parametrize("command", ["run", "diff"])
+@pytest.mark.parametrize(
+    ("answered", "told"),
+    [
+        ({"text": "<html><title>Sign in</title></html>"}, "the answer is an HTML page: Sign in; "),
+        ({"text": '["a"]'}, 'the answer is not an object: ["a"]; '),
+        ({"text": '{"kind": "Elsewhere"}'}, "the answer is of kind Elsewhere, not an APIResourceList; "),
+        (
+            {"status": 302, "headers": {"Location": "https://login.example.com"}},
+            "the server redirects to https://login.example.com",
+        ),
+    ],
+)
+async def test_a_server_that_is_no_api_server_is_named_with_the_request(
+    tmp_path: Path, job: str, command: str, answered: dict[str, Any], told: str
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(**answered)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application) as server:
+        write_kubeconfig(tmp_path / "k", server=f"http://127.0.0.1:{server.port}")
+        files = {"run": [job], "diff": ["-f", job]}[command]
+        said = await complaint(tmp_path, command, "--kubeconfig", "k", *files)
+        assert f"GET http://127.0.0.1:{server.port}/" in said
+    assert told in said
 
 
 async def test_definitions_that_are_missing_are_named_with_where_they_are(stack: Stack, tmp_path: Path) -> None:

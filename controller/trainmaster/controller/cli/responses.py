@@ -9,7 +9,14 @@ import orjson
 
 from trainmaster.controller.cli.manifests import Manifest
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, from_response
+from trainmaster.controller.kube.rest.errors import (
+    NOT_KUBERNETES,
+    ApiError,
+    MalformedResponse,
+    describe_body,
+    from_response,
+)
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 JSON: Final = "application/json"
@@ -36,15 +43,22 @@ async def send(
 
     Raises:
         ApiError: The server refuses.
+        MalformedResponse: The answer is no object of Kubernetes.
         TransportError: There was no answer.
     """
     status, headers, answer = await client.raw(
         method, path, params=params, body=None if body is None else orjson.dumps(body), content_type=content_type
     )
-    if status >= 400:
-        config = client.config
-        raise from_response(status, headers, answer, request=f"{method} {config.server}{path}", source=config.source)
-    obj: JsonObject = orjson.loads(answer)
+    config = client.config
+    request = f"{method} {config.server}{path}"
+    if status >= 300:
+        raise from_response(status, headers, answer, request=request, source=config.source)
+    try:
+        obj = load_json(answer)
+    except JsonError:
+        obj = None
+    if not isinstance(obj, dict) or "kind" not in obj:
+        raise MalformedResponse(f"{request}: {describe_body(answer)}; {NOT_KUBERNETES}")
     return obj, headers
 
 
@@ -59,7 +73,8 @@ def error_lines(error: ApiError) -> list[str]:
     _, strict, fields = error.message.partition("strict decoding error: ")
     if strict:
         return fields.split(", ")
-    return [error.message or str(error)]
+    # Without a reason it is no Status, but of something in between: the request says which server was meant.
+    return [error.message if error.message and error.reason else str(error)]
 
 
 def unknown_kind(manifest: Manifest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.controller.cli.responses import send
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import NOT_KUBERNETES, MalformedResponse, NotFound, shorten
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -32,5 +32,8 @@ class RestMapper:
             found, _ = await send(self._client, "GET", path)
         except NotFound:
             return None
+        if found["kind"] != "APIResourceList":
+            told = f"the answer is of kind {shorten(str(found['kind']), limit=100)}, not an APIResourceList"
+            raise MalformedResponse(f"GET {self._client.config.server}{path}: {told}; {NOT_KUBERNETES}")
         resources: list[JsonObject] = found["resources"]
         return resources

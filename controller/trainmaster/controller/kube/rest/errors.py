@@ -216,6 +216,9 @@ def from_response(
     )
 
 
+NOT_KUBERNETES: Final = "is the server a Kubernetes API server, and is there a proxy or login page in between?"
+
+
 def describe_body(body: bytes, *, wanted: str = "an object") -> str:
     """Tell what a body is that should have been something else: the title of a page, or its beginning."""
     if not body.strip():

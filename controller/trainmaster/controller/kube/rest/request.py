@@ -28,6 +28,7 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import (
+    NOT_KUBERNETES,
     ApiError,
     CertificateRejected,
     KubeError,
@@ -56,8 +57,6 @@ _Identity: TypeAlias = tuple[Mapping[str, str], ssl.SSLContext | None]
 
 _ERROR_BODY_LIMIT: Final = 2**20
 """A `Status` is a few KiB; what is longer is not one, and its beginning says what it is."""
-
-_NOT_KUBERNETES: Final = "is the server a Kubernetes API server, and is there a proxy or login page in between?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +112,13 @@ class RestClient:
             try:
                 decoded, _ = read_object(answer)
             except JsonError:
-                raise MalformedResponse(
-                    f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}"
-                ) from error
+                raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {NOT_KUBERNETES}") from error
         if request.method == "GET" and isinstance(decoded, dict):
             reason = why_unreadable(decoded) or (too_deep() if is_too_deep(decoded) else None)
             if reason is not None:
                 raise MalformedResponse(f"{self._where(request)}: the object cannot be read: {reason}; correct it")
         if not isinstance(decoded, dict):
-            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {_NOT_KUBERNETES}")
+            raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {NOT_KUBERNETES}")
         return decoded
 
     async def body(self, request: Request) -> bytes:
