@@ -45,6 +45,15 @@ def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes, token: st
     write_private(path, yaml.safe_dump(document, sort_keys=False).encode())
 
 
+def server_in(path: Path) -> str | None:
+    """Return the server of a kubeconfig that a cluster wrote; None if there is none."""
+    try:
+        found = load_yaml(path.read_bytes())
+        return str(found["clusters"][0]["cluster"]["server"])
+    except (OSError, YamlError, KeyError, TypeError, IndexError):
+        return None
+
+
 def check_replaceable(path: Path) -> None:
     """Refuse to write a kubeconfig over one that others made: the access to their clusters would be lost.
 

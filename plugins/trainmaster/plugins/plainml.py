@@ -1,6 +1,7 @@
 """PlainML: node counts for runtimes without a framework of their own.
 
-Active unless another policy sets the number of nodes itself.
+Not active with torch, mpi and jax; that is so in the Go original, where it is active beside flux and xgboost, too. With
+these it sets the number that they set themselves. Only mpi counts otherwise, so it must never be active there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from trainmaster.runtime.rendezvous import set_node_count
 
 
 class PlainML:
-    """Applies `trainer.numNodes` where no framework plugin does."""
+    """Applies `trainer.numNodes`."""
 
     name = "plainml"
 

@@ -231,11 +231,31 @@ async def test_a_manager_that_only_waits_is_given_up_on_ctrl_c(home: Path) -> No
         log = home / ".trainmaster" / "manager.log"
         await eventually(lambda: log.exists() and "there is no certificate" in log.read_text())
         status = await trainmaster("cluster", "status", cwd=home)
-        assert (status.code, "starting" in status.out) == (3, True)
+        assert status.code == 3
+        assert re.search(r"^cluster: +starting \(pid \d+\)", status.out)
         cluster.process.send_signal(signal.SIGINT)
         done = await cluster.finish()
     assert done.code == 0
     assert "Cluster is ready" not in done.out
+
+
+async def test_the_status_of_a_cluster_that_is_starting_tells_what_its_manager_waits_for(home: Path) -> None:
+    (home / "empty").mkdir()
+    file = configuration(home, webhook={"certDir": str(home / "empty")})
+    before = await trainmaster("cluster", "status", cwd=home)
+    assert "manager:" not in before.out
+
+    async with started("cluster", "up", *WITHOUT_PODS, "--config", file, cwd=home):
+
+        async def tells() -> bool:
+            status = await trainmaster("cluster", "status", cwd=home)
+            assert (status.code, status.err) == (3, "")
+            return bool(
+                re.search(r"^manager: +starting\n  waits for: .+\n  log: +.*manager\.log$", status.out, re.MULTILINE)
+            )
+
+        while not await tells():
+            pass
 
 
 async def test_a_manager_that_is_only_starting_is_waited_for(home: Path) -> None:

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from typing import Final
 
 from trainmaster.devcluster.manager.health import PATH, ManagerStatus
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory
+from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
 _TIMEOUT: Final = 5.0
@@ -22,19 +22,19 @@ class ClusterUnreachable(Exception):
     """The server does not answer as it should; the text says so."""
 
 
-def get(state: StateDirectory, record: ClusterRecord, path: str) -> JsonObject:
+def get(state: StateDirectory, server: str, path: str) -> JsonObject:
     """Get an object from the cluster; raises `ClusterUnreachable`."""
     try:
-        found: JsonObject = json.loads(_read(state, record, path))
+        found: JsonObject = json.loads(_read(state, server, path))
     except (OSError, HTTPException, ValueError) as error:
         raise ClusterUnreachable(f"the server does not answer as it should ({error})") from error
     return found
 
 
-def failed_checks(state: StateDirectory, record: ClusterRecord) -> list[str]:
+def failed_checks(state: StateDirectory, server: str) -> list[str]:
     """Return what keeps the API server from being ready, for each check that fails; raises `ClusterUnreachable`."""
     try:
-        _read(state, record, "/readyz")
+        _read(state, server, "/readyz")
     except urllib.error.HTTPError as error:
         lines = error.read().decode("utf-8", "replace").splitlines()
         return [line.partition(" failed: ")[2] for line in lines if line.startswith("[-]")] or [str(error)]
@@ -43,22 +43,22 @@ def failed_checks(state: StateDirectory, record: ClusterRecord) -> list[str]:
     return []
 
 
-def _read(state: StateDirectory, record: ClusterRecord, path: str) -> bytes:
+def _read(state: StateDirectory, server: str, path: str) -> bytes:
     context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
     # No proxy, whatever the environment says: the server is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     token = state.token.read_text(encoding="ascii").strip()
-    request = urllib.request.Request(  # noqa: S310 - the URL is from our own record, and https
-        record.server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    request = urllib.request.Request(  # noqa: S310 - the URL is from our own files, and https
+        server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
     )
     with opener.open(request, timeout=_TIMEOUT) as answer:
         content: bytes = answer.read()
         return content
 
 
-def get_manager_status(state: StateDirectory, record: ClusterRecord) -> ManagerStatus:
+def get_manager_status(state: StateDirectory, server: str) -> ManagerStatus:
     """Get the status of the manager of the cluster; raises `ClusterUnreachable`."""
     try:
-        return ManagerStatus.from_json(get(state, record, PATH))
+        return ManagerStatus.from_json(get(state, server, PATH))
     except (KeyError, TypeError) as error:
         raise ClusterUnreachable(f"the server tells of its manager in an unknown form ({error!r})") from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, failed_checks, get, get_manager_status
-from trainmaster.devcluster.manager.health import READY
+from trainmaster.devcluster.kubeconfig import server_in
+from trainmaster.devcluster.manager.health import READY, ManagerStatus
 from trainmaster.devcluster.settings import KUBELET, MANAGER
 from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
@@ -26,6 +28,7 @@ def print_status(state: StateDirectory) -> int:
         return NOT_RUNNING
     if record is None or record.pid != pid:
         _print("cluster", f"starting (pid {pid}); see {state.log}")
+        _starting(state)
         return NOT_RUNNING
     _print("cluster", f"running (pid {pid}), trainmaster {record.version}")
     _print("server", record.server)
@@ -38,7 +41,7 @@ def print_status(state: StateDirectory) -> int:
         _print("note", note)
     code = _server(state, record)
     if MANAGER in record.parts:
-        code = max(code, _manager(state, record))
+        code = max(code, _manager(state, record.server))
         _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
     _print("pods", _count(state, record, _PODS, _pod_runs))
     return code
@@ -46,7 +49,7 @@ def print_status(state: StateDirectory) -> int:
 
 def _server(state: StateDirectory, record: ClusterRecord) -> int:
     try:
-        problems = failed_checks(state, record)
+        problems = failed_checks(state, record.server)
     except ClusterUnreachable as error:
         problems = [str(error)]
     for problem in problems:
@@ -56,12 +59,23 @@ def _server(state: StateDirectory, record: ClusterRecord) -> int:
     return NOT_READY if problems else 0
 
 
-def _manager(state: StateDirectory, record: ClusterRecord) -> int:
+def _starting(state: StateDirectory) -> None:
+    """Print what the manager waits for, as soon as there is a server to tell it."""
+    server = server_in(state.kubeconfig)
+    if server is not None:
+        with suppress(ClusterUnreachable):  # the kubeconfig may be that of the last start
+            _print_manager(get_manager_status(state, server))
+
+
+def _manager(state: StateDirectory, server: str) -> int:
     try:
-        manager = get_manager_status(state, record)
+        return _print_manager(get_manager_status(state, server))
     except ClusterUnreachable as error:
         _print("manager", f"unknown, {error}")
         return NOT_READY
+
+
+def _print_manager(manager: ManagerStatus) -> int:
     _print("manager", manager.summary)
     if manager.phase == READY:
         return 0
@@ -72,7 +86,7 @@ def _manager(state: StateDirectory, record: ClusterRecord) -> int:
 
 def _count(state: StateDirectory, record: ClusterRecord, path: str, runs: Callable[[JsonObject], bool]) -> str:
     try:
-        objects: list[JsonObject] = get(state, record, path)["items"]
+        objects: list[JsonObject] = get(state, record.server, path)["items"]
     except (ClusterUnreachable, KeyError) as error:
         return f"unknown, {error}"
     return f"{sum(map(runs, objects))} running of {len(objects)}"

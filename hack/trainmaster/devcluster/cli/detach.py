@@ -106,7 +106,7 @@ def _manager_status(state: StateDirectory, record: ClusterRecord) -> ManagerStat
     if MANAGER not in record.parts:
         return None
     try:
-        return get_manager_status(state, record)
+        return get_manager_status(state, record.server)
     except ClusterUnreachable as error:
         return ManagerStatus(STARTING, str(state.manager_log), str(error))
 
