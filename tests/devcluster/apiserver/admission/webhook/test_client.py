@@ -170,6 +170,61 @@ async def test_a_kept_connection_that_was_closed_does_not_fail_a_call(
     assert len(hooks.asked) == 3
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_webhook_that_says_when_to_come_again_is_called_again(
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, status: int
+) -> None:
+    hooks.on("/hook", lambda _: {} if len(hooks.asked) == 3 else _busy(status))
+    await configure.validating(configure.webhook())
+    assert await _create(devcluster_server)
+    assert len(hooks.asked) == 3
+    assert hooks.asked[0] == hooks.asked[2], "it is one call, so its uid stays"
+
+
+async def test_a_webhook_is_called_again_ten_times_at_most(
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", lambda _: _busy(429))
+    await configure.validating(configure.webhook())
+    error = await _failure(devcluster_server)
+    assert (error.code, len(hooks.asked)) == (500, 11)
+    assert error.message.endswith(
+        'failed calling webhook "hook.example.com": failed to call webhook: '
+        "the server has received too many requests and has asked us to try again later"
+    )
+
+
+async def test_all_attempts_together_end_with_the_timeout_of_the_webhook(
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
+) -> None:
+    hooks.on("/hook", lambda _: _busy(429, after="3600"))
+    await configure.validating(configure.webhook(timeoutSeconds=1))
+    assert (await _failure(devcluster_server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
+    assert len(hooks.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.Response(status=429),
+        web.Response(status=429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        web.Response(status=403, headers={"Retry-After": "0"}),
+    ],
+    ids=["says not when", "a date", "no overload"],
+)
+async def test_any_other_failure_is_final(
+    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: web.Response
+) -> None:
+    hooks.on("/hook", answer)
+    await configure.validating(configure.webhook())
+    assert (await _failure(devcluster_server)).code == 500
+    assert len(hooks.asked) == 1
+
+
+def _busy(status: int, *, after: str = "0") -> web.Response:
+    return web.Response(status=status, headers={"Retry-After": after})
+
+
 _INVALID = "received invalid webhook response: "
 
 

@@ -2,6 +2,8 @@
 
 Guarantees:
 - a call ends within the webhook's timeout;
+- a webhook that answers 429 or 5xx with `Retry-After` is called again after so many seconds, ten times at most, as
+  client-go does; what it says in the end counts;
 - the certificate of the other side is verified, against the bundle of the webhook if it has one;
 - connections are kept and used again; one that the other side closed while it was idle does not fail a call.
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import ssl
 from collections.abc import Callable
 from io import BytesIO
@@ -79,6 +82,10 @@ _MAX_RESPONSE = 3 * 1024 * 1024
 
 _SHOWN_BODY = 2048
 
+_MAX_RETRIES = 10
+_SECONDS = re.compile(r"[+-]?[0-9]{1,18}")
+"""What client-go takes for a number of seconds; a date in its place is none."""
+
 _VERIFICATION_TEXTS = {
     10: "certificate has expired or is not yet valid",
     9: "certificate has expired or is not yet valid",
@@ -123,17 +130,33 @@ class WebhookClient:
         url = f"{webhook.url if urlsplit(webhook.url).path else webhook.url + '/'}?timeout={webhook.timeout}s"
         try:
             async with asyncio.timeout(webhook.timeout):
-                try:
-                    return await self._post(webhook, url, body)
-                except aiohttp.ClientConnectorError:
-                    raise
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                    # A kept connection was closed from the other side; a webhook may be called twice.
-                    return await self._post(webhook, url, body)
+                response, content = await self._post(webhook, url, body)
+                for _ in range(_MAX_RETRIES):
+                    delay = _retry_after(response)
+                    if delay is None:
+                        break
+                    await asyncio.sleep(delay)
+                    response, content = await self._post(webhook, url, body)
         except (aiohttp.ClientError, OSError, TimeoutError, ServiceUnresolvable) as error:
             raise CallFailed(f"failed to call webhook: Post {quote(url)}: {_error_text(error)}") from error
+        if not 200 <= response.status <= 206:
+            raise CallFailed(f"failed to call webhook: {_status_error_text(response, content)}")
+        if not content:
+            kind = response.headers.get("Content-Type", "")
+            text = f"0-length response with status code: {response.status} and content type: {kind}"
+            raise CallFailed(f"failed to call webhook: {text}")
+        return content
 
-    async def _post(self, webhook: WebhookAccessor, url: str, body: bytes) -> bytes:
+    async def _post(self, webhook: WebhookAccessor, url: str, body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
+        try:
+            return await self._post_once(webhook, url, body)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # A kept connection was closed from the other side; a webhook may be called twice.
+            return await self._post_once(webhook, url, body)
+
+    async def _post_once(self, webhook: WebhookAccessor, url: str, body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
         target, headers, server_name = URL(url, encoded=True), {"Content-Type": "application/json"}, None
         headers["Accept"] = "application/json, */*"
         if webhook.service is not None:
@@ -156,13 +179,7 @@ class WebhookClient:
                     raise CallFailed(
                         f"failed to call webhook: the answer is larger than {_MAX_RESPONSE} bytes; make it smaller"
                     )
-            if not 200 <= response.status <= 206:
-                raise CallFailed(f"failed to call webhook: {_status_error_text(response, bytes(content))}")
-            if not content:
-                kind = response.headers.get("Content-Type", "")
-                text = f"0-length response with status code: {response.status} and content type: {kind}"
-                raise CallFailed(f"failed to call webhook: {text}")
-            return bytes(content)
+            return response, bytes(content)
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -184,6 +201,14 @@ class WebhookClient:
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._contexts[authority] = context
         return context
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> int | None:
+    """Return the seconds after which a webhook wants to be called again; None if it does not."""
+    if response.status != 429 and response.status < 500:
+        return None
+    seconds = response.headers.get("Retry-After", "")
+    return int(seconds) if _SECONDS.fullmatch(seconds) else None
 
 
 def _status_error_text(response: aiohttp.ClientResponse, content: bytes) -> str:
