@@ -83,6 +83,9 @@ class FakeListers:
         known = self.list(api_version, kind, namespace)
         return next((obj for obj in known if obj["metadata"]["name"] == name), None)
 
+    def size(self, *_: object) -> int:
+        return 0
+
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
         wanted = [obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) == (api_version, kind)]
         return [obj for obj in wanted if namespace in (None, obj["metadata"].get("namespace"))]

@@ -40,6 +40,7 @@ GPU_DEVICE_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", 
 """The classes that the drivers of NVIDIA, AMD, Intel, and the example driver of Kubernetes come with."""
 
 _FIELD: Final = "spec.trainer.resourceClaimsPerNode"
+_RUNTIME_FIELD: Final = "spec.runtimeRef"
 
 
 class _Uncountable(Exception):
@@ -149,13 +150,14 @@ def _claimed(claim: JsonObject, job: TrainJob, listers: Listers) -> tuple[JsonOb
 
 def _unused(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldWarning]:
     used = {each["name"] for container in containers_of(pods) for each in references(container)}
-    for claim in claims_of(pods):
-        if claim["name"] not in used:
-            detail = (
-                f'the ReplicatedJob "{pods.name}" declares the claim "{claim["name"]}", and no container uses it: the '
-                "pods take its devices and nobody has them"
-            )
-            yield FieldWarning(_claim_path(info, job, pods, claim["name"]), detail)
+    unused = [claim["name"] for claim in claims_of(pods) if claim["name"] not in used]
+    paths = _claim_paths(info, job, pods) if unused else {}
+    for name in unused:
+        detail = (
+            f'the ReplicatedJob "{pods.name}" declares the claim "{name}", and no container uses it: the '
+            "pods take its devices and nobody has them"
+        )
+        yield FieldWarning(paths.get(name, _RUNTIME_FIELD), detail)
 
 
 def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldWarning]:
@@ -166,7 +168,7 @@ def _twice(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldWarning]:
             f'the container "{NODE}" of the ReplicatedJob "{pods.name}" asks for {amount} GPUs by its resources and '
             f"for {pods.claimed_gpus} by claims, and gets both; use one of the two ways"
         )
-        yield FieldWarning(_claim_path(info, job, pods, name), detail)
+        yield FieldWarning(_claim_paths(info, job, pods).get(name, _RUNTIME_FIELD), detail)
 
 
 def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> Iterator[FieldWarning]:
@@ -190,7 +192,8 @@ def _underived(info: Info, job: TrainJob, pods: PodSet, reasons: list[str]) -> I
         return
     reason = "; ".join(reasons) or "no device of its claims is of a class that is known as a GPU"
     detail = f'the GPUs of the ReplicatedJob "{pods.name}" cannot be counted ({reason}), so {consequence}'
-    yield FieldWarning(_claim_path(info, job, pods, references(pods.container(NODE) or {})[0]["name"]), detail)
+    claim = references(pods.container(NODE) or {})[0]["name"]
+    yield FieldWarning(_claim_paths(info, job, pods).get(claim, _RUNTIME_FIELD), detail)
 
 
 def _check_claims(info: Info, job: TrainJob) -> Iterator[FieldError]:
@@ -212,12 +215,13 @@ def _check_claims(info: Info, job: TrainJob) -> Iterator[FieldError]:
 
 def _check_declared(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
     claims = claims_of(pods)
+    paths = _claim_paths(info, job, pods) if claims else {}
     for name, count in Counter(claim["name"] for claim in claims).items():
         if count > 1:
             detail = f'the ReplicatedJob "{pods.name}" declares the claim "{name}" {count} times; names must be unique'
-            yield FieldError(_claim_path(info, job, pods, name), detail, value=name)
+            yield FieldError(paths.get(name, _RUNTIME_FIELD), detail, value=name)
     for claim in claims:
-        path = _claim_path(info, job, pods, claim["name"])
+        path = paths.get(claim["name"], _RUNTIME_FIELD)
         for problem in dns_label(claim["name"]):
             yield FieldError(f"{path}.name", problem, value=claim["name"])
         if len(sources(claim)) != 1:
@@ -230,7 +234,7 @@ def _check_declared(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldEr
 
 
 def _check_references(job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
-    declared = [claim["name"] for claim in claims_of(pods)]
+    declared = dict.fromkeys(claim["name"] for claim in claims_of(pods))
     users = job.spec.trainer.resources_per_node if job.spec.trainer else None
     asked = {claim["name"] for claim in (users or {}).get("claims") or []}
     for container in containers_of(pods):
@@ -247,17 +251,19 @@ def _check_references(job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
                 yield FieldError("spec.runtimeRef", detail, value=job.spec.runtime_ref.with_defaults())
 
 
-def _claim_path(info: Info, job: TrainJob, pods: PodSet, name: str) -> str:
-    """Name the field that a claim comes from."""
-    for position, claim in enumerate(trainer_claims(job)):
-        if claim.name == name and info.is_node(pods):
-            return f"{_FIELD}[{position}]"
+def _claim_paths(info: Info, job: TrainJob, pods: PodSet) -> dict[str, str]:
+    """Name, by claim, the field of the TrainJob that it comes from; all others come from the runtime."""
+    paths: dict[str, str] = {}
+    if info.is_node(pods):
+        for position, claim in enumerate(trainer_claims(job)):
+            paths.setdefault(claim.name, f"{_FIELD}[{position}]")
     for position, patch in enumerate(job.spec.runtime_patches):
         template = (patch.training_runtime_spec or {}).get("template") or {}
         for replicated_job in (template.get("spec") or {}).get("replicatedJobs") or []:
-            if replicated_job["name"] == pods.name and name in _patched_claims(replicated_job):
-                return f"spec.runtimePatches[{position}]"
-    return "spec.runtimeRef"
+            if replicated_job["name"] == pods.name:
+                for name in _patched_claims(replicated_job):
+                    paths.setdefault(name, f"spec.runtimePatches[{position}]")
+    return paths
 
 
 def _patched_claims(replicated_job: JsonObject) -> list[str]:

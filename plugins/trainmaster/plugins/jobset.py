@@ -82,8 +82,9 @@ class JobSet:
                 _apply_initializer(pods, job.spec.initializer)
             if job.spec.trainer:
                 _apply_trainer(info, pods, job.spec.trainer)
+        pod_sets = {pods.name: pods for pods in reversed(info.pod_sets)}
         for replicated_job in info.template.get("replicatedJobs") or []:
-            pods_of = info.pod_set(replicated_job["name"])
+            pods_of = pod_sets.get(replicated_job["name"])
             if pods_of and (pods_of.ancestor in ANCESTORS or "replicas" in replicated_job):
                 replicated_job["replicas"] = pods_of.replicas
         metadata: JsonObject = {"name": job.metadata.name}

@@ -48,6 +48,8 @@ _LONGEST_VALUE: Final = 4096  # characters of a wrong value that a text shows
 _LONGEST_TEXT: Final = 32_768
 _ERRORS_LISTED: Final = 100
 _NAMES_LISTED: Final = 10
+_NAMES_COMPARED: Final = 100
+"""How many known names an unknown one is compared with; that takes some ten microseconds each."""
 
 # The order of fields in the Go structures that are shown; what is not named here follows in alphabetical order.
 _RANKS: Final = {
@@ -118,7 +120,7 @@ def aggregate(errors: Iterable[FieldError]) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Complete a text about an unknown name, in parentheses: with the nearest known one, else with all of them."""
     names: Sequence[str] = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names[:_NAMES_COMPARED], n=1)
     if near:
         return f'(did you mean "{near[0]}"?)'
     if not names:

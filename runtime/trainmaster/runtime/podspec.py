@@ -7,7 +7,7 @@ to the ground, so that what a plugin adds in two places, or takes from the Train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH
@@ -31,22 +31,27 @@ def env_completion_index(name: str) -> JsonObject:
 
 def upsert_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
     """Set environment variables, matched by name; a match is replaced completely."""
-    _upsert(container, "env", env, lambda old, new: bool(old.get("name") == new["name"]))
+    _upsert(container, "env", env, key="name")
 
 
 def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:
     """Declare container ports, matched by number and protocol, or by name where both have one."""
-    _upsert(container, "ports", ports, _same_port)
+    declared: list[JsonObject] = container.get("ports") or []
+    for port in ports:
+        same = (place for place, existing in enumerate(declared) if _same_port(existing, port))
+        _put(declared, next(same, len(declared)), port)
+    if declared:
+        container["ports"] = declared
 
 
 def upsert_volumes(pod_spec: JsonObject, volumes: Iterable[JsonObject]) -> None:
     """Add volumes to a pod, matched by name."""
-    _upsert(pod_spec, "volumes", volumes, lambda old, new: bool(old.get("name") == new["name"]))
+    _upsert(pod_spec, "volumes", volumes, key="name")
 
 
 def upsert_volume_mounts(container: JsonObject, mounts: Iterable[JsonObject]) -> None:
     """Mount volumes into a container, matched by mount path."""
-    _upsert(container, "volumeMounts", mounts, lambda old, new: bool(old.get("mountPath") == new["mountPath"]))
+    _upsert(container, "volumeMounts", mounts, key="mountPath")
 
 
 def _same_port(old: JsonObject, new: JsonObject) -> bool:
@@ -56,14 +61,22 @@ def _same_port(old: JsonObject, new: JsonObject) -> bool:
     return bool(same_number) and old.get("protocol", "TCP") == new.get("protocol", "TCP")
 
 
-def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], same: Callable[[Any, Any], bool]) -> None:
+def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], *, key: str) -> None:
     merged: list[JsonObject] = holder.get(field) or []
+    # Both may be long: where no schema sets a limit, a TrainJob or a runtime has tens of thousands of variables.
+    places: dict[Any, int] = {}
+    for place, existing in enumerate(merged):
+        places.setdefault(_scalar(existing.get(key)), place)
     for item in items:
-        for position, existing in enumerate(merged):
-            if same(existing, item):
-                merged[position] = copy_tree(item)
-                break
-        else:
-            merged.append(copy_tree(item))
+        _put(merged, places.setdefault(_scalar(item[key]), len(merged)), item)
     if merged:
         holder[field] = merged
+
+
+def _put(merged: list[JsonObject], place: int, item: JsonObject) -> None:
+    merged[place : place + 1] = [copy_tree(item)]
+
+
+def _scalar(value: Any) -> Any:
+    """Return what identifies an item; what cannot be looked up is the same as nothing else."""
+    return object() if isinstance(value, (dict, list)) else value

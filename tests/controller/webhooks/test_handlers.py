@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
+import orjson
 import pytest
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
@@ -17,6 +18,7 @@ from trainmaster.controller.resources import RUNTIMES
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import LOOKUP_TIMEOUT, MAX_LOOKUPS, VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
+from trainmaster.controller.webhooks.workers import LARGE
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
@@ -159,17 +161,31 @@ class Spinning:
         return [], []
 
 
-async def test_h16_the_event_loop_turns_while_a_trainjob_is_judged() -> None:
-    plugin = Spinning()
-    framework = Framework([plugin])
+@pytest.mark.parametrize("large", ["TrainJob", "runtime"])
+async def test_h16_the_event_loop_turns_while_a_large_trainjob_is_judged(large: str) -> None:
+    """Also while a small one is, whose runtime is large."""
+    plugin, runtime, obj = Spinning(), runtime_object(), trainjob_object()
+    padded = obj if large == "TrainJob" else runtime
+    padded["metadata"]["annotations"] = {"padding": "x" * LARGE}
+    runtime["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    store, resource = Store(), RUNTIMES["TrainingRuntime"]
+    store.put(runtime)
+    stores = {(resource.api_version, resource.kind): (resource, store)}
     with closing(Workers()) as workers:
         handlers = AdmissionHandlers(
-            framework, {}, KnownServer(runtime_object()), workers=workers, clock=VirtualClock()
+            Framework([plugin]), stores, KnownServer(), workers=workers, clock=VirtualClock()
         ).handlers()
-        request = AdmissionRequest("u", "CREATE", trainjob_object(), None)
+        request = AdmissionRequest("u", "CREATE", obj, None, size=len(orjson.dumps(obj)))
         judged = asyncio.ensure_future(handlers[VALIDATE_TRAINJOB](request))
         while not judged.done():
             plugin.turns += 1
             await asyncio.sleep(0)
         assert plugin.started
         assert judged.result().code != 500
+
+
+@pytest.mark.parametrize(
+    "odd", [{"metadata": None}, {"spec": None}, {"spec": {"runtimeRef": {"kind": [], "name": {}}}}]
+)
+async def test_the_size_of_the_runtime_of_an_odd_object_is_no_crash(odd: JsonObject) -> None:
+    assert (await judge(KnownServer(), {**trainjob_object(), **odd})).code == 403

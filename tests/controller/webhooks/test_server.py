@@ -79,7 +79,7 @@ async def running(directory: Path, handlers: Mapping[str, Handler], **options: A
         handlers, options.get("workers") or Workers(), settings, Tls(), clock=options.get("clock") or SystemClock()
     )
     context = ssl.create_default_context(cadata=authority.pem.decode())
-    connector = aiohttp.TCPConnector(ssl=context)
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
     task = asyncio.create_task(server.run(at_once))
     async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session:
         try:
@@ -294,7 +294,7 @@ async def test_h15_a_connection_without_a_request_is_closed(tmp_path: Path, monk
 
 
 class Held:
-    """A webhook that judges in the worker for the size of the request, where it stays until it may go on."""
+    """A webhook that judges large requests, each of which holds its worker until it may go on."""
 
     def __init__(self) -> None:
         self.workers = Workers()
@@ -303,10 +303,12 @@ class Held:
 
     async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
         self.held += 1
-        await self.workers.of(request.size).run(self.go_on.wait)
+        await self.workers.of(request.size).run(request.size, self.go_on.wait)
         return ALLOWED
 
-    async def hold(self, server: Server, *, count: int, padding: int = 0) -> list[asyncio.Task[JsonObject]]:
+    async def hold(
+        self, server: Server, *, count: int, padding: int = workers_module.LARGE
+    ) -> list[asyncio.Task[JsonObject]]:
         body = {**REVIEW, "padding": "x" * padding}
         before = self.held
         tasks = [asyncio.create_task(server.call("/a", body)) for _ in range(count)]
@@ -316,30 +318,52 @@ class Held:
         return tasks
 
 
-async def test_h16_who_comes_when_too_much_is_under_way_is_told_at_once_to_come_again(
+async def test_h16_hundreds_that_come_at_once_are_all_answered(tmp_path: Path) -> None:
+    """As many as a client with many connections creates; together they take a fraction of a second."""
+    together = asyncio.Event()
+    arrived = 0
+
+    async def meet(_: AdmissionRequest) -> AdmissionResponse:
+        nonlocal arrived
+        arrived += 1
+        if arrived == 300:
+            together.set()
+        await together.wait()
+        return ALLOWED
+
+    async with running(tmp_path / "c", {"/a": meet}) as server:
+        answers = await asyncio.gather(*(server.call("/a") for _ in range(300)))
+    assert all(answer["allowed"] for answer in answers)
+
+
+async def test_h16_who_could_not_be_answered_in_time_is_told_at_once_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_module, "MAX_SMALL", 2)
+    monkeypatch.setattr(workers_module, "LONGEST_WAIT", 0.0)
     held, labels = Held(), {"webhook": "/a", "code": "429"}
     before = count("controller_runtime_webhook_requests_total", **labels)
-    async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
-        first, second = (asyncio.create_task(server.call("/a")) for _ in range(2))
-        while not held.workers.of(0).is_full:
+    async with running(tmp_path / "c", {"/a": held, "/b": allow}, workers=held.workers) as server:
+        (first,) = await held.hold(server, count=1)
+        while not held.workers.of(workers_module.LARGE + 1).is_full:
             await asyncio.sleep(0.01)
+        body = orjson.dumps({**REVIEW, "padding": "x" * workers_module.LARGE})
+        headers = {"Content-Type": "application/json"}
         for _ in range(5):
-            headers = {"Content-Type": "application/json"}
-            async with server.session.post("/a", data=orjson.dumps(REVIEW), headers=headers) as response:
+            async with server.session.post("/a", data=body, headers=headers) as response:
                 assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        assert held.held == 1, "nothing was done for them"
+        assert (await server.call("/b"))["allowed"], "small ones do not wait for it"
         held.go_on.set()
-        assert [(await first)["allowed"], (await second)["allowed"]] == [True, True]
-        assert (await server.call("/a"))["allowed"], "it goes on"
+        assert (await first)["allowed"]
+        async with server.session.post("/a", data=body, headers=headers) as response:
+            assert response.status == 200, "it goes on"
     assert count("controller_runtime_webhook_requests_total", **labels) == before + 5
 
 
 async def test_h16_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path / "c", {"/a": held, "/b": allow}, workers=held.workers) as server:
-        large = await held.hold(server, count=1, padding=workers_module.LARGE)
+        large = await held.hold(server, count=1)
         assert (await server.call("/b"))["allowed"]
         assert not large[0].done()
         held.go_on.set()
@@ -367,7 +391,8 @@ async def test_h16_what_is_not_judged_in_time_is_denied_before_the_api_server_gi
     monkeypatch.setattr(webhook_server, "REVIEW_TIMEOUT", 0.2)
     held = Held()
     async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
-        response = await server.call("/a")
+        (asked,) = await held.hold(server, count=1)
+        response = await asked
         held.go_on.set()
     assert (response["uid"], response["allowed"]) == ("u-1", False)
     assert response["status"] == {

@@ -5,7 +5,7 @@ Guarantees:
 - A connection that broke leaves a cycle behind, in the tracebacks of its errors, which holds a quarter of a mebibyte of
   TLS buffers that the collector does not see. `collect_periodically` finds such garbage also while nothing happens.
 - Freed buffers go back to the operating system (`unmap_freed_blocks`), so a flood of failures leaves no larger process.
-- Threads that compute, as those of webhooks, leave the event loop its turns (`switch_threads_often`).
+- Threads that compute, as those for what is large, leave the event loop its turns (`switch_threads_often`).
 - K-12: the lag of the loop, the pauses of the garbage collector and the number of tasks are measured. The lag is taken
   ten times a second; a stall of `STALL` or more is logged with what ran meanwhile.
 - A loop that has stood still for `STUCK_AFTER` ends the process: its lease is renewed by another thread (L-15), so

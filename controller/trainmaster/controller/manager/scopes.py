@@ -120,6 +120,10 @@ class JoinedStore(Store):
         """Return the resource version of the object of `key`."""
         return next((version for _, store in self._parts if (version := store.version(key)) is not None), None)
 
+    def size(self, key: str) -> int:
+        """Return how many bytes the object of `key` has at most."""
+        return max(store.size(key) for _, store in self._parts)
+
     @property
     def resource_version(self) -> int:
         """The version that those parts have reached that see every object; the others hear of few."""

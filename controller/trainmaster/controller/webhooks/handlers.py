@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -21,12 +21,14 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.trainjobs.observe import (
+    CONFIG_MAP,
     APIReader,
     GroupVersionKind,
     StoreListers,
     lacks_runtime,
     with_live_runtime,
 )
+from trainmaster.controller.resources import RUNTIMES
 from trainmaster.controller.webhooks.review import (
     ALLOWED,
     AdmissionRequest,
@@ -37,12 +39,16 @@ from trainmaster.controller.webhooks.review import (
 )
 from trainmaster.controller.webhooks.workers import Workers
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
+from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, snapshot_name
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, default_trainjob, validate_runtime, validate_trainjob
 from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
 
 log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Handler = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
@@ -102,7 +108,8 @@ class AdmissionHandlers:
         obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
-        return await self._workers.of(request.size).run(_default, obj, _stored_object(request), self._clock.now())
+        old = _stored_object(request)
+        return await self._judge(request.size, _default, obj, old, self._clock.now())
 
     async def validate_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a TrainJob."""
@@ -110,17 +117,22 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         old = _stored_object(request)
-        listers, run = StoreListers(self._stores), self._workers.of(request.size).run
+        listers = StoreListers(self._stores)
         if old is None:
-            job = await run(_lacking_runtime, obj, listers)
+            job = await self._judge(request.size, _lacking_runtime, obj, listers)
             if job is not None:
                 try:
                     listers = await self._with_live_runtime(job, listers)
                 except TimeoutError:
                     log.warning("a runtime that is not cached was not answered for in time", seconds=LOOKUP_TIMEOUT)
                     return overloaded(RETRY_WHEN_BUSY)
-        result = await run(validate_trainjob, obj, old, framework=self._framework, listers=listers)
+        size = request.size + _size_of_runtime(obj, listers)
+        result = await self._judge(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
         return _response(result)
+
+    async def _judge(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function where so many bytes are judged."""
+        return await self._workers.of(size).run(size, function, *args, **kwargs)
 
     async def _with_live_runtime(self, job: TrainJob, listers: StoreListers) -> StoreListers:
         """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch.
@@ -140,7 +152,7 @@ class AdmissionHandlers:
         obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
-        return _response(await self._workers.of(request.size).run(validate_runtime, obj, _stored_object(request)))
+        return _response(await self._judge(request.size, validate_runtime, obj, _stored_object(request)))
 
 
 def _default(obj: JsonObject, old: JsonObject | None, now: datetime) -> AdmissionResponse:
@@ -157,6 +169,20 @@ def _lacking_runtime(obj: JsonObject, listers: StoreListers) -> TrainJob | None:
         return job if lacks_runtime(job, listers) else None
     except ApiTypeError:
         return None
+
+
+def _size_of_runtime(obj: JsonObject, listers: StoreListers) -> int:
+    """Return how many bytes the caches have of what a TrainJob is made from: its runtime, and the snapshot of that."""
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
+    reference = reference if isinstance(reference, dict) else {}
+    metadata = metadata if isinstance(metadata, dict) else {}
+    resource = RUNTIMES.get(str(reference.get("kind", CLUSTER_TRAINING_RUNTIME_KIND)))
+    size, namespace = 0, str(metadata.get("namespace"))
+    if resource is not None:
+        owner = namespace if resource.namespaced else None
+        size += listers.size(resource.api_version, resource.kind, owner, str(reference.get("name")))
+    return size + listers.size(*CONFIG_MAP, namespace, snapshot_name(str(metadata.get("name"))))
 
 
 def _admitted_object(request: AdmissionRequest) -> JsonObject | None:

@@ -6,9 +6,9 @@ Guarantees:
 - H-4: an error that nobody foresaw is a response with code 500 and the uid of the request, and is counted.
 - H-13: every replica serves, leader or not; it is ready once a TLS connection to itself has come about.
 - H-14: at the end no new connection is taken, and what has been requested is answered.
-- H-16: requests are judged in threads (`workers`). Who comes when too much is under way is told at once to come again,
-  by HTTP status 429 and `Retry-After`: API servers do so by themselves, within the time that they have, and their users
-  notice a delay. What is not judged in time is a denial with code 429, which says when to try again.
+- H-16: large requests are judged in a thread (`workers`). Who could not be answered in time is told at once to come
+  again, by HTTP status 429 and `Retry-After`: API servers do so by themselves, within the time that they have, and
+  their users notice a delay. What is not judged in time is a denial with code 429, which says when to try again.
 - H-15: an idle connection is closed after 90 s, one that sends no request after 32 s.
 - Without a certificate the manager works all the same; it is not ready, says why, and goes on as soon as there is one.
 """
@@ -31,7 +31,7 @@ from trainmaster.controller.server.certwatcher import CertWatcher, server_contex
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored, overloaded
-from trainmaster.controller.webhooks.workers import Overloaded, Workers
+from trainmaster.controller.webhooks.workers import LARGE, Overloaded, Workers
 from trainmaster.metrics.webhook import PANICS, WebhookMetrics
 
 log = structlog.get_logger(__name__)
@@ -176,8 +176,7 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
             return encode_response(errored(400, f"the request body cannot be read: {error}"), uid="")
         if len(body) > LARGEST_BODY:
             return encode_response(errored(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
-        with workers.of(len(body)).review():
-            return await review(body, handler, path=request.path, workers=workers, clock=clock)
+        return await review(body, handler, path=request.path, workers=workers, clock=clock)
 
 
 async def _read(request: web.Request, take: Callable[[int], None]) -> bytes:
@@ -196,15 +195,20 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
     """Turn an AdmissionReview with a request into one with the response of a webhook.
 
     Raises:
-        Overloaded: There was no time even to read it, so there is no uid to answer with.
+        Overloaded: There was no time even to read it, or there will be none to judge it.
     """
     if not body:
         return encode_response(errored(400, "request body is empty"), uid="")
     request = None
     try:
         async with clock.timeout(REVIEW_TIMEOUT):
-            request = await workers.of(len(body)).run(decode_request, body)
+            if len(body) > LARGE:
+                request = await workers.of(len(body)).run(len(body), decode_request, body)
+            else:
+                request = decode_request(body)
             response = await handler(request)
+    except Overloaded:
+        raise
     except InvalidReview as error:
         return encode_response(errored(400, str(error)), uid=error.uid)
     except RecursionError:

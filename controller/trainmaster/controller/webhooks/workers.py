@@ -1,18 +1,21 @@
-"""The workers of the webhooks: threads in which reviews are judged, so that the event loop goes on meanwhile.
+"""The workers of the webhooks: who judges reviews, and how many may wait for that.
 
-The largest object that an API server sends takes seconds to judge, most of them in Python. A thread gives way to the
-loop every millisecond (`manager.process.switch_threads_often`); on the loop itself it would keep watches and probes
-waiting.
+A usual review takes less than a millisecond and is judged on the event loop: a thread would cost a quarter more. The
+largest objects that an API server sends take seconds, most of them in Python. They are judged in a thread, which gives
+way to the loop every millisecond (`manager.process.switch_threads_often`).
 
 Guarantees:
-- H-16: small bodies never wait for large ones: each have a worker of their own, which judges one at a time.
-- Only so many are under way. Others are refused at once (`Overloaded`), before anything is done for them.
+- H-16: small reviews never wait for large ones: each size has a worker of its own, which judges one at a time.
+- The loop turns between any two reviews, so that watches and probes wait for one of them at most.
+- Whoever could not be answered in time is refused at once (`Overloaded`), before anything is done for it. What counts
+  is the time that those before it will take, by what the last ones took for each byte.
 - Bodies have so many bytes in total at most, those included that are still on their way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,14 +25,22 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LARGE: Final = 128 * 1024
-"""Bytes of a body that goes to the worker for large ones; a hundred times what is usual."""
+LARGE: Final = 16 * 1024
+"""Bytes of a body, and of the runtime that it is judged with, above which a thread judges. What is usual has less than
+ten thousand; the worst that can be written with these takes 20 to 30 ms.
+"""
 
-MAX_SMALL: Final = 64
-MAX_LARGE: Final = 4
-"""How many reviews of either size are under way. A large one takes seconds, and API servers wait for ten."""
+LONGEST_WAIT: Final = 5.0
+"""Seconds that those who come before may take; API servers wait for ten, and what has to be waited for may vary."""
 
 MAX_BYTES: Final = 48 * 1024 * 1024
+
+_FIRST_BYTES: Final = 1_000_000
+_FIRST_SECONDS: Final = 1.0
+"""What reviews took, until there were some."""
+
+_FADES: Final = 0.95
+"""How much a review counts still after the next one."""
 
 
 class Overloaded(Exception):
@@ -37,57 +48,74 @@ class Overloaded(Exception):
 
 
 class Worker:
-    """One thread, and the reviews that wait for it.
+    """Judges one review at a time, and knows how long those that wait will take.
 
     Args:
-        name: What the thread is called.
-        most: How many reviews may be under way.
+        executor: The one thread in which it judges; None: on the event loop.
     """
 
-    def __init__(self, name: str, most: int) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._most = most
-        self._in_flight = 0
+    def __init__(self, executor: ThreadPoolExecutor | None = None) -> None:
+        self._executor = executor
+        self._turn = asyncio.Lock()
+        self._under_way = 0
+        self._recent_bytes: float = _FIRST_BYTES
+        self._recent_seconds = _FIRST_SECONDS
 
     @property
     def is_full(self) -> bool:
-        """Whether no further review would be taken."""
-        return self._in_flight >= self._most
+        """Whether a further review would wait for too long."""
+        return self._under_way * self._recent_seconds > LONGEST_WAIT * self._recent_bytes
 
-    @contextmanager
-    def review(self) -> Iterator[None]:
-        """Count a review during the block.
+    async def run(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function when its turn comes; cancelled before, it is not called.
+
+        Args:
+            size: How many bytes it judges.
+            function: What to call.
+            args: Its arguments.
+            kwargs: Its arguments by name.
 
         Raises:
-            Overloaded: There are enough.
+            Overloaded: It would wait for too long.
         """
         if self.is_full:
             raise Overloaded
-        self._in_flight += 1
+        self._under_way += size
         try:
-            yield
+            timed = partial(self._timed, size, partial(function, *args, **kwargs))
+            if self._executor is not None:
+                return await asyncio.get_running_loop().run_in_executor(self._executor, timed)
+            await self._turn.acquire()
+            # The turn ends when the loop has made one, not at once.
+            asyncio.get_running_loop().call_soon(self._turn.release)
+            return timed()
         finally:
-            self._in_flight -= 1
+            self._under_way -= size
 
-    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in the thread; cancelled before its turn comes, it is not called."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(function, *args, **kwargs))
+    def _timed(self, size: int, judge: Callable[[], T]) -> T:
+        started = time.perf_counter()
+        try:
+            return judge()
+        finally:
+            self._recent_seconds = self._recent_seconds * _FADES + (time.perf_counter() - started)
+            self._recent_bytes = self._recent_bytes * _FADES + size
 
     def close(self) -> None:
         """Take no more, and forget what has not begun."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class Workers:
     """The two workers, and the bytes of all bodies."""
 
     def __init__(self) -> None:
-        self._small = Worker("webhooks-small", MAX_SMALL)
-        self._large = Worker("webhooks-large", MAX_LARGE)
+        self._small = Worker()
+        self._large = Worker(ThreadPoolExecutor(1, thread_name_prefix="webhooks"))
         self._bytes = 0
 
     def of(self, size: int) -> Worker:
-        """Return the worker for a body of so many bytes."""
+        """Return the worker for so many bytes."""
         return self._large if size > LARGE else self._small
 
     @contextmanager
@@ -111,6 +139,5 @@ class Workers:
             self._bytes -= taken
 
     def close(self) -> None:
-        """End both threads."""
-        self._small.close()
+        """End the thread."""
         self._large.close()

@@ -101,7 +101,7 @@ def _mounted(template: JsonObject) -> set[str]:
 
 def _check_jobset(spec: JsonObject, mounted: set[str]) -> Iterator[Problem]:
     jobs: list[JsonObject] = spec.get("replicatedJobs") or []
-    names = [job["name"] for job in jobs]
+    names = {job["name"] for job in jobs}
     yield from unique("spec.replicatedJobs", jobs, lambda job: str(job["name"]))
     subdomain = (spec.get("network") or {}).get("subdomain")
     if subdomain:
@@ -119,13 +119,15 @@ def _check_jobset(spec: JsonObject, mounted: set[str]) -> Iterator[Problem]:
         for policy in spec.get("volumeClaimPolicies") or ()
         for template in policy.get("templates") or ()
     }
+    before = set[str]()
     for position, job in enumerate(jobs):
         path = f"spec.replicatedJobs[{position}]"
-        yield from _check_replicated_job(job, path, before=names[:position])
+        yield from _check_replicated_job(job, path, before=before)
+        before.add(job["name"])
         yield from check_job_template(job["template"], f"{path}.template", mounted | claimed)
 
 
-def _check_replicated_job(job: JsonObject, path: str, *, before: list[str]) -> Iterator[Problem]:
+def _check_replicated_job(job: JsonObject, path: str, *, before: set[str]) -> Iterator[Problem]:
     yield from each(f"{path}.name", dns_label(job["name"]), _REFUSED)
     for dependency in job.get("dependsOn") or ():
         if dependency["name"] not in before:

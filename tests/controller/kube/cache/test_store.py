@@ -43,6 +43,12 @@ def test_s9_keys_are_namespace_and_name() -> None:
     assert split_key("a") == (None, "a")
 
 
+def test_the_size_of_an_object_is_known_without_decoding_it() -> None:
+    store = Store()
+    store.put(thing("a"))
+    assert (store.size("ns/a"), store.size("ns/none")) == (len(orjson.dumps(thing("a"))), 0)
+
+
 def test_s21_objects_are_found_by_namespace() -> None:
     store = Store()
     replace(store, [thing("a"), thing("b", namespace="ns2"), thing("c"), thing("ns", namespace=None)])

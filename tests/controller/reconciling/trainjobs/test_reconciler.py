@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import World, refused, world_with
 
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
-from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
+from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE, LONGEST_REQUEUE
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -162,3 +167,43 @@ async def test_a_deadline_beyond_the_calendar_is_no_deadline_soon() -> None:
     outcome = await world.reconcile()
     assert isinstance(outcome, RequeueAfter)
     assert outcome.seconds == LONGEST_REQUEUE
+
+
+class Spinning:
+    """A plugin that computes until the event loop has turned."""
+
+    name = "spinning"
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.threads: list[threading.Thread] = []
+
+    def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+        self.threads.append(threading.current_thread())
+        before = self.turns
+        while threading.current_thread() is not threading.main_thread() and self.turns < before + 100:
+            pass
+
+
+@pytest.mark.parametrize("large", ["TrainJob", "TrainingRuntime"])
+async def test_the_event_loop_turns_while_a_large_job_is_planned(large: str) -> None:
+    """Watches, webhooks and probes do not wait for it."""
+    plugin = Spinning()
+    world, objects = World(plugin), {"TrainJob": trainjob_object(suspend=True), "TrainingRuntime": runtime_object()}
+    objects[large]["metadata"]["annotations"] = {"padding": "x" * LARGE}
+    world.put(*objects.values())
+    reconciled = asyncio.create_task(world.reconcile())
+    while not reconciled.done():
+        plugin.turns += 1
+        await asyncio.sleep(0)
+    assert reconciled.result() == DONE
+    assert world.requests == ["apply ConfigMap", "apply JobSet", "patch status"]
+    assert threading.main_thread() not in plugin.threads
+
+
+async def test_a_usual_job_is_planned_without_a_thread() -> None:
+    plugin = Spinning()
+    world = World(plugin)
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    assert set(plugin.threads) == {threading.main_thread()}

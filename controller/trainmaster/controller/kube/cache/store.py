@@ -11,8 +11,8 @@ Guarantees:
 - P-21, P-22: an object costs its bytes and some 400 more, and the garbage collector finds nothing to walk through.
 - P-23: decoding a tree anew costs a seventh of copying it.
 
-Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads, webhooks from
-other threads: what they get by one call may lack what was deleted meanwhile.
+Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads, webhooks and
+plans from other threads: what they get by one call may lack what was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ class Store:
         """Return the resource version of the object of `key`, without decoding it."""
         record = self._records.get(key)
         return None if record is None else record[1]
+
+    def size(self, key: str) -> int:
+        """Return how many bytes the object of `key` has, without decoding it; 0 if there is none."""
+        record = self._records.get(key)
+        return 0 if record is None else len(record[2])
 
     def keys(self, namespace: str | None = None) -> Keys:
         """Return every key, or those of one namespace."""

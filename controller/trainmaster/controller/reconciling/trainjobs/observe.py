@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
+
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
@@ -52,12 +54,20 @@ class StoreListers:
         Raises:
             ObjectUnreadable: A cache holds it, but only its metadata could be read.
         """
-        key = f"{namespace}/{name}" if namespace else name
+        key = _key(namespace, name)
         if (api_version, kind, key) in self._more:
             return copy_json(self._more[api_version, kind, key])
         _, store = self._stores.get((api_version, kind), (None, None))
         obj = None if store is None else store.get(key)
         return None if obj is None else _readable(obj)
+
+    def size(self, api_version: str, kind: str, namespace: str | None, name: str) -> int:
+        """Return how many bytes one object has, without decoding it; 0 when no cache holds it."""
+        key = _key(namespace, name)
+        if (api_version, kind, key) in self._more:
+            return len(orjson.dumps(self._more[api_version, kind, key]))
+        _, store = self._stores.get((api_version, kind), (None, None))
+        return 0 if store is None else store.size(key)
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind; each is decoded when its turn comes.
@@ -76,6 +86,10 @@ class StoreListers:
     def with_object(self, obj: JsonObject) -> StoreListers:
         """Return the same listers with one more object, which no cache holds (any more, or yet)."""
         return StoreListers(self._stores, {**self._more, (obj["apiVersion"], obj["kind"], object_key(obj)): obj})
+
+
+def _key(namespace: str | None, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
 
 
 def _readable(obj: JsonObject) -> JsonObject:
@@ -105,6 +119,18 @@ class Observed:
 
     deleted_workload: JsonObject | None = None
     """The last state of its JobSet, if that is gone and its last state is known (see `deleted_workloads`)."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
+        job, listers = self.job.metadata, self.listers
+        size = listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
+        size += listers.size(JOBSET_API_VERSION, JOBSET_KIND, job.namespace, job.name)
+        if self.runtime is not None:
+            resource = RUNTIMES[self.job.spec.runtime_ref.kind]
+            namespace = job.namespace if resource.namespaced else None
+            size += listers.size(resource.api_version, resource.kind, namespace, self.job.spec.runtime_ref.name)
+        return size
 
     def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
         """Return an object in the namespace of the TrainJob, not to be changed."""

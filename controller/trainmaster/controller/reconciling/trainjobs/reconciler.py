@@ -7,13 +7,19 @@ Guarantees:
   and made again in between.
 - B27: a TrainJob whose workload had ended when it was deleted has ended; it is not built again.
 - C-9: a conflict drops the work of this reconcile; the next one reads again.
+- What is large is planned in a thread, while the event loop goes on. What plugins read meanwhile is what the caches
+  hold by then: newer than what was observed, never half of it, and of no other effect than a later reconcile.
 - F-3: owner references and garbage collection suffice for cleaning up, so there is no finalizer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
+from typing import Final
 
 import structlog
 
@@ -58,6 +64,11 @@ from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 log = structlog.get_logger(__name__)
 
+LARGE: Final = 64 * 1024
+"""Bytes of a TrainJob and what belongs to it above which a thread makes the plan; usual are ten thousand, and the worst
+that can be written with these takes 50 to 100 ms.
+"""
+
 EXPECTATIONS_RECHECK = 1.0
 """Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
 
@@ -99,6 +110,7 @@ class TrainJobReconciler:
         self._stores = stores
         self._framework = framework
         self._clock = clock
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._expectations = Expectations(clock=clock)
         self._problem_reporter = ProblemReporter(recorder, clock)
         self._job_creation = JobCreation(client, clock)
@@ -169,7 +181,7 @@ class TrainJobReconciler:
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
         to_deadline = None if ends else seconds_to_deadline(observed.job, now)
         exceeded = to_deadline is not None and to_deadline <= 0
-        planned = Plan() if ends else plan(observed, self._framework, deadline_exceeded=exceeded, now=now)
+        planned = Plan() if ends else await self._plan(key, observed, exceeded, now)
         problem = planned.problem
         failure: ApiError | None = None
         write_due: float | None = None
@@ -212,6 +224,12 @@ class TrainJobReconciler:
         if problem is not None and problem.retry:
             return Requeue(problem.message, at_latest=requeue_after)
         return DONE if requeue_after is None else RequeueAfter(requeue_after)
+
+    async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
+        decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)
+        if self._trainjobs.size(key) + observed.size <= LARGE:
+            return decide()
+        return await asyncio.get_running_loop().run_in_executor(self._planner, decide)
 
     def _report_status(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         try:
