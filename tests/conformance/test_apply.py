@@ -18,6 +18,22 @@ async def test_a_second_apply_answers_200(configmaps: Collection) -> None:
     assert (await configmaps.apply(configmap("a", {"x": "2"}))).ok(200)["data"] == {"x": "2"}
 
 
+NO_VERSION = "1"
+"""A resource version that no object has."""
+
+
+async def test_an_apply_with_another_resource_version_only_creates(configmaps: Collection, widgets: Collection) -> None:
+    """For a kind of the server's own and for a custom one: where nothing is, no version is compared."""
+    for collection, obj in ((configmaps, configmap("a")), (widgets, widget("a"))):
+        sent = {**obj, "metadata": {**obj["metadata"], "labels": {"by": "one"}, "resourceVersion": NO_VERSION}}
+        made = (await collection.apply(sent, force="true")).ok(201)
+        assert made["metadata"]["resourceVersion"] != NO_VERSION
+        sent["metadata"]["labels"] = {"by": "two"}
+        status = (await collection.apply(sent, force="true")).refused(409, "Conflict")
+        assert "the object has been modified" in status["message"]
+        assert (await collection.get("a")).ok() == made
+
+
 async def test_an_apply_that_changes_nothing_keeps_the_object(configmaps: Collection) -> None:
     first = (await configmaps.apply(configmap("a", {"x": "1"}))).ok(201)
     assert (await configmaps.apply(configmap("a", {"x": "1"}))).ok(200) == first

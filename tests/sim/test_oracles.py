@@ -10,7 +10,7 @@ from support.sim.judging import plans, reference, run
 
 from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.reconciling.trainjobs import reconciler
+from trainmaster.controller.reconciling.trainjobs import apply, reconciler
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
 
@@ -18,7 +18,7 @@ from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWri
 @pytest.fixture(autouse=True)
 def _sound_references() -> None:
     """References are shared by all tests of a process: they come from the controller as it is."""
-    for scenario in ("complete", "delete", "fail", "leader"):
+    for scenario in ("complete", "delete", "fail", "leader", "failover-after-replacement"):
         reference(scenario)
 
 
@@ -35,6 +35,22 @@ def test_a_child_that_is_built_again_after_its_owner_went_is_found(monkeypatch: 
 
     monkeypatch.setattr(Applier, "_check_owner", trust)
     assert "other counts: more {'ADDED" in violations("delete", "late")
+
+
+def test_a_child_that_is_taken_over_from_an_earlier_trainjob_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader, whose caches are behind each other: without its precondition, a creation is a change."""
+    monkeypatch.setattr(apply, "ABSENT", "")
+    on = "configmaps+podgroups+jobsets"
+    played = run(Plan(scenario="failover-after-replacement", fault="late", on=on, seed=1))
+    taken = [violation for violation in played.violations if "was taken over" in violation]
+    assert [violation.split(" ")[0] for violation in taken] == ["configmaps", "podgroups", "jobsets"]
+
+
+def test_a_child_that_a_new_leader_makes_for_a_trainjob_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader, whose cache of TrainJobs is behind all others."""
+    monkeypatch.setattr(Applier, "on_start", lambda _self: None)
+    played = run(Plan(scenario="failover-after-replacement", fault="late", on="trainjobs", seed=1))
+    assert any("other counts: more {'ADDED" in violation for violation in played.violations)
 
 
 def test_a_failure_that_is_taken_for_a_success_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +85,10 @@ def test_an_exception_in_a_reconcile_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_leader_that_goes_on_after_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two writers: whoever was paused must look at the clock before it writes."""
+    """Two writers: whoever was paused must look at the clock before it writes.
+
+    What it writes then is a creation, which the server would refuse by its precondition as well.
+    """
+    monkeypatch.setattr(apply, "ABSENT", "")
     monkeypatch.setattr(WriteGuard, "__call__", lambda _self: None)
     assert "after its last renewal of the lease" in violations("leader", "pause")

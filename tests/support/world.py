@@ -137,12 +137,15 @@ class World:
 
     # The client
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
+    async def get(
+        self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
+    ) -> JsonObject:
         self.requests.append(f"get {resource.kind}")
         found = self.server.get((resource.kind, f"{namespace}/{name}" if namespace else name))
         if found is None:
             raise NotFound(status=404)
-        return cast("JsonObject", copy_tree(found))
+        shown = {"metadata": found["metadata"]} if metadata_only else found
+        return cast("JsonObject", copy_tree(shown))
 
     async def list(
         self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
@@ -159,8 +162,13 @@ class World:
         if self.refusal is not None:
             raise self.refusal
         self.applied.append(obj)
-        old = self.server.get((obj["kind"], object_key(obj)), {"metadata": {}})
-        self._check(obj["metadata"], old)
+        old = self.server.get((obj["kind"], object_key(obj)))
+        if old is None:
+            # Whatever version is asked for: that is what makes an apply one that only creates.
+            self._check({"uid": obj["metadata"].get("uid")}, {"metadata": {}})
+            old = {"metadata": {}}
+        else:
+            self._check(obj["metadata"], old)
         # Enough of server-side apply for these tests: what we send replaces what there is, but for who and since when.
         kept = {name: old["metadata"][name] for name in ("uid",) if name in old["metadata"]}
         others = [entry for entry in old["metadata"].get("managedFields", ()) if entry["manager"] != field_manager]

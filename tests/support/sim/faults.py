@@ -38,7 +38,7 @@ class Plan:
     n: int = 0
     """The frame at which it strikes; the number of events by which a cache lags."""
     on: str = ""
-    """The resource whose watch, or whose writes, are meant."""
+    """The resource whose watch, or whose writes, are meant; several are joined by `+`."""
     seed: int = 0
 
     def __str__(self) -> str:
@@ -437,7 +437,7 @@ class LastingFault(Fault):
                 return _duplicated(frames)
             case "coalesced":
                 return self._coalesced(frames)
-            case "late" if request.target.resource == self.plan.on:
+            case "late" if request.target.resource in self.plan.on.split("+"):
                 return _late(frames)
             case "short-watches":
                 return self._short(frames, pipe)

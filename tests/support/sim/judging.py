@@ -5,6 +5,7 @@ What every run has to satisfy:
 - each object was created and deleted as often as in the reference;
 - some minutes after the scenario and its disturbances have ended nothing is written any more (eventually stable
   reconciliation), however long it goes on;
+- no object changes its controller: what one TrainJob left is never taken over by the next of its name;
 - no program ended by an unforeseen exception, and none was logged;
 - with several managers, no write was accepted from one whose lease had run out.
 """
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from support.sim.faults import (
@@ -44,6 +46,7 @@ HURRY = 2
 """By how much both are shorter where leases are renewed every two seconds all the while."""
 
 WATCHED = ("trainjobs", "jobsets", "configmaps", "clustertrainingruntimes")
+WRITTEN = ("configmaps", "podgroups", "jobsets")
 LAGS = (1, 3, 6)
 """Events by which a cache lags after a restart."""
 
@@ -123,7 +126,14 @@ def _play(plan: Plan) -> Run:
 
 async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan) -> Run:
     scenario = SCENARIOS[plan.scenario]
-    world = World(loop, seed=plan.seed, fates=scenario.fates, elects=scenario.managers > 1)
+    world = World(
+        loop,
+        seed=plan.seed,
+        fates=scenario.fates,
+        elects=scenario.managers > 1,
+        gangs=scenario.gangs,
+        collected_after=scenario.collected_after,
+    )
     fault = world.server.interference = fault_of(world, plan)
     fault.begin()
     await world.begin()
@@ -145,6 +155,7 @@ async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan) -> Run:
         )
     elif written != world.server.api.revision and world.end_state() != state:
         world.violations.append("the end state does not last")
+    world.violations += world.takeovers()
     world.violations += [_unforeseen(entry) for entry in entries if "exception" in entry and not _of_the_dead(entry)]
     frames = Counter(event.key.resource.resource for event in world.server.history)
     return Run(plan, world.violations, world.server.trace, state, world.counts(), frames)
@@ -211,7 +222,7 @@ def families() -> list[tuple[str, str]]:
     return [
         (scenario.name, fault)
         for scenario in SCENARIOS.values()
-        for fault in (everywhere if scenario.managers > 1 else everywhere + alone)
+        for fault in scenario.faults or (everywhere if scenario.managers > 1 else everywhere + alone)
     ]
 
 
@@ -232,6 +243,13 @@ def plans(scenario: str, fault: str) -> list[Plan]:
             for on in WATCHED
             # One more for the bookmark that ends the snapshot.
             for n in range(1, min(base.frames[on] + 1, FRAMES_AT_MOST) + 1)
+        ]
+    if fault == LATE and SCENARIOS[scenario].managers > 1:
+        several = [subset for size in (1, 2, 3) for subset in combinations(WRITTEN, size)]
+        return [
+            Plan(scenario=scenario, fault=fault, on="+".join(on), seed=seed)
+            for on in (("trainjobs",), *several)
+            for seed in range(1, SEEDS + 1)
         ]
     if fault == LATE:
         return [Plan(scenario=scenario, fault=fault, on=on) for on in WATCHED]

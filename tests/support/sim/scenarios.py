@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.sim.actors import Fate
+from support.sim.faults import LATE
 from support.sim.world import World
 
-from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.apiserver.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    JOBSETS,
+    POD_GROUPS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    GroupResource,
+)
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -33,6 +41,15 @@ class Scenario:
     """More than one: with leader election."""
     counted: bool = True
     """Whether each object is created and deleted exactly as often as in the reference run."""
+
+    gangs: bool = False
+    """Whether the cluster serves the kinds of gang schedulers."""
+
+    collected_after: float = 2.0
+    """Seconds that the garbage collector takes at most."""
+
+    faults: tuple[str, ...] = ()
+    """Those that it is run with; by default all that fit the number of managers."""
 
 
 def runtime(kind: str = "ClusterTrainingRuntime") -> JsonObject:
@@ -175,6 +192,47 @@ async def _change_leader(world: World) -> None:
     await _ended(world, "second")
 
 
+async def _release(world: World, resource: GroupResource, *, after: float) -> None:
+    """Let an object go that is held, if it is still that one."""
+    await asyncio.sleep(after)
+    if (world.user.find(resource, "default", "job") or {"metadata": {}})["metadata"].get("finalizers"):
+        await world.user.patch(resource, "default", "job", {"metadata": {"finalizers": None}})
+
+
+def _replaced(moment: str) -> Callable[[World], Awaitable[None]]:
+    """A TrainJob is deleted and made again, and another manager comes to lead `moment` that."""
+
+    async def fail_over(world: World) -> None:
+        leader = world.leader()
+        if leader is not None:
+            await world.stop(leader)
+            world.ensure(2)
+
+    async def play(world: World) -> None:
+        gang = runtime()
+        gang["spec"]["podGroupPolicy"] = {"coscheduling": {}}
+        await world.user.create(CLUSTER_TRAINING_RUNTIMES, gang)
+        await _submit(world)
+        await _running(world)
+        # As while they are deleted in the foreground: these two outlast the snapshot, which is collected with them.
+        held = ((POD_GROUPS, 18.0), (JOBSETS, 15.0))
+        for resource, _ in held:
+            await world.user.patch(resource, "default", "job", {"metadata": {"finalizers": ["example.org/hold"]}})
+        if moment == "before":
+            await fail_over(world)
+        await world.user.delete(TRAINJOBS, "default", "job")
+        if moment == "during":
+            await fail_over(world)
+        await _submit(world)
+        if moment == "after":
+            await fail_over(world)
+        for resource, seconds in held:
+            world.server.spawn(_release(world, resource, after=seconds))
+        await _ended(world)
+
+    return play
+
+
 async def _several(world: World) -> None:
     for name in ("a", "b", "c", "d"):
         await _submit(world, name)
@@ -223,5 +281,17 @@ SCENARIOS = {
         Scenario("heal", _heal, {"job": Fate(seconds=20)}),
         Scenario("ttl", _expire, {"job": Fate(seconds=120)}),
         Scenario("leader", _change_leader, managers=2),
+        *(
+            Scenario(
+                f"failover-{moment}-replacement",
+                _replaced(moment),
+                {"job": Fate(seconds=20)},
+                managers=2,
+                gangs=True,
+                collected_after=8.0,
+                faults=(LATE, "slow", "chaos", "crash-after", "answer-lost", "cut-after", "pause"),
+            )
+            for moment in ("before", "during", "after")
+        ),
     )
 }

@@ -31,7 +31,12 @@ from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
-from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    install_definitions,
+)
 from trainmaster.metrics.controller import PANICS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -55,13 +60,14 @@ class Stuck(Exception):
 
 
 @cache
-def _registry() -> Registry:
+def _registry(*, gangs: bool) -> Registry:
     """The kinds that are served; compiled once for all simulations, which change nothing about them."""
+    gang_definitions = GANG_DEFINITIONS if gangs else ()
     registry = builtin_registry()
 
     async def fill() -> None:
         api = Api(Store(), registry)
-        await install_definitions(api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
+        await install_definitions(api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *gang_definitions))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(fill())
@@ -85,11 +91,26 @@ def _configuration(*, elects: bool) -> Configuration:
 class World:
     """A cluster in which a scenario plays; create it inside the loop."""
 
-    def __init__(self, loop: VirtualLoop, *, seed: int, fates: Mapping[str, Fate], elects: bool) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        *,
+        seed: int,
+        fates: Mapping[str, Fate],
+        elects: bool,
+        gangs: bool = False,
+        collected_after: float = 2.0,
+    ) -> None:
         self.loop = loop
         self.chooser = random.Random(seed)
         self.uids: list[str] = []
-        api = Api(Store(), _registry(), clock=SimClock(loop).now, chooser=random.Random(seed), new_uid=self._new_uid)
+        api = Api(
+            Store(),
+            _registry(gangs=gangs),
+            clock=SimClock(loop).now,
+            chooser=random.Random(seed),
+            new_uid=self._new_uid,
+        )
         self.server = SimServer(api, loop, self.chooser, on_accepted=self._accepted)
         self.user = User(self.server)
         self.violations: list[str] = []
@@ -103,7 +124,7 @@ class World:
         self._renewed: dict[str, float] = {}
         """By process: when the server last accepted it as the holder of the lease."""
         self._jobsets = JobSetActor(self.server, self.chooser, fates)
-        self._collector = GarbageCollector(self.server, self.chooser)
+        self._collector = GarbageCollector(self.server, self.chooser, delay=collected_after)
 
     def _new_uid(self) -> str:
         self.uids.append(str(uuid.UUID(int=len(self.uids) + 1)))
@@ -250,6 +271,17 @@ class World:
             if event.type != "MODIFIED" and event.key.resource not in _NOT_COUNTED
         )
 
+    def takeovers(self) -> list[str]:
+        """Tell of each object that a TrainJob got that was made for an earlier one of the same name."""
+        return [
+            f"{_text(event.key)} was taken over from another TrainJob at revision {event.revision}"
+            for event in self.server.history
+            if event.type == "MODIFIED"
+            and event.previous is not None
+            and (before := _controller(event.previous.metadata)) is not None
+            and before != _controller(event.record.metadata)
+        ]
+
     def jobset(self, name: str) -> JsonObject | None:
         """Return a JobSet if it is there."""
         return self.user.find(JOBSETS, "default", name)
@@ -267,6 +299,11 @@ class World:
         """Whether the pods of a JobSet are ready."""
         jobset = self.jobset(name) or {}
         return any(jobs["ready"] for jobs in jobset.get("status", {}).get("replicatedJobsStatus", ()))
+
+
+def _controller(metadata: JsonObject) -> str | None:
+    references = metadata.get("ownerReferences") or ()
+    return next((each["uid"] for each in references if each.get("controller")), None)
 
 
 def _is_true(obj: JsonObject, condition: str) -> bool:
@@ -304,7 +341,8 @@ def simulate(main: Callable[[VirtualLoop, list[LogEntry]], Awaitable[Any]], *, s
     """Run something on a fresh virtual loop, with every source of chance drawn from the seed."""
     numbers = random.Random(seed)
     unhandled: list[str] = []
-    _registry()  # needs a loop of its own
+    for gangs in (False, True):
+        _registry(gangs=gangs)  # needs a loop of its own
     state = random.getstate()
     random.seed(seed)
 

@@ -57,6 +57,7 @@ def make_controllers(
             trainjobs.reconcile,
             queue,
             workers=workers(TRAINJOBS, TRAINJOB_WORKERS),
+            on_start=trainjobs.on_start,
             clock=clock,
         )
     ]

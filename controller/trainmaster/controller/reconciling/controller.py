@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
@@ -68,6 +68,7 @@ class Controller:
         reconcile: Called with a key; never twice at the same time for one key.
         queue: Where keys come from; belongs to this controller.
         workers: How many keys are reconciled at the same time.
+        on_start: Called before the first reconcile: from now on this process leads.
         timeout: Seconds that one reconcile may take.
         clock: The time; by default that of the machine.
     """
@@ -79,6 +80,7 @@ class Controller:
         queue: WorkQueue,
         *,
         workers: int = 1,
+        on_start: Callable[[], object] = lambda: None,
         timeout: float = RECONCILE_TIMEOUT,
         clock: Clock | None = None,
     ) -> None:
@@ -86,6 +88,7 @@ class Controller:
         self.queue = queue
         self._reconcile = reconcile
         self._workers = workers
+        self._on_start = on_start
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._series: ControllerSeries = controller_series(name)
@@ -93,6 +96,7 @@ class Controller:
 
     async def run(self) -> None:
         """Work until the queue is shut down."""
+        self._on_start()
         async with asyncio.TaskGroup() as workers:
             for number in range(self._workers):
                 workers.create_task(self._run_worker(), name=f"{self.name}-{number}")

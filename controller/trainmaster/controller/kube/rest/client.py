@@ -34,6 +34,12 @@ from trainmaster.runtime.jsontree import JsonObject
 RESPONSE_LIMIT: Final = 512 * 2**20
 """An unpaged list of 50,000 objects of 10 KiB; beyond it the server is not one of ours."""
 
+ABSENT: Final = "1"
+"""The resource version of an object that must not exist: an apply compares it with that of an object that it finds, and
+is refused with a Conflict if they differ; where it finds none, it creates (`Store.Update` of kube-apiserver). No object
+ever has this one, because the revisions of etcd begin with 1 for an empty store.
+"""
+
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _METADATA: Final = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
@@ -178,7 +184,8 @@ class KubeClient:
         """Apply an object on the server: the full set of fields that `field_manager` wants to own.
 
         One that names the UID of what it changes is sent again if its answer is lost. One that may create is not: what
-        it made may have been deleted meanwhile, with the owner that it was made for.
+        it made may have been deleted meanwhile, with the owner that it was made for. With the resource version `ABSENT`
+        in its metadata it only creates; otherwise none belongs there.
         """
         return await self._object(
             "PATCH",

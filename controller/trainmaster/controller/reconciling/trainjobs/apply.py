@@ -5,10 +5,13 @@ Guarantees:
 - A-4: there are no nulls in them. Empty maps are sent as their author wrote them: an empty `emptyDir` is a volume.
 - C-10, L-14: a write about an object that was seen carries its UID: if another one has taken its name meanwhile, the
   server refuses, and the key is reconciled again.
-- C-2: an apply that meets what an earlier try made is as good as one that makes it.
+- C-2, E-5: an object that no cache shows is created, and an apply never changes it if it exists all the same: it may be
+  what an earlier TrainJob of the name left, since each cache lags behind the server by a time of its own. What is this
+  TrainJob's own, or will be collected, the key waits to see; what is somebody else's is said to be.
 - C-4: what was written or deleted is expected from the caches before the key is reconciled again.
 - C-1: what was built before and is missing now is built again only for a TrainJob that the server still has as the
   cache shows it. Otherwise its children, which were collected after it, would come back until the cache catches up.
+  So is what an earlier leader may have built, of which this process knows nothing.
 - B29: if the whole of an object is refused, the part of it that cannot wait is changed alone.
 - What may change nothing (`Drift.POSSIBLE`) is applied once, and again after a restart: its answer is the same then.
 - A contested object (see `write_backoff`) is written less often. Others do not wait for it, unless it is missing: what
@@ -18,13 +21,14 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
 from cachetools import LRUCache
 
-from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
+from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
 from trainmaster.controller.kube.rest.errors import (
     BadRequest,
     Conflict,
@@ -37,9 +41,9 @@ from trainmaster.controller.kube.rest.errors import (
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
-from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind
-from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan
-from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
+from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed
+from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan, is_left_over, name_taken
+from trainmaster.controller.reconciling.trainjobs.problems import Problem, ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.write_backoff import (
     FieldConflict,
     WriteBackoff,
@@ -49,10 +53,19 @@ from trainmaster.controller.reconciling.trainjobs.write_backoff import (
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by
 
 log = structlog.get_logger(__name__)
 
 _SETTLED: Final = 65_536
+
+
+class NameTaken(Exception):
+    """An object of the name exists, is somebody else's, and no cache shows it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 class Applier:
@@ -89,17 +102,29 @@ class Applier:
         self._uncertain: set[str] = set()
         """Keys for which an apply may have been performed although its answer was lost."""
 
+        self._inherited = 0
+        """The resource version that the cache of TrainJobs had reached when this process began to lead."""
+
+    def on_start(self) -> None:
+        """Note that nothing was written by this process yet, but perhaps by another one that led before."""
+        self._inherited = self._trainjobs.resource_version
+
     def forget(self, key: str) -> None:
         """Forget a TrainJob that is gone."""
         self._uncertain.discard(key)
 
-    async def apply(self, key: str, raw: JsonObject, planned: Plan) -> float | None:
-        """Perform a plan for the TrainJob `raw`; returns the seconds after which a contested object is due again."""
+    async def apply(self, key: str, observed: Observed, planned: Plan) -> float | None:
+        """Perform a plan for a TrainJob; returns the seconds after which a contested object is due again.
+
+        Raises:
+            NameTaken: What was to be created exists and belongs to somebody else.
+            KubeError: The server refused, or could not be asked.
+        """
         for obj in planned.deletes:
             await self._delete(key, obj)
         waits: list[float] = []
         for apply in planned.applies:
-            wait = await self._apply_object(key, raw, apply)
+            wait = await self._apply_object(key, observed, apply)
             if wait is not None:
                 waits.append(wait)
                 if apply.uid is None:
@@ -122,8 +147,8 @@ class Applier:
             log.debug("to be deleted, but gone already")
         self._expectations.expect_deletion(key, raw, self._trainjobs)
 
-    async def _apply_object(self, key: str, raw: JsonObject, apply: Apply) -> float | None:
-        obj = apply.object
+    async def _apply_object(self, key: str, observed: Observed, apply: Apply) -> float | None:
+        raw, obj = observed.raw, apply.object
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
         trainjob, target = raw["metadata"]["uid"], f"{obj['apiVersion']} {what}"
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
@@ -135,14 +160,21 @@ class Applier:
                 self._problem_reporter.report_conflict(raw, what, await self._find_field_conflict(resource, obj))
             return delay.seconds
         written_before = self._write_backoff.wrote_recently(trainjob, target, obj)
-        if apply.uid is None and (key in self._uncertain or written_before or raw.get("status")):
+        inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
+        if apply.uid is None and (key in self._uncertain or written_before or inherited or raw.get("status")):
             await self._check_owner(raw)
-        sent = obj if apply.uid is None else {**obj, "metadata": {**obj["metadata"], "uid": apply.uid}}
+        precondition = {"resourceVersion": ABSENT} if apply.uid is None else {"uid": apply.uid}
+        sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
         try:
             written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
         except TransportError:
             self._uncertain.add(key)
             raise
+        except Conflict as conflict:
+            if apply.uid is not None:
+                raise
+            uid = await self._uid_of_own(key, observed, obj, conflict)
+            return await self._apply_object(key, observed, replace(apply, uid=uid))
         except NotFound as error:
             if error.reason:
                 raise
@@ -168,6 +200,32 @@ class Applier:
         if not apply.certain and apply.uid is not None:
             self._settled[apply.uid] = digest(obj)
         return None
+
+    async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: Conflict) -> str:
+        """Look at what has the name of an object that was to be created, because no cache shows it.
+
+        Returns the UID of one that is the TrainJob's own and that its cache will never show, because a plugin selects
+        by labels that the object does not have.
+
+        Raises:
+            Conflict: It is gone meanwhile, or the cache is going to show it; in that case the key waits for that.
+            NameTaken: It is somebody else's.
+        """
+        metadata = obj["metadata"]
+        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        try:
+            live = await self._client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
+        except NotFound:
+            raise conflict from None
+        own = is_controlled_by(live, observed.job)
+        if not own and not is_left_over(live, observed.job):
+            raise NameTaken(name_taken(obj["kind"], metadata["name"])) from conflict
+        is_current = store.resource_version >= parse_resource_version(live["metadata"]["resourceVersion"])
+        if own and is_current and object_key(obj) not in store:
+            return str(live["metadata"]["uid"])
+        log.debug("to be created, but there already", kind=obj["kind"], object=metadata["name"], own=own)
+        self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
+        raise conflict
 
     def _is_settled(self, apply: Apply, trainjob: str, target: str) -> bool:
         """Tell whether an object is what the server made of the last apply, which had the same content."""

@@ -194,7 +194,7 @@ def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | Clus
     """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
     job = observed.job
     if observed.snapshot is not None:
-        if _is_left_over(observed.snapshot, job):
+        if is_left_over(observed.snapshot, job):
             planned.waiting = True
             return None
         return decode_snapshot(observed.snapshot, job)
@@ -230,13 +230,10 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
         return
     existing = observed.existing(api_version, kind, name)
     if existing is not None and not is_controlled_by(existing, job):
-        if _is_left_over(existing, job):
+        if is_left_over(existing, job):
             planned.waiting = True
         else:
-            planned.problem = Problem(
-                "NameTaken",
-                f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
-            )
+            planned.problem = name_taken(kind, name)
     elif existing is None:
         planned.applies.append(Apply(desired.object))
     elif found := _drift(desired, existing, job):
@@ -248,6 +245,14 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
         )
 
 
+def name_taken(kind: str, name: str) -> Problem:
+    """An object of somebody else has the name of one of ours."""
+    return Problem(
+        "NameTaken",
+        f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
+    )
+
+
 def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
     if existing["metadata"].get("deletionTimestamp") or desired.when is ApplyWhen.MISSING:
         return Drift.NONE
@@ -257,7 +262,7 @@ def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
     return drift(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
 
 
-def _is_left_over(obj: JsonObject, job: TrainJob) -> bool:
+def is_left_over(obj: JsonObject, job: TrainJob) -> bool:
     """Whether an object belonged to an earlier TrainJob of the same name: garbage collection will remove it."""
     return any(
         reference.get("controller")

@@ -39,7 +39,7 @@ from trainmaster.controller.reconciling.outcomes import (
     RequeueAfter,
     TerminalError,
 )
-from trainmaster.controller.reconciling.trainjobs.apply import Applier
+from trainmaster.controller.reconciling.trainjobs.apply import Applier, NameTaken
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
@@ -132,6 +132,10 @@ class TrainJobReconciler:
             clock=clock,
         )
 
+    def on_start(self) -> None:
+        """Note that this process leads: what the caches have shown until now was another one's to reconcile."""
+        self._applier.on_start()
+
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
         raw = self._trainjobs.get(key)
@@ -186,9 +190,11 @@ class TrainJobReconciler:
         failure: ApiError | None = None
         write_due: float | None = None
         try:
-            write_due = await self._applier.apply(key, observed.raw, planned)
+            write_due = await self._applier.apply(key, observed, planned)
         except (Conflict, AlreadyExists, TooManyRequests):
             raise
+        except NameTaken as error:
+            problem = error.problem
         except ApiError as error:
             failure = error
             problem = Problem("ApplyFailed", str(error))
