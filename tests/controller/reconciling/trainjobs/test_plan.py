@@ -119,6 +119,28 @@ async def test_a_snapshot_that_was_damaged_by_hand_is_told() -> None:
     assert "cpu: 'four' is not a quantity" in world.conditions["Blocked"]["message"]
 
 
+async def test_an_orphaned_snapshot_is_told_with_its_remedy_which_helps() -> None:
+    """`kubectl delete --cascade=orphan` of an earlier TrainJob leaves it behind, without an owner."""
+    earlier, job = trainjob_object(), trainjob_object()
+    earlier["metadata"]["uid"] = "uid-0"
+    orphan = build_snapshot(parse_trainjob(earlier), encode_runtime(runtime_object()))
+    orphan["metadata"].pop("ownerReferences", None)
+    world = World()
+    world.put(job, runtime_object(), orphan)
+    await world.reconcile()
+    namespace = job["metadata"]["namespace"]
+    assert world.conditions["Blocked"]["message"] == (
+        "unable to get runtime snapshot: invalid runtime snapshot: a snapshot configmap exists but is owned by another "
+        f"object; if an earlier TrainJob left it behind, delete it (kubectl delete configmap -n {namespace} "
+        "demo-runtime-snapshot), otherwise give this TrainJob another name"
+    )
+    assert world.applied == []
+    world.remove("ConfigMap", "demo-runtime-snapshot")
+    await world.reconcile()
+    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
+    assert "Blocked" not in world.conditions
+
+
 async def test_a_snapshot_in_another_form_is_not_rewritten() -> None:
     """It was JSON in earlier versions, and may have been edited by hand."""
     world = World()

@@ -69,6 +69,9 @@ _WORDS: Final = {
 }
 
 
+WRITE_AGAIN: Final = "have the tool that made the file write it again"
+
+
 def check_fields(document: Mapping[str, Any], *, path: str) -> None:
     """Refuse a document whose fields are of other types than those of a kubeconfig.
 
@@ -81,9 +84,6 @@ def check_fields(document: Mapping[str, Any], *, path: str) -> None:
     """
     for fault in _faults(document):
         raise ConfigurationError(f"in {path}, {fault}; correct it there, or {WRITE_AGAIN}")
-
-
-WRITE_AGAIN: Final = "have the tool that made the file write it again"
 
 
 def _faults(document: Mapping[str, Any]) -> Iterator[str]:
