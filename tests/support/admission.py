@@ -92,7 +92,8 @@ def serving_certificates(directory: Path) -> ServerCertificates:
 
 def served(directory: Path, port: int) -> Configuration:
     """A configuration in which the webhooks are all that is served."""
-    return QUIET.model_copy(update={"webhook": Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))})
+    webhook = Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))
+    return QUIET.model_copy(update={"webhook": webhook, "shutdown_delay_duration": "0s"})
 
 
 @asynccontextmanager

@@ -1,7 +1,9 @@
 """The configuration file: `config.trainer.kubeflow.org/v1alpha1`, kind `Configuration`, as the Go controller reads it.
 
 Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
-Beyond the original, `plugins` configures plugins, and a partial `leaderElection` block gets defaults for the rest.
+Beyond the original, `plugins` configures plugins, `shutdownDelayDuration` the drain at the end, and a partial
+`leaderElection` block gets defaults for the rest. What could have no effect is refused, or told by `notices` where the
+file that the original ships says it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
+from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
@@ -24,6 +28,11 @@ OFF: Final = "0"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_WAIT: Final = 1.2
 """How many retry periods a renewal of the lease may wait: the elector demands more than that before its deadline."""
+
+LONGEST_SHUTDOWN_DELAY: Final = 25.0
+"""Seconds; after 30 from the signal Kubernetes kills a pod, and the servers end in between."""
+
+_HTTP: Final = "http/1.1"
 
 
 def parse_address(address: str) -> tuple[str | None, int]:
@@ -48,6 +57,42 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 NotNegative = Annotated[float, Field(ge=0)]
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")]
 Address = Annotated[str, AfterValidator(_bindable)]
+
+
+def _endpoint(name: str) -> str:
+    """Read the name of a probe, with the slash before it or without."""
+    if not re.fullmatch(r"/?[A-Za-z0-9_.-]+", name):
+        raise ValueError(f"{name!r} must be one part of a path, as readyz")
+    return name.removeprefix("/")
+
+
+def _known_kind(key: str) -> str:
+    known = [f"{each.kind}.{each.group}" for each in (TRAINJOBS, *RUNTIMES.values())]
+    if key not in known:
+        raise ValueError(f"there is no controller of {key!r}; there are those of {', '.join(known)}")
+    return key
+
+
+KindName = Annotated[str, AfterValidator(_known_kind)]
+
+
+def _known_suite(suite: str) -> str:
+    if suite not in CIPHER_SUITES and suite not in TLS_1_3_SUITES:
+        known = ", ".join([*CIPHER_SUITES, *sorted(TLS_1_3_SUITES)])
+        raise ValueError(f"{suite!r} is unknown or not secure; known are {known}")
+    return suite
+
+
+def _with_http(protocols: list[str]) -> list[str]:
+    if protocols and _HTTP not in protocols:
+        raise ValueError(f"{_HTTP} must be among them: the servers speak nothing else")
+    return protocols
+
+
+def _drainable(duration: str) -> str:
+    if seconds(duration) > LONGEST_SHUTDOWN_DELAY:
+        raise ValueError(f"{duration} must not be longer than {LONGEST_SHUTDOWN_DELAY:g}s: pods are killed after 30s")
+    return duration
 
 
 class ConfigurationInvalid(Exception):
@@ -121,14 +166,20 @@ class Health(_Section):
     """The probe endpoints; the address "0" switches them off."""
 
     health_probe_bind_address: Address = ":8081"
-    readiness_endpoint_name: str = "readyz"
-    liveness_endpoint_name: str = "healthz"
+    readiness_endpoint_name: Annotated[str, AfterValidator(_endpoint)] = "readyz"
+    liveness_endpoint_name: Annotated[str, AfterValidator(_endpoint)] = "healthz"
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.readiness_endpoint_name == self.liveness_endpoint_name:
+            raise ValueError("readinessEndpointName and livenessEndpointName must differ")
+        return self
 
 
 class Controller(_Section):
     """The reconcilers."""
 
-    group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    group_kind_concurrency: dict[KindName, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """How many objects of a kind are reconciled at once, by `Kind.group`."""
 
 
@@ -168,9 +219,9 @@ class StatusServer(_Section):
 class Tls(_Section):
     """TLS settings of all servers."""
 
-    min_version: str | None = None
-    cipher_suites: list[str] = Field(default_factory=list)
-    next_protos: list[str] = Field(default_factory=lambda: ["http/1.1"])
+    min_version: Literal["", "1.0", "1.1", "1.2", "1.3"] | None = None
+    cipher_suites: list[Annotated[str, AfterValidator(_known_suite)]] = Field(default_factory=list)
+    next_protos: Annotated[list[str], AfterValidator(_with_http)] = Field(default_factory=lambda: [_HTTP])
 
 
 class Plugins(_Section):
@@ -197,6 +248,25 @@ class Configuration(_Section):
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     tls: Tls = Tls()
     plugins: Plugins = Plugins()
+    shutdown_delay_duration: Annotated[Duration, AfterValidator(_drainable)] = "5s"
+    """How long webhooks and status server answer after readiness is down, as `--shutdown-delay-duration` of
+    kube-apiserver: until endpoints and load balancers have noticed."""
+
+
+def notices(configuration: Configuration) -> list[str]:
+    """Say what of a configuration has no effect here, although the original knows it; a sentence for each."""
+    said = []
+    management = configuration.cert_management
+    if management.enable and "enable" in management.model_fields_set:
+        said.append(
+            "certManagement.enable: this manager makes no certificates; it serves those in webhook.certDir, "
+            "which for instance cert-manager renews"
+        )
+    if "webhook_secret_name" in management.model_fields_set:
+        said.append("certManagement.webhookSecretName: certificates are read from webhook.certDir, not from a Secret")
+    if any(protocol != _HTTP for protocol in configuration.tls.next_protos):
+        said.append(f"tls.nextProtos: the servers speak {_HTTP} and nothing else")
+    return said
 
 
 def load_configuration(path: Path | None) -> Configuration:

@@ -52,7 +52,7 @@ def served() -> Configuration:
             ports.append(free.getsockname()[1])
     return ELECTION.model_copy(
         update={
-            "metrics": Metrics(bind_address=f"127.0.0.1:{ports[0]}"),
+            "metrics": Metrics(bind_address=f"127.0.0.1:{ports[0]}", secure_serving=False),
             "health": Health(health_probe_bind_address=f"127.0.0.1:{ports[1]}"),
         }
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration, notices
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
@@ -60,15 +60,25 @@ def command(commands: Any) -> None:
         "--zap-log-level", default="info", metavar="LEVEL", help="debug, info, error or a number (2 = debug)"
     )
     logs.add_argument("--zap-encoder", choices=("json", "console"), help="default: console on a terminal, else json")
-    logs.add_argument("--zap-devel", nargs="?", const="true", default="false", help="console output at debug level")
-    logs.add_argument("--zap-stacktrace-level", help="accepted for compatibility; errors carry their traceback always")
-    logs.add_argument("--zap-time-encoding", help="accepted for compatibility; times are RFC 3339 always")
+    logs.add_argument(
+        "--zap-devel",
+        nargs="?",
+        const="true",
+        default="false",
+        type=str.lower,
+        choices=("true", "false"),
+        help="console output at debug level",
+    )
+    logs.add_argument("--zap-stacktrace-level", choices=("error",), help="errors carry their traceback, nothing else")
+    logs.add_argument(
+        "--zap-time-encoding", choices=("iso8601", "rfc3339", "rfc3339nano"), help="times are RFC 3339 always"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the manager until it is told to stop; returns the exit code."""
-    development = arguments.zap_devel.lower() == "true"
+    development = arguments.zap_devel == "true"
     level = _log_level(arguments.zap_log_level)
     if level is None:
         print(
@@ -82,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         configuration = load_configuration(arguments.config)
+        for notice in notices(configuration):
+            log.warning("a part of the configuration has no effect", option=notice)
         features = enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
         return asyncio.run(_run(configuration, features, arguments.kubeconfig))
     except (ConfigurationInvalid, UnknownFeature, ConfigurationError, PluginInvalid, AddressInUse) as error:

@@ -4,6 +4,8 @@ Guarantees:
 - M-1: start: probes and metrics, caches and events, then, once the caches have synced, election and controllers.
 - M-2: stop: the controllers finish what they are at (K-6), events are flushed, the lease is released, caches and
   servers end last. The lease goes back as soon as nobody acts any more: the next leader need not wait for our servers.
+- M-7: told to stop it is not ready from that moment on, and webhooks and status server answer for as long as it takes
+  until nobody calls them (`shutdownDelayDuration`). A failure, or a lost lease, ends them at once.
 - M-3, H-13: metrics and webhooks are served by every replica, leader or not; K-7, K-11: every series from the first
   scrape.
 - M-4: a replica that waits for the lease keeps its caches and queues filled, so that a failover lists nothing. A queue
@@ -23,6 +25,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -47,9 +50,12 @@ from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
     cancel_and_wait,
+    drain,
     raise_if_ended,
     wait_for_first,
 )
+from trainmaster.controller.server.certwatcher import CertWatcher, server_context
+from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.controller.server.healthz import metrics, probes
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
@@ -61,6 +67,21 @@ log = structlog.get_logger(__name__)
 
 USER_AGENT: Final = f"trainmaster/{__version__}"
 WEBHOOKS_SUFFIX: Final = "/webhooks"
+METRICS_SUFFIX: Final = "/metrics"
+
+METRICS_OPTIONS: Final = ServerOptions(
+    purpose="metrics",
+    remedy="choose another metrics.bindAddress in the configuration",
+    subject="metrics are",
+    unreachable="metrics cannot be read on {host}:{port}",
+    started_event="metrics are served",
+    unanswered_event="some requests for metrics are not answered any more",
+    no_certificate_event="metrics are not served: there is no certificate",
+    no_certificate_hint=(
+        "mount a TLS Secret at webhook.certDir, or set metrics.secureServing to false; it goes on by itself"
+    ),
+    first_request_timeout=10.0,
+)
 
 
 class NewClient(Protocol):
@@ -142,8 +163,8 @@ class Manager:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
             webhooks = await self._webhooks(caches, stack)
-            await self._serve(stack, caches, election, webhooks, stop)
-            background = [
+            background = await self._serve(stack, caches, election, webhooks, stop)
+            background += [
                 asyncio.create_task(caches.run(), name="caches"),
                 asyncio.create_task(recorder.run(), name="events"),
             ]
@@ -168,11 +189,21 @@ class Manager:
                 on_caches_synced=self._on_caches_synced,
             )
             running = asyncio.create_task(runnables.run(stop), name="manager")
-            stack.push_async_callback(cancel_and_wait, [running])
-            await wait_for_first(running, *background)
-            for task in background:
-                raise_if_ended(task)
-            running.result()
+            draining = asyncio.create_task(
+                drain(
+                    stop,
+                    [server for server in (webhooks, self._status_server) if server is not None],
+                    delay=seconds(self._configuration.shutdown_delay_duration),
+                    clock=self._clock,
+                ),
+                name="drain",
+            )
+            stack.push_async_callback(cancel_and_wait, [running, draining])
+            for phase in (running, draining):
+                await wait_for_first(phase, *background)
+                for task in background:
+                    raise_if_ended(task)
+                phase.result()
         log.info("stopped")
 
     async def _serve(
@@ -182,7 +213,8 @@ class Manager:
         election: Election | None,
         webhooks: WebhookServer | None,
         stop: asyncio.Event,
-    ) -> None:
+    ) -> list[asyncio.Task[None]]:
+        """Serve probes and metrics until the stack is closed; returns the tasks that do so."""
         status_server = self._status_server
 
         def is_alive() -> str | None:
@@ -210,11 +242,30 @@ class Manager:
             )
             server = Server(health.health_probe_bind_address, ServerOptions(purpose="probes"), clock=self._clock)
             await stack.enter_async_context(server.listening(app))
-        if self._configuration.metrics.bind_address != OFF:
-            server = Server(
-                self._configuration.metrics.bind_address, ServerOptions(purpose="metrics"), clock=self._clock
-            )
-            await stack.enter_async_context(server.listening(metrics()))
+        return await self._serve_metrics(stack)
+
+    async def _serve_metrics(self, stack: AsyncExitStack) -> list[asyncio.Task[None]]:
+        settings, tls = self._configuration.metrics, self._configuration.tls
+        if settings.bind_address == OFF:
+            return []
+        app = metrics()
+        if settings.auth.enabled:
+            # A client of their own: whoever reads metrics, no reconcile waits for its connections or its limits.
+            reviewer = self._new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)
+            await stack.enter_async_context(reviewer)
+            app.middlewares.append(DelegatingAuth(reviewer, clock=self._clock).middleware)
+        if not settings.secure_serving:
+            server = Server(settings.bind_address, METRICS_OPTIONS, clock=self._clock)
+            await stack.enter_async_context(server.listening(app))
+            return []
+        certs = CertWatcher(
+            Path(self._configuration.webhook.cert_dir),
+            lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
+        )
+        server = Server(settings.bind_address, METRICS_OPTIONS, clock=self._clock, certs=certs)
+        serving = asyncio.create_task(server.run(app), name="metrics")
+        stack.push_async_callback(cancel_and_wait, [serving])
+        return [serving]
 
     def _new_http_client(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
         limits = self._configuration.client_connection

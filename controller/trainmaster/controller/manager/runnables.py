@@ -7,6 +7,8 @@ Guarantees:
 - K-2: a cache that cannot sync keeps the manager waiting and not ready, and is warned of until it is. It
   does not end the process: that would read everything else again and again, and cure nothing.
 - P-30: each task of the manager has an owner that waits for its end.
+- M-7: servers that others call go on for a while after the manager was told to stop, while readiness is down already:
+  it takes a moment until nobody is sent here any more. The controllers stop and the lease goes meanwhile.
 - A stop takes less than the 30 s after which Kubernetes kills a pod.
 """
 
@@ -16,7 +18,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -94,6 +96,31 @@ _NOT_SYNCED_HINT: Final = (
     "check that the CustomResourceDefinitions of Trainer and of JobSet are installed, and that the service account "
     "may list and watch these resources; it goes on by itself as soon as they can be read"
 )
+
+
+class Draining(Protocol):
+    """A server that others call."""
+
+    def drain(self) -> None:
+        """Close each connection with the next response: the process ends soon."""
+
+
+async def drain(stop: asyncio.Event, servers: Sequence[Draining], *, delay: float, clock: Clock) -> None:
+    """Wait until told to stop, and then until nobody calls these servers any more, so that they may end.
+
+    Args:
+        stop: Set when told to stop; readiness is down from then on.
+        servers: What is called; without any there is nothing to wait for.
+        delay: Seconds until load balancers have noticed.
+        clock: The time.
+    """
+    await stop.wait()
+    if not servers or not delay:
+        return
+    log.info("stopping: not ready any more, requests are answered until nobody sends any", seconds=delay)
+    for server in servers:
+        server.drain()
+    await clock.sleep(delay)
 
 
 class LeaderElectionRunnables:

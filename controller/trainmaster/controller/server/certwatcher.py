@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
 
 log = structlog.get_logger(__name__)
@@ -86,39 +87,19 @@ _VERSIONS: Final = {
 }
 _DEFAULT_VERSION: Final = ssl.TLSVersion.TLSv1_2
 
-# Suites of TLS 1.2 by the names of IANA; those of TLS 1.3 are all secure, and neither Go nor Python lets one choose.
-_CIPHERS: Final = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-}
-_TLS_1_3: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
-
 
 def server_context(*, min_version: str | None = None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
-    """Make the context of a server, without a certificate. What is unknown is logged, and the default is taken.
+    """Make the context of a server, without a certificate.
 
     Args:
-        min_version: The lowest version of TLS, for instance `1.3`; None for the default.
-        cipher_suites: Suites of TLS 1.2 by the names of IANA; none for the default.
+        min_version: The lowest version of TLS, from `1.0` to `1.3`; None or empty for the default.
+        cipher_suites: Suites by the names of IANA, of which those of TLS 1.2 count; none for the default.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _DEFAULT_VERSION
-    if min_version is not None:
-        version = _VERSIONS.get(min_version)
-        if version is None:
-            known = ", ".join(_VERSIONS)
-            log.warning("tls.minVersion is unknown; 1.2 is taken", given=min_version, known=known)
-        else:
-            context.minimum_version = version
-    wanted = [suite for suite in cipher_suites if suite not in _TLS_1_3]
-    unknown = [suite for suite in wanted if suite not in _CIPHERS]
-    if unknown:
-        log.warning("some of tls.cipherSuites are unknown or not secure and are left out", suites=unknown)
-    suites = [_CIPHERS[suite] for suite in wanted if suite in _CIPHERS]
+    if min_version:
+        context.minimum_version = _VERSIONS[min_version]
+    suites = [CIPHER_SUITES[suite] for suite in cipher_suites if suite in CIPHER_SUITES]
     if suites:
         context.set_ciphers(":".join(suites))
     # The server speaks no HTTP/2; a client that insists on it gets no connection.

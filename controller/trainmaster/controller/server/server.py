@@ -6,6 +6,8 @@ Guarantees:
   every ten seconds (H-10, H-13). Without one it waits, says why, and goes on as soon as there is one.
 - A connection on which no request comes is closed, where there is a limit (H-15).
 - At the end no new connection is taken, and what has been requested is answered, within limits (H-14).
+- Told that the end is near (`drain`) it answers as before and closes each connection with its response, so that who
+  keeps connections open makes the next one elsewhere (M-7).
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class Server:
         self._certs = certs
         self._not_ready: str | None = f"{options.subject} not served yet"
         self._unreachable = False
+        self._draining = False
 
     def readiness(self) -> str | None:
         """Say why it cannot be used; None if it can. Known while `run` runs."""
@@ -104,6 +107,10 @@ class Server:
     def liveness(self) -> str | None:
         """Say why only another process would help: what was served cannot be reached any more."""
         return self._not_ready if self._unreachable else None
+
+    def drain(self) -> None:
+        """Close each connection with the next response: the process ends soon."""
+        self._draining = True
 
     async def run(self, app: web.Application) -> Never:
         """Serve until cancelled, from the first good certificate on, and look whether we can be reached.
@@ -137,6 +144,7 @@ class Server:
         options = self.options
         connections = _Connections(self._clock, options.first_request_timeout)
         app.middlewares.insert(0, connections.middleware)
+        app.on_response_prepare.append(self._close_if_draining)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -158,6 +166,10 @@ class Server:
                     log.warning(options.unanswered_event, requests=unanswered)
         finally:
             await runner.cleanup()
+
+    async def _close_if_draining(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._draining:
+            response.force_close()
 
     async def _bind(self, accept: Callable[[], RequestHandler]) -> asyncio.Server:
         host, port = parse_address(self._address)

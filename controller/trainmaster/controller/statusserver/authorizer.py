@@ -27,6 +27,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.controller.server.authentication import bearer_token
 from trainmaster.controller.statusserver.throttle import Denied, ReviewThrottle
 from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, JOBSET_GROUP, TRAINJOB_KIND, status_audience
@@ -104,12 +105,6 @@ class Authorizer:
         if pod is None or pod.namespace != namespace or not await self._owners.is_owned(pod, trainjob=name, uid=uid):
             self._accepted.pop(token_key(token, audience), None)
             raise Denied
-
-
-def bearer_token(header: str | None) -> str:
-    """Read the token of an Authorization header: two words, the first one `Bearer` in any case; otherwise nothing."""
-    words = (header or "").split()
-    return words[1] if len(words) == 2 and words[0].lower() == "bearer" else ""
 
 
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)

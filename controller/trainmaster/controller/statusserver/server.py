@@ -121,6 +121,10 @@ class StatusServer:
             f"{health.readiness_endpoint_name}/status-server-readyz": self.readiness,
         }
 
+    def drain(self) -> None:
+        """Close each connection with the next response: the process ends soon."""
+        self._server.drain()
+
     async def run(
         self,
         access: RestConfig,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -23,13 +22,11 @@ from cachetools import TLRUCache
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
+from trainmaster.controller.server.authentication import object_of, review_token, token_digest
 from trainmaster.metrics.statusserver import ReviewOutcome, count_review
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
-
-TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
 
 ACCEPTED_FOR: Final = 60.0
 REFUSED_FOR: Final = 10.0
@@ -114,24 +111,18 @@ class TokenReviewer:
         return max(0.0, _number(claims, "exp") - self._clock.now().timestamp())
 
     async def _request(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
-        review = {
-            "apiVersion": TOKEN_REVIEWS.api_version,
-            "kind": TOKEN_REVIEWS.kind,
-            "spec": {"token": token, "audiences": [audience]},
-        }
         try:
-            reviewed = await self._client.create(TOKEN_REVIEWS, review)
+            status = await review_token(self._client, token, audiences=[audience])
         except (BadRequest, Invalid):
             self._count("refused")
             return None
         except KubeError:
             self._count("failed")
             raise
-        status = _object(reviewed.get("status"))
         pod = None
         # An authenticator that knows nothing of audiences returns none: its tokens are for everybody.
         if status.get("authenticated") is True and audience in _texts(status.get("audiences")):
-            pod = _pod(_object(status.get("user")), claims)
+            pod = _pod(object_of(status.get("user")), claims)
         self._count("accepted" if pod else "refused")
         return pod
 
@@ -142,10 +133,10 @@ def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
     if not isinstance(username, str) or not username.startswith(_ACCOUNT):
         return None
     namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
-    extra = _object(user.get("extra"))
+    extra = object_of(user.get("extra"))
     names, uids = _texts(extra.get(_POD_NAME)), _texts(extra.get(_POD_UID))
     if not names and not uids:
-        bound = _object(_object(claims.get("kubernetes.io")).get("pod"))
+        bound = object_of(object_of(claims.get("kubernetes.io")).get("pod"))
         names, uids = _texts([bound.get("name")]), _texts([bound.get("uid")])
     if len(names) != 1 or len(uids) != 1:
         return None
@@ -154,7 +145,7 @@ def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
 
 def token_key(token: str, audience: str) -> TokenKey:
     """Return what a token and its audience are known by; the token cannot be told from it."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience
+    return token_digest(token), audience
 
 
 def _claims(token: str) -> JsonObject:
@@ -164,7 +155,7 @@ def _claims(token: str) -> JsonObject:
         return {}
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return _object(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
+        return object_of(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError):
         return {}
 
@@ -172,10 +163,6 @@ def _claims(token: str) -> JsonObject:
 def _number(claims: JsonObject, name: str) -> float:
     value = claims.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _texts(value: Any) -> list[str]:

@@ -112,6 +112,10 @@ class WebhookServer:
         """Say why the webhooks cannot be called; None if they can."""
         return self._server.readiness()
 
+    def drain(self) -> None:
+        """Close each connection with the next response: the process ends soon."""
+        self._server.drain()
+
     async def run(self, wait_for_sync: Callable[[], Awaitable[object]]) -> Never:
         """Serve until cancelled.
 

@@ -41,6 +41,7 @@ def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> Manager
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
         "kind": "Configuration",
         "metrics": {"bindAddress": _OFF},
+        "shutdownDelayDuration": "0s",  # nothing stands between the API server and its webhooks
     }
     webhook = {"host": HOST, "port": webhooks.port, "certDir": str(webhooks.certificates)}
     health = {_ADDRESS: f"{HOST}:{free_port()}"}

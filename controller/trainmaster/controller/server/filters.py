@@ -1,0 +1,148 @@
+"""Who may read: tokens are authenticated by TokenReview, their users authorized by SubjectAccessReview.
+
+The same as `WithAuthenticationAndAuthorization` of controller-runtime, with its texts and its times.
+
+Guarantees:
+- M-6: without a token that the API server authenticates the answer is 401, and 403 for users whom it does not allow
+  the path. While it cannot be asked the answer is 500: nothing is ever served unasked.
+- M-6: results are cached by digest, for a bounded number of tokens and users. A token is reviewed once, however many
+  requests bring it at the same time, and not more than so many reviews are under way, on a client of their own.
+- No token is in a log, in an answer, or in memory longer than its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from cachetools import TLRUCache
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.singleflight import SingleFlight
+from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
+from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
+
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+
+AUTHENTICATED_FOR: Final = 60.0
+REFUSED_FOR: Final = 10.0
+ALLOWED_FOR: Final = 300.0
+DENIED_FOR: Final = 30.0
+"""Seconds for which results are cached; those of controller-runtime, but a refused token may be good soon."""
+
+CACHE_SIZE: Final = 1024
+REVIEWS_AT_ONCE: Final = 8
+REVIEW_TIMEOUT: Final = 10.0
+"""Seconds for both reviews of a request, the wait for their turn included."""
+
+_UserKey: TypeAlias = tuple[str, str, str]
+"""A user as JSON, a verb, and a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    user: JsonObject | None
+    """Of a token: whose it is; None if nobody's."""
+
+    allowed: bool = False
+    seconds: float = 0.0
+    """For which it is good."""
+
+
+class DelegatingAuth:
+    """Asks the API server who somebody is, and whether they may.
+
+    Args:
+        client: Where tokens and accesses are reviewed; nothing else should use it.
+        clock: The time.
+    """
+
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._users: TLRUCache[bytes, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
+        self._accesses: TLRUCache[_UserKey, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
+        self._reviewing: SingleFlight[bytes | _UserKey] = SingleFlight()
+        self._places = asyncio.Semaphore(REVIEWS_AT_ONCE)
+
+    @property
+    def middleware(self) -> Middleware:
+        """What lets through whom the API server authenticates and allows the path."""
+
+        @web.middleware
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            refusal = await self._refusal(request)
+            return await handler(request) if refusal is None else refusal
+
+        return check
+
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        token = bearer_token(request.headers.get("Authorization"))
+        failed = "Authentication failed"
+        try:
+            async with self._clock.timeout(REVIEW_TIMEOUT):
+                user = await self._authenticate(token) if token else None
+                if user is None:
+                    return web.Response(
+                        status=401, text="Unauthorized\n", headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
+                    )
+                name = user.get("username", "")
+                failed = f"Authorization for user {name} failed"
+                if await self._authorize(user, verb=request.method.lower(), path=request.path):
+                    return None
+                return web.Response(status=403, text=f"Authorization denied for user {name}\n")
+        except (KubeError, TimeoutError) as error:
+            log.warning(
+                "who reads metrics cannot be checked, so they are not served",
+                failed=failed,
+                error=str(error) or f"no answer of the API server within {REVIEW_TIMEOUT:g} s",
+                hint="the manager needs to create tokenreviews and subjectaccessreviews",
+            )
+            return web.Response(status=500, text=f"{failed}\n")
+
+    async def _authenticate(self, token: str) -> JsonObject | None:
+        """Return the user of a token as the API server knows it; None if the token is not good."""
+        key = token_digest(token)
+        async with self._reviewing.turn(key):
+            decision = self._users.get(key)
+            if decision is None:
+                async with self._places:
+                    try:
+                        status = await review_token(self._client, token)
+                    except (BadRequest, Invalid):
+                        status = {}
+                user = object_of(status.get("user")) if status.get("authenticated") is True else None
+                decision = _Decision(user, seconds=AUTHENTICATED_FOR if user is not None else REFUSED_FOR)
+                self._users[key] = decision
+        return decision.user
+
+    async def _authorize(self, user: JsonObject, *, verb: str, path: str) -> bool:
+        key = (json.dumps(user, sort_keys=True), verb, path)
+        async with self._reviewing.turn(key):
+            decision = self._accesses.get(key)
+            if decision is None:
+                spec = {"user": user.get("username", ""), "nonResourceAttributes": {"path": path, "verb": verb}}
+                spec |= {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
+                review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+                async with self._places:
+                    status = object_of((await self._client.create(ACCESS_REVIEWS, review)).get("status"))
+                allowed = status.get("allowed") is True and status.get("denied") is not True
+                decision = _Decision(None, allowed=allowed, seconds=ALLOWED_FOR if allowed else DENIED_FOR)
+                self._accesses[key] = decision
+        return decision.allowed
+
+
+def _until(_key: object, decision: _Decision, now: float) -> float:
+    return now + decision.seconds

@@ -1,0 +1,163 @@
+"""Who may read metrics: what the API server says of tokens and users, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import aiohttp
+from aiohttp import web
+from structlog.testing import capture_logs
+from support.http import listening
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
+from trainmaster.controller.server import filters
+from trainmaster.controller.server.filters import ALLOWED_FOR, AUTHENTICATED_FOR, DENIED_FOR, REFUSED_FOR, DelegatingAuth
+from trainmaster.runtime.jsontree import JsonObject
+
+GOOD = "Bearer good"
+
+
+@dataclass
+class ApiServer:
+    """Authenticates tokens that do not begin with `bad`, and allows those of `good`."""
+
+    seen: list[JsonObject] = field(default_factory=list)
+    fails: dict[str, Exception] = field(default_factory=dict)
+    hold: asyncio.Event = field(default_factory=asyncio.Event)
+    at_once: int = 0
+    most_at_once: int = 0
+
+    def __post_init__(self) -> None:
+        self.hold.set()
+
+    async def create(self, resource: Any, review: JsonObject) -> JsonObject:
+        self.seen.append(review)
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            await self.hold.wait()
+        finally:
+            self.at_once -= 1
+        if resource.kind in self.fails:
+            raise self.fails[resource.kind]
+        spec = review["spec"]
+        if resource.kind == "TokenReview":
+            token = spec["token"]
+            return {"status": {"authenticated": not token.startswith("bad"), "user": {"username": token, "uid": "u"}}}
+        return {"status": {"allowed": spec["user"] == "good", "reason": "by a role"}}
+
+    def count(self) -> Counter[str]:
+        return Counter(review["kind"] for review in self.seen)
+
+
+def guarded(server: ApiServer, clock: Clock | None = None) -> web.Application:
+    async def secret(_request: web.Request) -> web.Response:
+        return web.Response(text="secret")
+
+    auth = DelegatingAuth(cast("KubeClient", server), clock=clock or SystemClock())
+    app = web.Application(middlewares=[auth.middleware])
+    app.add_routes([web.get("/metrics", secret)])
+    return app
+
+
+async def get(port: int, authorization: str | None = GOOD) -> tuple[int, str]:
+    headers = {"Authorization": authorization} if authorization is not None else {}
+    url = f"http://127.0.0.1:{port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_m6_only_who_is_authenticated_and_allowed_reads() -> None:
+    server = ApiServer()
+    async with listening(guarded(server)) as port:
+        assert await get(port, None) == (401, "Unauthorized\n")
+        assert await get(port, "Basic good") == (401, "Unauthorized\n")
+        assert server.seen == [], "nobody is asked for who brings no token"
+        assert await get(port, "Bearer bad") == (401, "Unauthorized\n")
+        assert await get(port, "Bearer other") == (403, "Authorization denied for user other\n")
+        assert await get(port) == (200, "secret")
+    assert server.seen[-1]["spec"] == {
+        "user": "good",
+        "uid": "u",
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+    }
+
+
+async def test_m6_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
+    with capture_logs() as logged:
+        for kind, error, text in (
+            ("TokenReview", NotConnected("down"), "Authentication failed\n"),
+            ("TokenReview", KubeError("forbidden"), "Authentication failed\n"),
+            ("SubjectAccessReview", NotConnected("down"), "Authorization for user good failed\n"),
+        ):
+            server = ApiServer(fails={kind: error})
+            async with listening(guarded(server)) as port:
+                assert await get(port) == (500, text)
+                server.fails.clear()
+                assert await get(port) == (200, "secret"), "a failure is not remembered"
+    assert len(logged) == 3
+    assert "Bearer" not in str(logged)
+
+
+async def test_m6_an_api_server_that_does_not_answer_costs_ten_seconds() -> None:
+    server, clock = ApiServer(), VirtualClock()
+    server.hold.clear()
+    async with listening(guarded(server, clock)) as port:
+        asking = asyncio.create_task(get(port))
+        while not server.seen:
+            await asyncio.sleep(0.001)
+        await clock.advance(filters.REVIEW_TIMEOUT + 0.1)
+        assert await asking == (500, "Authentication failed\n")
+
+
+async def test_m6_results_are_cached_for_as_long_as_controller_runtime_does() -> None:
+    server, clock = ApiServer(), VirtualClock()
+    async with listening(guarded(server, clock)) as port:
+
+        async def asked(authorization: str) -> Counter[str]:
+            before = server.count()
+            await get(port, authorization)
+            return server.count() - before
+
+        both = Counter(TokenReview=1, SubjectAccessReview=1)
+        for authorization in (GOOD, "Bearer other"):
+            assert await asked(authorization) == both
+            assert await asked(authorization) == Counter()
+        assert await asked("Bearer bad") == Counter(TokenReview=1)
+        assert await asked("Bearer bad") == Counter()
+        await clock.advance(REFUSED_FOR)
+        assert await asked("Bearer bad") == Counter(TokenReview=1)
+        await clock.advance(DENIED_FOR - REFUSED_FOR)
+        assert await asked("Bearer other") == Counter(SubjectAccessReview=1)
+        await clock.advance(AUTHENTICATED_FOR - DENIED_FOR)
+        assert await asked(GOOD) == Counter(TokenReview=1)
+        await clock.advance(ALLOWED_FOR - AUTHENTICATED_FOR)
+        assert await asked(GOOD) == both
+    assert (AUTHENTICATED_FOR, ALLOWED_FOR, DENIED_FOR) == (60, 300, 30)
+
+
+async def test_m6_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None:
+    server = ApiServer()
+    server.hold.clear()
+    async with listening(guarded(server)) as port:
+        asking = [asyncio.create_task(get(port, f"Bearer bad-{number % 20}")) for number in range(40)]
+        while server.at_once < filters.REVIEWS_AT_ONCE:
+            await asyncio.sleep(0.001)
+        server.hold.set()
+        assert {status for status, _ in await asyncio.gather(*asking)} == {401}
+    assert server.most_at_once == filters.REVIEWS_AT_ONCE
+    assert server.count() == Counter(TokenReview=20)
+
+
+async def test_m6_what_is_remembered_is_bounded_and_holds_no_token() -> None:
+    auth = DelegatingAuth(cast("KubeClient", ApiServer()), clock=SystemClock())
+    for number in range(filters.CACHE_SIZE + 10):
+        await auth._authenticate(f"bad-token-{number}")
+    assert len(auth._users) == filters.CACHE_SIZE
+    assert "bad-token" not in repr(list(auth._users.items()))
