@@ -17,7 +17,13 @@ from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.controller.server import filters
-from trainmaster.controller.server.filters import ALLOWED_FOR, AUTHENTICATED_FOR, DENIED_FOR, REFUSED_FOR, DelegatingAuth
+from trainmaster.controller.server.filters import (
+    ALLOWED_FOR,
+    AUTHENTICATED_FOR,
+    DENIED_FOR,
+    REFUSED_FOR,
+    DelegatingAuth,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 GOOD = "Bearer good"
