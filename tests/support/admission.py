@@ -96,6 +96,17 @@ def served(directory: Path, port: int) -> Configuration:
     return QUIET.model_copy(update={"webhook": webhook, "shutdown_delay_duration": "0s"})
 
 
+def configurations(certificates: ServerCertificates, *, port: int | None) -> list[JsonObject]:
+    """Return the webhook configurations, for the service, or for a port of this machine where there is one."""
+    made = manifest()
+    for webhook in (webhook for configuration in made for webhook in configuration["webhooks"]):
+        client = webhook["clientConfig"]
+        client["caBundle"] = base64.b64encode(certificates.authority_pem).decode()
+        if port is not None:
+            client["url"] = f"https://127.0.0.1:{port}{client.pop('service')['path']}"
+    return made
+
+
 @asynccontextmanager
 async def admitting(stack: Stack, directory: Path, *, framework: Framework | None = None) -> AsyncIterator[Requests]:
     """Run a manager, with its webhooks registered; yields a way to ask the API server."""
@@ -108,14 +119,8 @@ async def admitting(stack: Stack, directory: Path, *, framework: Framework | Non
         await answering(port, certificates)
         if stack.cluster is not None:
             stack.cluster.services.register(namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=port)
-        bundle = base64.b64encode(certificates.authority_pem).decode()
         made = []
-        for configuration in manifest():
-            for webhook in configuration["webhooks"]:
-                client = webhook["clientConfig"]
-                client["caBundle"] = bundle
-                if stack.cluster is None:
-                    client["url"] = f"https://127.0.0.1:{port}{client.pop('service')['path']}"
+        for configuration in configurations(certificates, port=port if stack.cluster is None else None):
             resource = f"{CONFIGURATIONS}/{configuration['kind'].lower()}s"
             answer = await requests.send("POST", resource, configuration)
             assert answer.code == 201, answer.message

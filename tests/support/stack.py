@@ -55,8 +55,11 @@ class Stack:
 
 
 @asynccontextmanager
-async def api_server(directory: Path, *, definitions: bool = True) -> AsyncIterator[Stack]:
-    """The API server alone, with the definitions of Trainer, JobSet and the gang schedulers or without any."""
+async def api_server(directory: Path, *, definitions: bool = True, rbac: bool = False) -> AsyncIterator[Stack]:
+    """The API server alone, with the definitions of Trainer, JobSet and the gang schedulers or without any.
+
+    Without `rbac` the embedded one allows everything to everybody whom it knows.
+    """
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     if kubeconfig:
         access = await load_config(kubeconfig=kubeconfig)
@@ -66,7 +69,7 @@ async def api_server(directory: Path, *, definitions: bool = True) -> AsyncItera
     state = StateDirectory(directory / "cluster")
     if definitions and not state.path.exists():
         shutil.copytree(await _state_with_definitions(), state.path)
-    async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
+    async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset(), rbac=rbac)) as cluster:
         access = await load_config(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, cluster)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.cli.manager import STOP_AT_MOST
+from trainmaster.controller.configuration import LONGEST_SHUTDOWN_DELAY
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
@@ -19,7 +20,9 @@ from trainmaster.controller.manager.runnables import (
     CONTROLLERS_GRACE,
     EVENTS_GRACE,
     STOP_TIMEOUT,
+    Draining,
     LeaderElectionRunnables,
+    drain,
 )
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
@@ -134,6 +137,7 @@ async def test_k6_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace(
 
 def test_a_stop_takes_less_than_kubernetes_grants() -> None:
     assert CONTROLLERS_GRACE + EVENTS_GRACE < STOP_TIMEOUT < 28 < STOP_AT_MOST < 30
+    assert LONGEST_SHUTDOWN_DELAY < STOP_TIMEOUT, "the controllers stop meanwhile"
 
 
 async def test_k2_caches_that_are_not_synced_are_warned_of_until_they_are() -> None:
@@ -150,3 +154,35 @@ async def test_k2_caches_that_are_not_synced_are_warned_of_until_they_are() -> N
     assert "CustomResourceDefinitions" in logged[0]["hint"]
     stop.set()
     assert await waiting is False
+
+
+class DrainedServer:
+    """Counts how often it is drained."""
+
+    drained = 0
+
+    def drain(self) -> None:
+        self.drained += 1
+
+
+async def test_m7_servers_are_drained_for_the_delay_and_not_longer() -> None:
+    clock, stop, servers = VirtualClock(), asyncio.Event(), [DrainedServer(), DrainedServer()]
+    draining = asyncio.create_task(drain(stop, servers, delay=5.0, clock=clock))
+    await clock.advance(100)
+    assert [server.drained for server in servers] == [0, 0]
+    assert not draining.done()
+    stop.set()
+    await clock.advance(4.9)
+    assert [server.drained for server in servers] == [1, 1]
+    assert not draining.done()
+    await clock.advance(0.2)
+    assert draining.done()
+
+
+@pytest.mark.parametrize(("servers", "delay"), [([], 5.0), ([DrainedServer()], 0.0)])
+async def test_m7_without_servers_or_delay_nothing_is_waited_for(servers: list[Draining], delay: float) -> None:
+    clock, stop = VirtualClock(), asyncio.Event()
+    stop.set()
+    draining = asyncio.create_task(drain(stop, servers, delay=delay, clock=clock))
+    await clock.advance(0)
+    assert draining.done()

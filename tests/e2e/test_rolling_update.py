@@ -1,0 +1,193 @@
+"""Replicas of the manager replace each other while the API server calls their webhooks, through a load balancer that
+follows readiness with a lag, as endpoints and kube-proxy do. Each is a process, and so is the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.admission import CONFIGURATIONS, Requests, configurations, free_port, requests_to, serving_certificates
+from support.processes import ManagerProcess, account_token, cluster_process
+from support.stack import Stack
+from support.training import apply_runtime, runtime, trainjob, until
+
+from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.resources import TRAINJOBS
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(seconds=40)]
+
+LAG = 1.0
+"""Seconds after which the load balancer acts on what it has seen of a replica."""
+
+RATE, AT_ONCE = 50, 5
+"""Reviews a second, and how many of them come together: they need connections, to several replicas."""
+
+
+class Replica:
+    """A manager, and where its webhooks and probes are."""
+
+    def __init__(self, process: ManagerProcess, *, webhooks: int, health: int) -> None:
+        self.process = process
+        self.webhooks = webhooks
+        self._readiness = f"http://127.0.0.1:{health}/readyz"
+
+    async def is_ready(self) -> bool:
+        """Ask its probe."""
+        with suppress(aiohttp.ClientError):
+            async with aiohttp.request("GET", self._readiness) as answer:
+                return answer.status == 200
+        return False
+
+
+class LoadBalancer:
+    """Sends each new connection to the next replica in rotation; those that are open stay where they are."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._rotation: list[Replica] = []
+        self._turns = itertools.count()
+        self.served: dict[Replica, int] = {}
+        """Connections, by replica."""
+
+    async def follow(self, replica: Replica) -> None:
+        """Take a replica into the rotation and out of it again, each time a while after its readiness has changed."""
+        while True:
+            await asyncio.sleep(0.1)
+            ready = await replica.is_ready()
+            if ready != (replica in self._rotation):
+                await asyncio.sleep(LAG)
+                (self._rotation.append if ready else self._rotation.remove)(replica)
+
+    def rotates(self, *replicas: Replica) -> bool:
+        """Tell whether exactly these are in rotation."""
+        return set(self._rotation) == set(replicas)
+
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward one connection."""
+        try:
+            replica = self._rotation[next(self._turns) % len(self._rotation)]
+            self.served[replica] = self.served.get(replica, 0) + 1
+            theirs = await asyncio.open_connection("127.0.0.1", replica.webhooks)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_pipe(reader, theirs[1]))
+                both.create_task(_pipe(theirs[0], writer))
+        except* (OSError, ZeroDivisionError):
+            writer.close()  # the API server sees a connection that breaks
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+class Reviews:
+    """TrainJobs that the API server has reviewed and does not keep, a steady number each second."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self.sent = 0
+        self.refused: list[tuple[int, str]] = []
+
+    async def send(self) -> None:
+        """Send until cancelled, then wait for the answers."""
+        async with asyncio.TaskGroup() as under_way:
+            with suppress(asyncio.CancelledError):
+                while True:
+                    for _ in range(AT_ONCE):
+                        under_way.create_task(self._create(self.sent))
+                        self.sent += 1
+                    await asyncio.sleep(AT_ONCE / RATE)
+
+    async def _create(self, number: int) -> None:
+        answer = await self._requests.send("POST", TRAINJOBS.path("default"), trainjob(f"job-{number}"), dry=True)
+        if answer.code != 201:
+            self.refused.append((answer.code, answer.message))
+
+
+async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
+    certificates = serving_certificates(tmp_path / "certificates")
+    balancer = LoadBalancer()
+    async with AsyncExitStack() as stack:
+        cluster, client = await stack.enter_async_context(cluster_process(tmp_path))
+        access = await load_config(kubeconfig=str(cluster.state.kubeconfig))
+        requests = await stack.enter_async_context(requests_to(Stack(access, client, None)))
+        listening = await asyncio.start_server(balancer.forward, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        stack.callback(listening.close)
+
+        @asynccontextmanager
+        async def replica(name: str) -> AsyncIterator[Replica]:
+            webhooks, health = free_port(), free_port()
+            configuration: dict[str, Any] = {
+                "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": str(tmp_path / "certificates")},
+                "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+                "leaderElection": {"leaderElect": True, "resourceNamespace": "default", "retryPeriod": "500ms"},
+            }
+            token = await account_token(client, name)
+            process = ManagerProcess(cluster, name, token=token, port=cluster.port, configuration=configuration)
+            try:
+                await process.start()
+                made = Replica(process, webhooks=webhooks, health=health)
+                async with background_task(balancer.follow(made)):
+                    yield made
+            finally:
+                await process.kill()
+
+        async def rotates(*replicas: Replica) -> None:
+            async def reached() -> bool:
+                return balancer.rotates(*replicas)
+
+            await until(reached)
+
+        old_leader = await stack.enter_async_context(replica("a"))
+        await old_leader.process.logged("lease acquired")
+        old_follower = await stack.enter_async_context(replica("b"))
+        await rotates(old_leader, old_follower)
+        await apply_runtime(client, runtime())
+        for configuration in configurations(certificates, port=port):
+            kind = f"{configuration['kind'].lower()}s"
+            assert (await requests.send("POST", f"{CONFIGURATIONS}/{kind}", configuration)).code == 201
+        reviews = Reviews(requests)
+        sending = asyncio.create_task(reviews.send())
+        first = await stack.enter_async_context(replica("c"))
+
+        async def both_are_called() -> bool:
+            return set(balancer.served) >= {old_leader, old_follower}
+
+        await until(both_are_called)
+        old_leader.process.signal(signal.SIGTERM)
+
+        async def taken_over() -> bool:
+            lease = await client.get(LEASES, "default", "trainer.kubeflow.org")
+            held: str = lease["spec"].get("holderIdentity") or ""
+            return bool(held) and any(
+                line.event == "lease acquired" for each in (old_follower, first) for line in each.process.lines()
+            )
+
+        await until(taken_over)
+        assert old_leader.process.code is None, "it leads no more, and answers still"
+        assert await old_leader.process.wait(timeout=29) == 0
+        await rotates(old_follower, first)
+        second = await stack.enter_async_context(replica("d"))
+        await rotates(old_follower, first, second)
+        old_follower.process.signal(signal.SIGTERM)
+        assert await old_follower.process.wait(timeout=29) == 0
+        await rotates(first, second)
+        sending.cancel()
+        await sending
+    assert reviews.refused == []
+    assert reviews.sent > RATE
+    assert first in balancer.served
