@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Never
 
+import aiohttp
 import pytest
 from aiohttp import web
 from support.http import listening
@@ -50,3 +51,22 @@ async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pyt
     with contextlib.suppress(asyncio.CancelledError):
         await running
     assert server.readiness() == "it is not served any more"
+
+
+async def test_m7_while_draining_each_response_closes_its_connection() -> None:
+    """Who keeps connections open would come here until the end, whatever a load balancer knows."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="as before")
+
+    app = web.Application()
+    app.add_routes([web.get("/", answer)])
+    server = Server("127.0.0.1:0", ServerOptions(purpose="tests"), clock=SystemClock())
+    async with server.listening(app) as (host, port), aiohttp.ClientSession() as session:
+        url = f"http://{host}:{port}/"
+        async with session.get(url) as response:
+            assert "Connection" not in response.headers
+        server.drain()
+        for _ in range(2):
+            async with session.get(url) as response:
+                assert (await response.text(), response.headers["Connection"]) == ("as before", "close")

@@ -170,6 +170,7 @@ class Server:
     async def _close_if_draining(self, _request: web.Request, response: web.StreamResponse) -> None:
         if self._draining:
             response.force_close()
+            response.headers["Connection"] = "close"  # aiohttp has decided on this header already
 
     async def _bind(self, accept: Callable[[], RequestHandler]) -> asyncio.Server:
         host, port = parse_address(self._address)

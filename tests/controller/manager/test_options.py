@@ -1,0 +1,419 @@
+"""Every option of the configuration file takes effect or is refused: what proves each is named here."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+from pydantic import BaseModel
+from support.admission import free_port
+from support.authorities import Authority
+from support.http import listening
+from support.stack import Stack, api_server, manager
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.cli import manager as command
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, notices, parse_configuration
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
+from trainmaster.controller.manager import manager as manager_module
+from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver.server import plugin_options
+from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+ROOT = Path(__file__).parents[3]
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+OFF = {"webhook": {"enabled": False}, "metrics": {"bindAddress": "0"}, "health": {"healthProbeBindAddress": "0"}}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PROVED: dict[str, str] = {
+    "apiVersion": "tests/controller/test_configuration.py::test_what_is_wrong_is_said_with_its_place",
+    "kind": "tests/controller/test_configuration.py::test_what_is_wrong_is_said_with_its_place",
+    "controller.groupKindConcurrency": (
+        "tests/controller/manager/test_controllers.py::test_b11_the_configuration_sets_the_number_of_workers"
+    ),
+    "metrics.secureServing": (
+        "tests/controller/manager/test_metrics.py::test_m6_secure_serving_is_tls_with_the_certificate_of_the_webhooks"
+    ),
+    "metrics.auth.enabled": (
+        "tests/controller/manager/test_metrics.py::test_m6_auth_lets_in_whom_rbac_allows_the_path"
+    ),
+    "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
+    "shutdownDelayDuration": (
+        "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
+    ),
+}
+"""The test that proves an option, by its path in the file; those of this module add themselves."""
+
+
+def proves(*options: str) -> Callable[[F], F]:
+    """Note that a test of this module proves some options."""
+
+    def note(test: F) -> F:
+        PROVED.update(dict.fromkeys(options, f"tests/controller/manager/test_options.py::{test.__name__}"))
+        return test
+
+    return note
+
+
+def leaves(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """The path of each option that is no section."""
+    for field in model.model_fields.values():
+        name = f"{path}{field.alias}"
+        sections = [part for part in (field.annotation, *getattr(field.annotation, "__args__", ())) if _is_model(part)]
+        if sections:
+            yield from leaves(sections[0], f"{name}.")
+        else:
+            yield name
+
+
+def _is_model(part: Any) -> bool:
+    return isinstance(part, type) and issubclass(part, BaseModel)
+
+
+def test_every_option_has_a_test_that_proves_its_effect() -> None:
+    assert set(leaves(Configuration)) == set(PROVED)
+
+
+@pytest.mark.parametrize("option", sorted(leaves(Configuration)))
+def test_the_test_that_proves_an_option_exists(option: str) -> None:
+    path, name = PROVED[option].split("::")
+    functions = (ast.AsyncFunctionDef, ast.FunctionDef)
+    assert name in {each.name for each in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(each, functions)}
+
+
+@pytest.mark.parametrize("option", sorted(leaves(Configuration)))
+def test_every_option_is_documented(option: str) -> None:
+    assert f"| `{option}` |" in (ROOT / "docs/configuration.md").read_text()
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        yield stack
+
+
+def configured(**sections: Any) -> Configuration:
+    return parse_configuration({**HEAD, **OFF, **sections})
+
+
+def certify(directory: Path) -> None:
+    directory.mkdir()
+    certificate, key = Authority().issue(directory)
+    certificate.rename(directory / "tls.crt")
+    key.rename(directory / "tls.key")
+
+
+async def handshake(
+    port: int, *, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, protocols: tuple[str, ...] = ("h2", "http/1.1")
+) -> tuple[str, str, str | None]:
+    """Connect, as soon as there is a server; returns version, suite and protocol."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = most
+    context.set_alpn_protocols(list(protocols))
+
+    def connect() -> tuple[str, str, str | None]:
+        with socket.create_connection(("127.0.0.1", port), 10) as plain, context.wrap_socket(plain) as secure:
+            return secure.version() or "", (secure.cipher() or ("",))[0], secure.selected_alpn_protocol()
+
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(ConnectionRefusedError):
+                return await asyncio.to_thread(connect)
+            await asyncio.sleep(0.02)
+
+
+async def answer_of(url: str) -> int:
+    """The status of a URL, as soon as somebody listens there."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(aiohttp.ClientConnectorError):
+                async with aiohttp.request("GET", url) as answer:
+                    return answer.status
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def three_tls_servers(stack: Stack, directory: Path, tls: JsonObject) -> AsyncIterator[dict[str, int]]:
+    """Run webhooks, metrics and the status server; yields their ports."""
+    certify(directory)
+    ports = {"webhooks": free_port(), "metrics": free_port(), "status": free_port()}
+    configuration = configured(
+        webhook={"host": "127.0.0.1", "port": ports["webhooks"], "certDir": str(directory)},
+        metrics={"bindAddress": f"127.0.0.1:{ports['metrics']}"},
+        statusServer={"port": ports["status"]},
+        tls=tls,
+        shutdownDelayDuration="0s",
+    )
+    stop = asyncio.Event()
+    running = Manager(stack.access, configuration, Framework(load_plugins()), status_server=StatusServer(configuration))
+    task = asyncio.create_task(running.run(stop))
+    try:
+        yield ports
+    finally:
+        stop.set()
+        await task
+
+
+@proves("webhook.host", "webhook.port", "webhook.certDir", "statusServer.port", "tls.minVersion")
+async def test_each_server_is_where_it_should_be_and_demands_the_version(stack: Stack, tmp_path: Path) -> None:
+    async with three_tls_servers(stack, tmp_path / "certs", {"minVersion": "1.3"}) as ports:
+        for name, port in ports.items():
+            assert (await handshake(port))[0] == "TLSv1.3", name
+            with pytest.raises(ssl.SSLError):
+                await handshake(port, most=ssl.TLSVersion.TLSv1_2)
+
+
+@proves("tls.cipherSuites", "tls.nextProtos")
+async def test_each_server_has_the_suites_and_speaks_http_1_1(stack: Stack, tmp_path: Path) -> None:
+    only = {"cipherSuites": ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]}
+    async with three_tls_servers(stack, tmp_path / "certs", {**only, "nextProtos": ["h2", "http/1.1"]}) as ports:
+        for name, port in ports.items():
+            version, suite, protocol = await handshake(port, most=ssl.TLSVersion.TLSv1_2)
+            assert (version, suite.endswith("AES256-GCM-SHA384"), protocol) == ("TLSv1.2", True, "http/1.1"), name
+
+
+@proves("metrics.bindAddress")
+async def test_metrics_are_where_they_should_be(stack: Stack) -> None:
+    port = free_port()
+    served = configured(metrics={"bindAddress": f"127.0.0.1:{port}", "secureServing": False})
+    async with manager(stack.access, configuration=served):
+        assert await answer_of(f"http://127.0.0.1:{port}/metrics") == 200
+
+
+@proves("health.healthProbeBindAddress", "health.readinessEndpointName", "health.livenessEndpointName")
+async def test_probes_are_where_they_should_be(stack: Stack) -> None:
+    port = free_port()
+    health = {
+        "healthProbeBindAddress": f"127.0.0.1:{port}",
+        "readinessEndpointName": "/ready",
+        "livenessEndpointName": "alive",
+    }
+    async with manager(stack.access, configuration=configured(health=health)):
+        found = [await answer_of(f"http://127.0.0.1:{port}/{path}") for path in ("ready", "alive", "readyz")]
+        assert found == [200, 200, 404]
+
+
+@pytest.mark.parametrize(
+    ("health", "message"),
+    [
+        ({"readinessEndpointName": ""}, "must be one part of a path"),
+        ({"livenessEndpointName": "a/b"}, "must be one part of a path"),
+        ({"livenessEndpointName": "readyz"}, "must differ"),
+    ],
+)
+def test_probes_that_could_not_be_served_are_refused(health: JsonObject, message: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=message):
+        configured(health=health)
+
+
+@proves(
+    *(f"leaderElection.{name}" for name in ("leaderElect", "resourceName", "resourceNamespace")),
+    *(f"leaderElection.{name}" for name in ("leaseDuration", "renewDeadline", "retryPeriod")),
+)
+async def test_the_election_is_as_configured(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    periods: dict[str, float] = {}
+
+    class Recorded(LeaderElector):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            periods.update({name: options[name] for name in ("renew_deadline", "retry_period")})
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(manager_module, "LeaderElector", Recorded)
+    election = {"resourceName": "chosen", "resourceNamespace": "kube-system", "leaderElect": True}
+    durations = {"leaseDuration": "9s", "renewDeadline": "6s", "retryPeriod": "500ms"}
+    async with manager(stack.access, configuration=configured(leaderElection={**election, **durations})):
+        async with asyncio.timeout(30):
+            while not (held := await stack.client.list(LEASES, "kube-system"))["items"]:
+                await asyncio.sleep(0.02)
+    (lease,) = held["items"]
+    assert (lease["metadata"]["name"], lease["spec"]["leaseDurationSeconds"]) == ("chosen", 9)
+    assert periods == {"renew_deadline": 6.0, "retry_period": 0.5}
+    async with manager(stack.access, configuration=configured(leaderElection={**election, "leaderElect": False})):
+        pass
+    assert len((await stack.client.list(LEASES, "kube-system"))["items"]) == 1
+
+
+@proves("leaderElection.resourceLock")
+def test_a_lock_that_is_no_lease_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"leaderElection\.resourceLock: must be 'leases'"):
+        configured(leaderElection={"resourceLock": "endpoints"})
+
+
+@asynccontextmanager
+async def counting_server() -> AsyncIterator[tuple[RestConfig, list[str]]]:
+    """An API server that notes what it is asked."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        empty = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+        return web.Response(body=orjson.dumps(empty), content_type="application/json")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with listening(app) as port:
+        yield RestConfig(server=f"http://127.0.0.1:{port}"), asked
+
+
+@proves("clientConnection.qps", "clientConnection.burst", "statusServer.qps", "statusServer.burst")
+@pytest.mark.parametrize("whose", ["clientConnection", "statusServer"])
+async def test_clients_send_no_more_than_they_are_allowed(whose: str) -> None:
+    clock = VirtualClock()
+    configuration = configured(**{whose: {"qps": 0.5, "burst": 3}})
+    async with counting_server() as (access, asked):
+        if whose == "statusServer":
+            client = StatusServer(configuration, clock=clock)._connect(access, "tests")
+        else:
+            running = Manager(access, configuration, Framework([]), clock=clock)
+            client = running._new_http_client(user_agent="tests", guard=None, tries=1)
+
+        async def reach(number: int) -> None:
+            async with asyncio.timeout(10):
+                while len(asked) < number:
+                    await asyncio.sleep(0.001)
+
+        async with client:
+            sending = [asyncio.create_task(client.list(CONFIGMAPS, "default")) for _ in range(5)]
+            await reach(3)
+            await clock.advance(1.9)
+            assert len(asked) == 3, "the burst, and not one more before 1 / qps"
+            await clock.advance(0.2)
+            await reach(4)
+            await clock.advance(2)
+            await asyncio.gather(*sending)
+
+
+@proves("certManagement.enable", "certManagement.webhookSecretName")
+def test_what_the_original_ships_and_has_no_effect_is_told() -> None:
+    assert notices(Configuration()) == []
+    told = notices(
+        configured(certManagement={"enable": True, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
+    )
+    assert [notice.partition(":")[0] for notice in told] == [
+        "certManagement.enable",
+        "certManagement.webhookSecretName",
+        "tls.nextProtos",
+    ]
+    assert notices(configured(certManagement={"enable": False})) == []
+
+
+@proves("certManagement.webhookServiceName")
+def test_pods_report_to_the_service_of_the_configuration() -> None:
+    configuration = configured(certManagement={"webhookServiceName": "chosen"})
+    assert "https://chosen." in str(plugin_options(configuration, authority=lambda: ""))
+
+
+@proves("webhook.enabled")
+async def test_webhooks_that_are_switched_off_are_not_served(stack: Stack) -> None:
+    """Those that are on hold readiness up until there is a certificate."""
+    health, webhooks = free_port(), free_port()
+    for enabled, status in ((False, 200), (True, 500)):
+        off = configured(
+            webhook={"enabled": enabled, "port": webhooks, "certDir": "/nowhere"},
+            health={"healthProbeBindAddress": f"127.0.0.1:{health}"},
+            shutdownDelayDuration="0s",
+        )
+        async with manager(stack.access, configuration=off):
+            assert await answer_of(f"http://127.0.0.1:{health}/readyz") == status
+
+
+@proves("plugins.disabled")
+def test_a_disabled_plugin_does_not_run() -> None:
+    disabled = frozenset(configured(plugins={"disabled": ["torch"]}).plugins.disabled)
+    every, rest = Framework(load_plugins()).names(), Framework(load_plugins(disabled=disabled)).names()
+    assert {name.lower() for name in set(every) - set(rest)} == {"torch"}
+
+
+@proves("plugins.options")
+def test_options_of_plugins_reach_their_constructors() -> None:
+    options = configured(plugins={"options": {"torch": {"colour": "red"}}}).plugins.options
+    with pytest.raises(PluginInvalid, match="colour"):
+        load_plugins(options=options)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"tls": {"minVersion": "1.4"}}, r"tls\.minVersion: must be '', '1\.0'"),
+        ({"tls": {"cipherSuites": ["TLS_RSA_WITH_RC4_128_SHA"]}}, r"tls\.cipherSuites\[0\]: .* unknown or not secure"),
+        ({"tls": {"nextProtos": ["h2"]}}, r"tls\.nextProtos: http/1\.1 must be among them"),
+        ({"controller": {"groupKindConcurrency": {"Job.batch": 1}}}, "there is no controller of 'Job.batch'"),
+        ({"shutdownDelayDuration": "26s"}, "shutdownDelayDuration: 26s must not be longer than 25s"),
+        ({"shutdownDelayDuration": "soon"}, "shutdownDelayDuration: must"),
+    ],
+)
+def test_what_could_have_no_effect_is_refused(sections: JsonObject, message: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=message):
+        configured(**sections)
+
+
+FLAGS: dict[str, tuple[list[str], int, str]] = {
+    "--config": (["--config", "missing.yaml"], 1, "failed to read config file: missing.yaml"),
+    "--kubeconfig": (["--kubeconfig", "missing"], 1, "missing"),
+    "--feature-gates": (["--feature-gates", "Colour=true"], 1, "unknown feature gate 'Colour'"),
+    "--zap-log-level": (["--zap-log-level", "loud"], 2, "'loud' is no level"),
+    "--zap-encoder": (["--zap-encoder", "xml"], 2, "invalid choice: 'xml'"),
+    "--zap-devel": (["--zap-devel=perhaps"], 2, "invalid choice: 'perhaps'"),
+    "--zap-stacktrace-level": (["--zap-stacktrace-level", "info"], 2, "invalid choice: 'info'"),
+    "--zap-time-encoding": (["--zap-time-encoding", "epoch"], 2, "invalid choice: 'epoch'"),
+}
+"""A value of each flag that cannot be used, the exit code, and what is said."""
+
+
+def manager_parser() -> argparse.ArgumentParser:
+    commands = argparse.ArgumentParser().add_subparsers()
+    command.command(commands)
+    parser: argparse.ArgumentParser = commands.choices["manager"]
+    return parser
+
+
+def test_every_flag_is_in_the_table() -> None:
+    actions = manager_parser()._actions
+    assert {option for action in actions for option in action.option_strings} - {"-h", "--help"} == set(FLAGS)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_that_cannot_take_effect_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, code, text = FLAGS[flag]
+    try:
+        ended = command.run(manager_parser().parse_args(arguments))
+    except SystemExit as stopped:
+        ended = int(stopped.code or 0)
+    assert ended == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {"level": logging.INFO, "style": None}),
+        (["--zap-log-level", "2"], {"level": logging.DEBUG, "style": None}),
+        (["--zap-log-level", "error", "--zap-encoder", "json"], {"level": logging.ERROR, "style": "json"}),
+        (["--zap-devel"], {"level": logging.DEBUG, "style": "console"}),
+        (["--zap-devel=false", "--zap-time-encoding", "rfc3339nano"], {"level": logging.INFO, "style": None}),
+        (["--zap-stacktrace-level", "error", "--zap-encoder", "console"], {"level": logging.INFO, "style": "console"}),
+    ],
+)
+def test_logs_are_as_the_flags_say(arguments: list[str], expected: JsonObject, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: JsonObject = {}
+    monkeypatch.setattr(command, "configure_logs", found.update)
+    assert command.run(manager_parser().parse_args([*arguments, "--config", "missing.yaml"])) == 1
+    assert found == expected
