@@ -18,6 +18,7 @@ import orjson
 import pytest
 from aiohttp import web
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 from support.admission import free_port
 from support.authorities import Authority
 from support.http import listening
@@ -391,14 +392,18 @@ def test_every_flag_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_flag_that_cannot_take_effect_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_that_cannot_take_effect_is_refused(
+    flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
     arguments, code, text = FLAGS[flag]
-    try:
-        ended = command.run(manager_parser().parse_args(arguments))
-    except SystemExit as stopped:
-        ended = int(stopped.code or 0)
+    with capture_logs() as logged:
+        try:
+            ended = command.run(manager_parser().parse_args(arguments))
+        except SystemExit as stopped:
+            ended = int(stopped.code or 0)
     assert ended == code
-    assert text in capsys.readouterr().err
+    assert text in capsys.readouterr().err + "".join(str(entry.get("error")) for entry in logged)
 
 
 @pytest.mark.parametrize(
