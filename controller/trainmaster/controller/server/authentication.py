@@ -17,9 +17,9 @@ TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "t
 
 
 def bearer_token(header: str | None) -> str:
-    """Read the token of an Authorization header: two words, the first one `Bearer` in any case; otherwise nothing."""
+    """Read the token of an Authorization header: two words of ASCII, the first one `Bearer` in any case."""
     words = (header or "").split()
-    return words[1] if len(words) == 2 and words[0].lower() == "bearer" else ""
+    return words[1] if len(words) == 2 and words[0].lower() == "bearer" and words[1].isascii() else ""
 
 
 def token_digest(token: str) -> bytes:

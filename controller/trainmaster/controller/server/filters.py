@@ -25,6 +25,7 @@ from cachetools import TLRUCache
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
@@ -75,6 +76,7 @@ class DelegatingAuth:
         self._users: TLRUCache[bytes, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
         self._accesses: TLRUCache[_UserKey, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
         self._reviewing: SingleFlight[bytes | _UserKey] = SingleFlight()
+        self._told = RateLimiter(qps=0.1, burst=1, clock=clock)
         self._places = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
     @property
@@ -104,12 +106,13 @@ class DelegatingAuth:
                     return None
                 return web.Response(status=403, text=f"Authorization denied for user {name}\n")
         except (KubeError, TimeoutError) as error:
-            log.warning(
-                "who reads metrics cannot be checked, so they are not served",
-                failed=failed,
-                error=str(error) or f"no answer of the API server within {REVIEW_TIMEOUT:g} s",
-                hint="the manager needs to create tokenreviews and subjectaccessreviews",
-            )
+            if not self._told.try_accept():
+                log.warning(
+                    "who reads metrics cannot be checked, so they are not served",
+                    failed=failed,
+                    error=str(error) or f"no answer of the API server within {REVIEW_TIMEOUT:g} s",
+                    hint="the manager needs to create tokenreviews and subjectaccessreviews",
+                )
             return web.Response(status=500, text=f"{failed}\n")
 
     async def _authenticate(self, token: str) -> JsonObject | None:
