@@ -168,11 +168,18 @@ def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
         assert [obj["metadata"]["name"] for obj in closed] == ["demo-runtime-snapshot", "demo"]
 
 
+@pytest.fixture
+def untouched_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a command from setting up the logs of this process: they are those of its other tests, too."""
+    monkeypatch.setattr("trainmaster.controller.cli.diff.command.configure_logs", lambda **_: None)
+
+
 @pytest.mark.parametrize("command", ["render", "validate", "diff"])
 @pytest.mark.parametrize(
     ("gates", "complaint"),
     [("Trainjobstatus=true", "known are: TrainJobStatus"), ("TrainJobStatus", "write it as Name=true or Name=false")],
 )
+@pytest.mark.usefixtures("untouched_logs")
 def test_feature_gates_that_do_not_exist_are_told(
     command: str, gates: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
