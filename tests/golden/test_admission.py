@@ -10,24 +10,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
-from support.admission import Answer, Requests, admitting
+from support.admission import Answer, Requests
 from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
-from support.original_crds import install_original_definitions
-from support.stack import api_server
+from support.original_crds import SCHEMAS
 
 from trainmaster.runtime.jsontree import JsonObject
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "admission").glob("*.yaml"))
 DIFFERENCES: dict[str, Any] = load_yaml((HERE / "admission-differences.yaml").read_text())
-SCHEMAS = ("ours", "original")
 DIFFERENT = {
     (entry["case"], schemas): entry
     for entry in DIFFERENCES["cases"]
@@ -41,21 +37,6 @@ PATIENCE = 5.0
 MERGE = "application/merge-patch+json"
 
 pytestmark = pytest.mark.golden
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SCHEMAS)
-async def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[str, Requests]]:
-    """Which definitions the cluster has, and how it is asked."""
-    directory = tmp_path_factory.mktemp("admission")
-    async with api_server(directory) as stack:
-        if request.param == "original":
-            if stack.cluster is None:
-                pytest.skip("the definitions of a foreign cluster stay as they are")
-            await install_original_definitions(stack)
-        async with admitting(stack, directory / "serving") as requests:
-            yield request.param, requests
 
 
 @pytest.mark.asyncio(loop_scope="module")

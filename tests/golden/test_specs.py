@@ -7,39 +7,19 @@ webhooks, one manager, and neither a controller of JobSets nor pods.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from support.admission import Requests, admitting
+from support.admission import Requests
 from support.golden import load_yaml
-from support.original_crds import install_original_definitions
 from support.specs import SpecPlayer, load_specs
-from support.stack import api_server
 
 from trainmaster.runtime.jsontree import JsonObject
 
 SPECS = load_specs()
-SCHEMAS = ("original", "ours")
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=60)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SCHEMAS)
-async def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[str, Requests]]:
-    """Which definitions the cluster has, and how it is asked."""
-    directory = tmp_path_factory.mktemp("specs")
-    async with api_server(directory) as stack:
-        if request.param == "original":
-            if stack.cluster is None:
-                pytest.skip("the definitions of a foreign cluster stay as they are")
-            await install_original_definitions(stack)
-        async with admitting(stack, directory / "serving") as requests:
-            yield request.param, requests
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -12,6 +12,9 @@ from support.stack import Stack
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
+SCHEMAS = ("ours", "original")
+"""Whose definitions a cluster may have."""
+
 _DIRECTORY = Path(__file__).resolve().parents[1] / "golden/crds"
 
 
