@@ -2,6 +2,7 @@
 
     runtime.txt    what `trainmaster` needs, and hatchling, which builds it
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
+    deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
     examples.txt   what every script in examples/ imports
     frameworks.txt JAX and XGBoost, which `make test` trains with
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "hack/requirements"
 GROUPS = {
     "dev": ("test", "check", "generate", "lock"),
+    "deploy": ("deploy",),
     "sdk": ("sdk",),
     "examples": ("examples",),
     "frameworks": ("frameworks",),
