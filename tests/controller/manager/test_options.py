@@ -44,8 +44,8 @@ OFF = {"webhook": {"enabled": False}, "metrics": {"bindAddress": "0"}, "health":
 F = TypeVar("F", bound=Callable[..., Any])
 
 PROVED: dict[str, str] = {
-    "apiVersion": "tests/controller/test_configuration.py::test_what_is_wrong_is_said_with_its_place",
-    "kind": "tests/controller/test_configuration.py::test_what_is_wrong_is_said_with_its_place",
+    "apiVersion": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
+    "kind": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
     "controller.groupKindConcurrency": (
         "tests/controller/manager/test_controllers.py::test_b11_the_configuration_sets_the_number_of_workers"
     ),

@@ -84,7 +84,7 @@ def _configuration(*, elects: bool) -> Configuration:
         webhook=Webhook(enabled=False),
         metrics=Metrics(bind_address=OFF),
         health=Health(health_probe_bind_address=OFF),
-        leader_election=LeaderElection(leader_elect=True, resource_namespace="kubeflow") if elects else None,
+        leader_election=LeaderElection(leader_elect=elects, resource_namespace="kubeflow"),
     )
 
 

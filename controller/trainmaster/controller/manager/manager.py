@@ -289,7 +289,7 @@ class Manager:
 
     def _election(self) -> Election | None:
         election = self._configuration.leader_election
-        if election is None or not election.leader_elect:
+        if not election.leader_elect:
             return None
         namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._rest_config.namespace
 

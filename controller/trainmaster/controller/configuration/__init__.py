@@ -1,0 +1,56 @@
+"""The configuration file: `config.trainer.kubeflow.org/v1alpha1`, kind `Configuration`, as the Go controller reads it.
+
+- `types`: its sections, with defaults, what is allowed, and what each option does;
+- `fields`: durations, addresses and other values as Go writes them;
+- `validation`: what sections say of each other, and what has no effect;
+- `loading`: from the text of a file to a `Configuration`, or all of its errors.
+
+Guarantees:
+- Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
+- What could have no effect is refused, or told by `notices` where the file that the original ships says it.
+"""
+
+from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds
+from trainmaster.controller.configuration.loading import ConfigurationInvalid, load_configuration, parse_configuration
+from trainmaster.controller.configuration.types import (
+    API_VERSION,
+    KIND,
+    CertManagement,
+    ClientConnection,
+    Configuration,
+    Controller,
+    Health,
+    LeaderElection,
+    Metrics,
+    MetricsAuth,
+    Plugins,
+    StatusServer,
+    Tls,
+    Webhook,
+)
+from trainmaster.controller.configuration.validation import notices
+
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "LONGEST_SHUTDOWN_DELAY",
+    "OFF",
+    "CertManagement",
+    "ClientConnection",
+    "Configuration",
+    "ConfigurationInvalid",
+    "Controller",
+    "Health",
+    "LeaderElection",
+    "Metrics",
+    "MetricsAuth",
+    "Plugins",
+    "StatusServer",
+    "Tls",
+    "Webhook",
+    "load_configuration",
+    "notices",
+    "parse_address",
+    "parse_configuration",
+    "seconds",
+]

@@ -1,0 +1,96 @@
+"""Values of options as Go writes them: durations, addresses, names; each knows what is allowed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
+from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
+from trainmaster.runtime.field_errors import did_you_mean
+
+OFF: Final = "0"
+"""The address that switches a server off."""
+
+HTTP: Final = "http/1.1"
+"""The protocol of all servers, by its name in ALPN."""
+
+LONGEST_SHUTDOWN_DELAY: Final = 25.0
+"""Seconds; after 30 from the signal Kubernetes kills a pod, and the servers end in between."""
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_address(address: str) -> tuple[str | None, int]:
+    """Split `host:port`, or `:port` for all interfaces.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"address {address!r} must be host:port or :port")
+    return host.strip("[]") or None, int(port)
+
+
+def seconds(duration: str) -> float:
+    """Convert a Go duration such as `1m30s` to seconds."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", duration))
+
+
+def _bindable(address: str) -> str:
+    if address != OFF:
+        parse_address(address)
+    return address
+
+
+def _readable(duration: str) -> str:
+    if not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+", duration):
+        raise ValueError(f"must be a duration as Go writes it, for instance 15s, 1m30s or 500ms, got {duration!r}")
+    return duration
+
+
+def _drainable(duration: str) -> str:
+    if seconds(duration) > LONGEST_SHUTDOWN_DELAY:
+        raise ValueError(f"{duration} must not be longer than {LONGEST_SHUTDOWN_DELAY:g}s: pods are killed after 30s")
+    return duration
+
+
+def _endpoint(name: str) -> str:
+    """Read the name of a probe, with the slash before it or without."""
+    if not re.fullmatch(r"/?[A-Za-z0-9_.-]+", name):
+        raise ValueError(f"{name!r} must be one part of a path, as readyz")
+    return name.removeprefix("/")
+
+
+def _known_kind(key: str) -> str:
+    known = [f"{each.kind}.{each.group}" for each in (TRAINJOBS, *RUNTIMES.values())]
+    if key not in known:
+        raise ValueError(f"there is no controller of {key!r} {did_you_mean(key, known)}")
+    return key
+
+
+def _known_suite(suite: str) -> str:
+    known = [*CIPHER_SUITES, *sorted(TLS_1_3_SUITES)]
+    if suite not in known:
+        raise ValueError(f"{suite!r} is unknown or not secure; known are {', '.join(known)}")
+    return suite
+
+
+def _with_http(protocols: list[str]) -> list[str]:
+    if protocols and HTTP not in protocols:
+        raise ValueError(f"{HTTP} must be among them: the servers speak nothing else")
+    return protocols
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+NotNegative = Annotated[float, Field(ge=0)]
+Duration = Annotated[str, AfterValidator(_readable)]
+ShutdownDelay = Annotated[Duration, AfterValidator(_drainable)]
+Address = Annotated[str, AfterValidator(_bindable)]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+KindName = Annotated[str, AfterValidator(_known_kind)]
+CipherSuite = Annotated[str, AfterValidator(_known_suite)]
+Protocols = Annotated[list[str], AfterValidator(_with_http)]

@@ -1,0 +1,262 @@
+"""The sections of the configuration file, by the original's names: defaults, what is allowed, what each option does.
+
+The table of docs/configuration.md is made of this by hack/generate_configuration.py: an option's description, in
+Markdown, says what it does; `default` of its JSON schema what holds where the default is no value. Options and sections
+marked `OURS` are unknown to the Go manager. A section that is null in the file is one that is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.alias_generators import to_camel
+
+from trainmaster.controller.configuration.fields import (
+    HTTP,
+    Address,
+    CipherSuite,
+    Duration,
+    Endpoint,
+    KindName,
+    NotNegative,
+    Port,
+    Protocols,
+    ShutdownDelay,
+    seconds,
+)
+
+API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
+KIND: Final = "Configuration"
+
+OURS: Final[dict[str, JsonValue]] = {"ours": True}
+"""Marks, in the JSON schema, what the Go manager refuses as unknown."""
+
+_LONGEST_WAIT: Final = 1.2
+"""How many retry periods a renewal of the lease may wait: the elector demands more than that before its deadline."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        validate_default=False,
+        strict=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Take null for what is not there, as Go does: whoever comments out all of a section leaves its name behind."""
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class Webhook(_Section):
+    """The admission webhook server."""
+
+    enabled: bool = Field(True, description="Whether admission webhooks are served.", json_schema_extra=OURS)
+    host: str | None = Field(None, description="Where they listen.", json_schema_extra={"default": "all interfaces"})
+    port: Port = Field(9443, description="Their port.")
+    cert_dir: str = Field(
+        "/tmp/k8s-webhook-server/serving-certs",  # noqa: S108 - where the original's manifests mount it
+        description="The directory of `tls.crt` and `tls.key`, and of `ca.crt` for pods that report their progress. "
+        "Webhooks, metrics and status server have this certificate; a new one is taken up within ten seconds.",
+        json_schema_extra=OURS,
+    )
+
+
+class LeaderElection(_Section):
+    """Which of several replicas acts; the durations are Go durations, for instance `15s`."""
+
+    leader_elect: bool = Field(False, description="Whether one replica leads, and the others wait.")
+    resource_lock: Literal["leases"] = Field("leases", description="Nothing else is possible.")
+    resource_name: str = Field("trainer.kubeflow.org", description="The name of the Lease.")
+    resource_namespace: str = Field(
+        "", description="The namespace of the Lease.", json_schema_extra={"default": "that of the pod"}
+    )
+    lease_duration: Duration = Field("15s", description="After so long without a renewal another replica leads.")
+    renew_deadline: Duration = Field(
+        "10s", description="After so long without a renewal the leader ends; shorter than the lease."
+    )
+    retry_period: Duration = Field("2s", description="Between two tries.")
+
+    @model_validator(mode="after")
+    def _periods_fit(self) -> Self:
+        lease, renewal, retry = map(seconds, (self.lease_duration, self.renew_deadline, self.retry_period))
+        if not retry > 0:
+            raise ValueError(f"retryPeriod ({self.retry_period}) must be longer than zero")
+        if not renewal > _LONGEST_WAIT * retry:
+            raise ValueError(
+                f"renewDeadline ({self.renew_deadline}) must be longer than {_LONGEST_WAIT} times "
+                f"retryPeriod ({self.retry_period})"
+            )
+        if not lease > renewal:
+            raise ValueError(
+                f"leaseDuration ({self.lease_duration}) must be longer than renewDeadline ({self.renew_deadline})"
+            )
+        return self
+
+
+class MetricsAuth(_Section):
+    """Who may read metrics."""
+
+    enabled: bool = Field(
+        False,
+        description="Metrics are for bearers of a token that the API server authenticates (TokenReview) and allows "
+        "`get` of the path `/metrics` (SubjectAccessReview): 401 and 403 for others, 500 while it cannot be asked. The "
+        "manager needs to `create` `tokenreviews` and `subjectaccessreviews`. A good token is known for a minute, an "
+        "allowed user for five, a denied one for 30 s.",
+    )
+
+
+class Metrics(_Section):
+    """The metrics endpoint; the address "0" switches it off."""
+
+    bind_address: Address = Field(":8443", description="Where metrics are served.")
+    secure_serving: bool = Field(
+        True, description="HTTPS, from the first good certificate in `webhook.certDir` on; otherwise HTTP."
+    )
+    auth: MetricsAuth = MetricsAuth()
+
+
+class Health(_Section):
+    """The probe endpoints; the address "0" switches them off."""
+
+    health_probe_bind_address: Address = Field(":8081", description="Where probes are served, to everybody.")
+    readiness_endpoint_name: Endpoint = Field("readyz", description="The path of readiness.")
+    liveness_endpoint_name: Endpoint = Field("healthz", description="The path of liveness.")
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.readiness_endpoint_name == self.liveness_endpoint_name:
+            raise ValueError("readinessEndpointName and livenessEndpointName must differ")
+        return self
+
+
+class Controller(_Section):
+    """The reconcilers."""
+
+    group_kind_concurrency: dict[KindName, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict,
+        description="How many objects of a kind are reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
+        "`TrainingRuntime.trainer.kubeflow.org` and `ClusterTrainingRuntime.trainer.kubeflow.org`.",
+        json_schema_extra={"default": "16 TrainJobs, 1 runtime"},
+    )
+
+
+class CertManagement(_Section):
+    """Certificates of the webhook server."""
+
+    enable: bool = Field(
+        True,
+        description="No effect, and told so if `true`: this manager makes no certificates.",
+        json_schema_extra={"default": ""},
+    )
+    webhook_service_name: str = Field(
+        "kubeflow-trainer-controller-manager", description="The Service by which pods reach the status server."
+    )
+    webhook_secret_name: str = Field(
+        "kubeflow-trainer-webhook-cert",
+        description="No effect, and told so: certificates are read from `webhook.certDir`.",
+        json_schema_extra={"default": ""},
+    )
+
+
+class ClientConnection(_Section):
+    """Limits of the client towards the API server: none, unless the file sets one.
+
+    The original limits itself to 50 requests a second where the file says nothing, and so delays bursts of jobs that
+    the server, with its own priorities and fairness, would take. Zero means no limit here as well.
+    """
+
+    qps: NotNegative | None = Field(
+        None,
+        description="Requests to the API server a second; zero is no limit.",
+        json_schema_extra={"default": "no limit"},
+    )
+    burst: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Requests at once. Who sets one of the two gets 50 and 100 for the other.",
+        json_schema_extra={"default": "no limit"},
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Half a limit gets the other half from the original's defaults."""
+        if not isinstance(data, dict):
+            return data
+        given = {key: value for key, value in data.items() if value is not None}
+        return {"qps": 50.0, "burst": 100, **given} if given else given
+
+
+class StatusServer(_Section):
+    """The server to which trainers report progress."""
+
+    port: Port = Field(
+        10443, description="The port of the status server, where the feature gate `TrainJobStatus` is on."
+    )
+    qps: NotNegative = Field(5.0, description="Requests that it sends to the API server a second; zero is no limit.")
+    burst: Annotated[int, Field(ge=0)] = Field(10, description="Those at once.")
+
+
+class Tls(_Section):
+    """TLS settings of all servers."""
+
+    min_version: Literal["", "1.0", "1.1", "1.2", "1.3"] | None = Field(
+        None,
+        description="The lowest version that webhooks, metrics and status server speak: `1.0` to `1.3`.",
+        json_schema_extra={"default": "`1.2`"},
+    )
+    cipher_suites: list[CipherSuite] = Field(
+        default_factory=list,
+        description="Suites of TLS 1.2, by the names of IANA. Those that are not secure are refused; those of TLS 1.3 "
+        "are always on.",
+        json_schema_extra={"default": "those of OpenSSL"},
+    )
+    next_protos: Protocols = Field(
+        default_factory=lambda: [HTTP],
+        description="The servers speak HTTP/1.1 only: it has to be in the list, and others are told in the log.",
+    )
+
+
+class Plugins(_Section):
+    """Which plugins run, and with which options."""
+
+    disabled: list[str] = Field(
+        default_factory=list, description="Plugins that are left out, by the name of their entry point."
+    )
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Arguments of plugins, by the same names."
+    )
+
+
+class Configuration(_Section):
+    """The whole file."""
+
+    api_version: Literal["config.trainer.kubeflow.org/v1alpha1"] = Field(
+        API_VERSION, description=f"`{API_VERSION}`", json_schema_extra={"default": ""}
+    )
+    kind: Literal["Configuration"] = Field(KIND, description=f"`{KIND}`", json_schema_extra={"default": ""})
+    webhook: Webhook = Webhook()
+    leader_election: LeaderElection = LeaderElection()
+    metrics: Metrics = Metrics()
+    health: Health = Health()
+    controller: Controller = Controller()
+    cert_management: CertManagement = CertManagement()
+    client_connection: ClientConnection = ClientConnection()
+    status_server: StatusServer = StatusServer()
+    feature_gates: dict[str, bool] = Field(
+        default_factory=dict, description="Gates by name; `--feature-gates` wins over them."
+    )
+    tls: Tls = Tls()
+    plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
+    shutdown_delay_duration: ShutdownDelay = Field(
+        "5s",
+        description="How long webhooks and status server go on to answer when the manager has been told to stop, and "
+        "is not ready any more: until endpoints and load balancers have noticed. Up to `25s`, so that everything ends "
+        "within the 30 s after which Kubernetes kills a pod. The manager of an embedded cluster does not wait.",
+        json_schema_extra=OURS,
+    )
