@@ -1,0 +1,84 @@
+"""What is in deploy/, as the tools render it that people apply it with."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml_documents
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+OVERLAYS = sorted(path.parent.name for path in (DEPLOY / "overlays").glob("*/kustomization.yaml"))
+
+MANAGER = "kubeflow-trainer-controller-manager"
+"""The name of the manager's Deployment, Service, ServiceAccount and so on."""
+
+NEEDS_KUBECTL = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
+]
+
+Id = tuple[str, str, str]
+"""Kind, namespace and name; the namespace of what has none is empty."""
+
+
+def identity(obj: JsonObject) -> Id:
+    """Return what an object is called."""
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def by_identity(objects: Iterable[JsonObject]) -> dict[Id, JsonObject]:
+    """Return objects by what they are called, each of which is there once."""
+    found: dict[Id, JsonObject] = {}
+    for obj in objects:
+        assert identity(obj) not in found, f"{identity(obj)} is there twice"
+        found[identity(obj)] = obj
+    return found
+
+
+@functools.cache
+def _kustomized(directory: Path) -> bytes:
+    done = subprocess.run(
+        ["kubectl", "kustomize", directory],
+        env={"HOME": os.devnull, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert not done.stderr, done.stderr.decode()
+    return done.stdout
+
+
+def kustomize(directory: Path) -> list[JsonObject]:
+    """Return what `kubectl kustomize` makes of a directory; a warning fails."""
+    return [document for _, document in load_yaml_documents(_kustomized(directory))]
+
+
+def overlay(name: str) -> dict[Id, JsonObject]:
+    """Return the objects of an overlay."""
+    return by_identity(kustomize(DEPLOY / "overlays" / name))
+
+
+def one(objects: dict[Id, JsonObject], kind: str, name: str = MANAGER) -> JsonObject:
+    """Return the only object of that kind and name, whatever its namespace."""
+    (found,) = (obj for (its_kind, _, its_name), obj in objects.items() if (its_kind, its_name) == (kind, name))
+    return found
+
+
+def strings(tree: Any) -> list[str]:
+    """Return every text that is anywhere in a tree, keys as well."""
+    if isinstance(tree, dict):
+        return [text for pair in tree.items() for each in pair for text in strings(each)]
+    if isinstance(tree, list):
+        return [text for each in tree for text in strings(each)]
+    return [tree] if isinstance(tree, str) else []
