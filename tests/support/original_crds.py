@@ -53,7 +53,44 @@ _DEFINITIONS = Resource(
 
 async def install_original_definitions(stack: Stack) -> None:
     """Put them in the place of ours."""
-    for definition in original_definitions().values():
-        name = definition["metadata"]["name"]
-        present = await stack.client.get(_DEFINITIONS, None, name)
+    await install(stack, list(original_definitions().values()))
+
+
+async def install_older_definitions(stack: Stack) -> None:
+    """Put definitions in the place of ours that have what version 2.1 of the original had, and 2.3 has not.
+
+    Patches of pods were called `podTemplateOverrides`; TrainJobs had labels and annotations for what they become; and
+    `numProcPerNode` was a number or a word.
+    """
+    words = {"x-kubernetes-int-or-string": True}
+    found = []
+    for kind, definition in original_definitions().items():
+        spec = copy_tree(definition["spec"])
+        older = spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        if kind == "TrainJob":
+            texts = {"type": "object", "additionalProperties": {"type": "string"}}
+            overrides = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            older["trainer"]["properties"]["numProcPerNode"] = words
+            older["trainer"].pop("x-kubernetes-validations", None)
+            older |= {
+                "labels": texts,
+                "annotations": texts,
+                "podTemplateOverrides": {"type": "array", "items": overrides},
+            }
+        else:
+            older["mlPolicy"]["properties"]["torch"]["properties"] = {"numProcPerNode": words}
+        found.append({**definition, "spec": spec})
+    await install(stack, found)
+
+
+async def definitions_of(stack: Stack) -> list[JsonObject]:
+    """The definitions of TrainJobs and runtimes that a cluster has."""
+    names = [definition["metadata"]["name"] for definition in original_definitions().values()]
+    return [await stack.client.get(_DEFINITIONS, None, name) for name in names]
+
+
+async def install(stack: Stack, definitions: list[JsonObject]) -> None:
+    """Install definitions over those that a cluster has."""
+    for definition in definitions:
+        present = await stack.client.get(_DEFINITIONS, None, definition["metadata"]["name"])
         await stack.client.update(_DEFINITIONS, {**present, "spec": definition["spec"]})

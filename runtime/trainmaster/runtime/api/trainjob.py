@@ -16,6 +16,11 @@ def _present_group(group: Any) -> Any:
     return constants.GROUP if group == constants.LEGACY_GROUP else group
 
 
+def _present_count(count: Any) -> Any:
+    # Versions up to 2.1 had words here for what now happens without a number; TrainJobs of theirs may still be stored.
+    return None if count in ("auto", "cpu", "gpu") else count
+
+
 class RuntimeRef(ApiModel):
     """The runtime that a TrainJob is made from; its former group is read as the present one."""
 
@@ -62,7 +67,7 @@ class Trainer(ApiModel):
     num_nodes: int | None = None
     resources_per_node: Resources | None = None
     resource_claims_per_node: Annotated[list[ResourceClaim], NullIsDefault] = Field(default_factory=list)
-    num_proc_per_node: int | None = None
+    num_proc_per_node: Annotated[int | None, BeforeValidator(_present_count)] = None
 
 
 class RuntimePatch(ApiModel):

@@ -70,6 +70,17 @@ async def test_a_trainjob_that_cannot_be_read_is_told_of_by_an_event_and_its_sta
     assert "the TrainJob cannot be read: it is nested more than 150 levels deep; correct it" in note
 
 
+@pytest.mark.parametrize("ended", ["Complete", "Failed"])
+async def test_a_trainjob_that_has_ended_stays_as_it_is_though_its_spec_cannot_be_read(ended: str) -> None:
+    world = World()
+    status = {"conditions": [{"type": ended, "status": "True"}]}
+    world.put(trainjob_object(trainer={"numNodes": "two"}, status=status), runtime_object())
+    assert await world.reconcile() is DONE
+    assert world.patches == []
+    [note] = world.events
+    assert 'spec.trainer.numNodes: must be an integer, got "two"' in note
+
+
 async def test_it_goes_on_once_it_can_be_read() -> None:
     uid = trainjob_object()["metadata"]["uid"]
     world = world_with({**jobset_of(uid), "spec": {"odd": DEEP}}, suspend=True)

@@ -164,9 +164,6 @@ class TrainJobReconciler:
         try:
             return await self._reconcile(key, await self._observe(key, job, raw))
         except ObjectUnreadable as error:
-            if job.is_finished:
-                self._problem_reporter.report(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
-                return DONE
             return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
 
     async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
@@ -255,6 +252,9 @@ class TrainJobReconciler:
         stored = old.get("conditions")
         # What is no condition is of no use to anybody, and may be why the TrainJob cannot be read.
         conditions = [copy_tree(each) for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
+        if finished(conditions):
+            self._problem_reporter.report(key, raw, problem)
+            return DONE  # it needs nothing more of anybody
         set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
         status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
         self._problem_reporter.report(key, raw, problem)
