@@ -2,40 +2,97 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from support.http import get, listening
 
-from trainmaster.controller.server.healthz import metrics, probes
+from trainmaster.controller.server.healthz import Healthz, metrics
 
 
-async def test_l13_liveness_and_readiness_say_what_is_wrong() -> None:
+async def test_l13_m8_liveness_and_readiness_say_what_is_wrong() -> None:
     trouble: dict[str, str | None] = {"alive": None, "ready": None}
-    app = probes(
-        liveness="healthz", readiness="readyz", is_alive=lambda: trouble["alive"], is_ready=lambda: trouble["ready"]
-    )
-    async with listening(app) as port:
+    healthz = Healthz()
+    healthz.add_healthz_check("leaderElection", lambda: trouble["alive"])
+    healthz.add_readyz_check("informer-sync", lambda: trouble["ready"])
+    async with listening(healthz.application()) as port:
         assert (await get(port, "healthz"))[:2] == (200, "ok")
         assert (await get(port, "readyz"))[:2] == (200, "ok")
         trouble["ready"] = "waiting for pods"
         assert (await get(port, "healthz"))[:2] == (200, "ok")
-        assert (await get(port, "readyz"))[:2] == (500, "not ready: waiting for pods")
+        assert (await get(port, "readyz"))[:2] == (
+            500,
+            "[+]ping ok\n[-]informer-sync failed: waiting for pods\nreadyz check failed\n",
+        )
         trouble["alive"] = "no renewal"
-        assert (await get(port, "healthz"))[:2] == (500, "not healthy: no renewal")
+        assert (await get(port, "healthz"))[:2] == (
+            500,
+            "[+]ping ok\n[-]leaderElection failed: no renewal\nhealthz check failed\n",
+        )
+
+
+async def test_m8_verbose_has_a_line_for_each_check_and_exclude_leaves_some_out() -> None:
+    healthz = Healthz()
+    healthz.add_readyz_check("well", lambda: None)
+    async with listening(healthz.application()) as port:
+        everything = "[+]ping ok\n[+]well ok\nreadyz check passed\n"
+        assert (await get(port, "readyz?verbose"))[:2] == (200, everything)
+        assert (await get(port, "readyz?verbose=true"))[:2] == (200, everything)
+        healthz.add_readyz_check("ill", lambda: "a fever")
+        assert (await get(port, "readyz?exclude=ill"))[:2] == (200, "ok")
+        _, text, _ = await get(port, "readyz?exclude=ill&exclude=well&exclude=odd&verbose")
+        assert text.splitlines() == [
+            "[+]ping ok",
+            "[+]well excluded: ok",
+            "[+]ill excluded: ok",
+            'warn: some health checks cannot be excluded: no matches for "odd"',
+            "readyz check passed",
+        ]
+
+
+async def test_m8_each_check_can_be_asked_about_on_its_own() -> None:
+    healthz = Healthz()
+    healthz.add_readyz_check("well", lambda: None)
+    healthz.add_readyz_check("ill", lambda: "a fever")
+    async with listening(healthz.application()) as port:
+        assert (await get(port, "readyz/well"))[:2] == (200, "ok")
+        assert (await get(port, "readyz/ill"))[:2] == (500, "internal server error: a fever\n")
+        assert (await get(port, "readyz/none"))[0] == 404
+        assert (await get(port, "healthz/well"))[0] == 404
+        assert (await get(port, "healthz/ping"))[:2] == (200, "ok")
+
+
+async def test_m8_checks_may_wait_and_one_that_raises_has_failed_without_its_words() -> None:
+    def broken() -> str | None:
+        raise ValueError("Bearer abc")
+
+    async def waiting() -> str | None:
+        await asyncio.sleep(0)
+        return "not yet"
+
+    healthz = Healthz()
+    healthz.add_readyz_check("broken", broken)
+    healthz.add_readyz_check("waiting", waiting)
+    async with listening(healthz.application()) as port:
+        _, text, _ = await get(port, "readyz")
+    assert text.splitlines()[1:3] == [
+        "[-]broken failed: the check itself failed with ValueError",
+        "[-]waiting failed: not yet",
+    ]
+
+
+def test_m8_two_checks_of_one_name_are_refused() -> None:
+    healthz = Healthz()
+    healthz.add_readyz_check("certs", lambda: None)
+    healthz.add_healthz_check("certs", lambda: None)
+    with pytest.raises(ValueError, match="two checks called 'certs' of readyz"):
+        healthz.add_readyz_check("certs", lambda: None)
 
 
 async def test_b12_probes_answer_under_their_configured_names() -> None:
-    app = probes(liveness="alive", readiness="ready", is_alive=lambda: None, is_ready=lambda: None)
+    app = Healthz(liveness="alive", readiness="ready").application()
     async with listening(app) as port:
         assert [(await get(port, name))[0] for name in ("alive", "ready", "healthz", "readyz")] == [200, 200, 404, 404]
-
-
-async def test_a_part_of_a_probe_can_be_asked_about_on_its_own() -> None:
-    checks = {"readyz/well": lambda: None, "readyz/ill": lambda: "a fever"}
-    app = probes(
-        liveness="healthz", readiness="readyz", is_alive=lambda: None, is_ready=lambda: "a fever", checks=checks
-    )
-    async with listening(app) as port:
-        assert (await get(port, "readyz/well"))[:2] == (200, "ok")
-        assert (await get(port, "readyz/ill"))[:2] == (500, "failed: a fever")
 
 
 async def test_metrics_are_served_in_the_format_of_prometheus() -> None:

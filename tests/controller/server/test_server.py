@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Never
+from typing import Any, Never
 
 import aiohttp
 import pytest
 from aiohttp import web
 from support.http import listening
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.server import server as server_module
@@ -26,6 +27,7 @@ async def test_an_address_in_use_is_named() -> None:
 async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was served and cannot be reached is a matter for another process; what is not served yet is not."""
     monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.01)
+    monkeypatch.setattr(server_module, "CHECKED_FOR", 0.0)
     options = ServerOptions(purpose="tests", subject="it is", unreachable="it is not reachable")
     server = Server("127.0.0.1:0", options, clock=SystemClock())
     assert (server.readiness(), server.liveness()) == ("it is not served yet", None)
@@ -51,6 +53,44 @@ async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pyt
     with contextlib.suppress(asyncio.CancelledError):
         await running
     assert server.readiness() == "it is not served any more"
+
+
+async def test_h13_a_check_connects_for_all_who_ask_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes of any number of kubelets cost one connection a second, and none of them hears of an older one."""
+    clock, dialled = VirtualClock(), 0
+    open_connection = asyncio.open_connection
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal dialled
+        dialled += 1
+        await asyncio.sleep(0)
+        return await open_connection(*arguments, **options)
+
+    monkeypatch.setattr(asyncio, "open_connection", counted)
+    options = ServerOptions(purpose="tests", subject="it is", unreachable="it is not reachable")
+    server = Server("127.0.0.1:0", options, clock=clock)
+    assert await server.check() == "it is not served yet"
+    running = asyncio.create_task(server.run(web.Application()))
+    async with asyncio.timeout(10):
+        while server.readiness() is not None:
+            await asyncio.sleep(0)
+    assert dialled == 1
+    assert await asyncio.gather(*(server.check() for _ in range(50))) == [None] * 50
+    assert dialled == 1
+    await clock.advance(1.1)
+    assert await asyncio.gather(*(server.check() for _ in range(50))) == [None] * 50
+    assert dialled == 2
+
+    async def refuse(*_arguments: object, **_options: object) -> Never:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    await clock.advance(1.1)
+    assert await server.check() == "it is not reachable: refused"
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    assert await server.check() == "it is not served any more"
 
 
 async def test_m7_while_draining_each_response_closes_its_connection() -> None:

@@ -16,12 +16,14 @@ import pytest
 from aiohttp.test_utils import unused_port
 from structlog.testing import capture_logs
 from support.authorities import Authority as Issuer
+from support.http import get, listening
 from support.oddrequests import answer_to, odd_request
 from support.stack import Stack
 from support.statusserver import NAMESPACE, REPORT, MovableClock, StatusClient, Trainers
 
-from trainmaster.controller.configuration import Configuration, Health, Plugins, Webhook
+from trainmaster.controller.configuration import Configuration, Plugins, Webhook
 from trainmaster.controller.configuration import StatusServer as Settings
+from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver import server as server_module
 from trainmaster.controller.statusserver.server import operator_namespace
@@ -192,10 +194,13 @@ def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch:
     assert operator_namespace() == "kubeflow-system"
 
 
-def test_the_probes_have_the_names_of_the_original(tmp_path: Path) -> None:
-    checks = StatusServer(configuration(tmp_path)).checks(Health())
-    assert set(checks) == {"healthz/status-server-healthz", "readyz/status-server-readyz"}
-    assert checks["readyz/status-server-readyz"]() == "the status server is not served yet"
+async def test_the_probes_have_the_names_of_the_original(tmp_path: Path) -> None:
+    healthz = Healthz()
+    StatusServer(configuration(tmp_path)).add_checks(healthz)
+    async with listening(healthz.application()) as port:
+        assert (await get(port, "healthz/status-server-healthz"))[:2] == (200, "ok")
+        status, text, _ = await get(port, "readyz/status-server-readyz")
+    assert (status, text) == (500, "internal server error: the status server is not served yet\n")
 
 
 ROUNDS = 600

@@ -13,7 +13,9 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
@@ -43,6 +45,9 @@ from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
+
+_REQUEST: Final = re.compile(r"^GET \S+: ")
+"""With which the texts of failed requests begin; the rest is the same for all kinds if the API server is away."""
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
 
@@ -144,12 +149,12 @@ class Caches:
             await informer.wait_ready()
 
     def not_synced(self) -> list[str]:
-        """The resources whose caches have not synced and should have, each with the reason if there is one."""
-        return [
-            f"{informer.name} ({informer.failure})" if informer.failure else informer.name
-            for informer in self._informers()
-            if not informer.is_ready
-        ]
+        """The resources whose caches have not synced and should have, with the reason if there is one: once for all."""
+        by_reason: dict[str, list[str]] = {}
+        for informer in self._informers():
+            if not informer.is_ready:
+                by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
+        return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
 
     def _informers(self) -> list[Informer]:
         return [informer for scopes in self._by_kind.values() for _, informer in scopes]

@@ -56,7 +56,7 @@ from trainmaster.controller.manager.runnables import (
 )
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.filters import DelegatingAuth
-from trainmaster.controller.server.healthz import metrics, probes
+from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
@@ -127,6 +127,9 @@ class Manager:
         self._on_caches_synced = on_caches_synced
         self._identity = new_identity()
         self._ran = False
+        health = configuration.health
+        self.healthz = Healthz(liveness=health.liveness_endpoint_name, readiness=health.readiness_endpoint_name)
+        """The checks of the probes; to be added to before the manager runs."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set.
@@ -215,33 +218,17 @@ class Manager:
         stop: asyncio.Event,
     ) -> list[asyncio.Task[None]]:
         """Serve probes and metrics until the stack is closed; returns the tasks that do so."""
-        status_server = self._status_server
-
-        def is_alive() -> str | None:
-            if election is None or election.is_healthy():
-                return status_server.liveness() if status_server is not None else None
-            return "this leader has not renewed its lease for longer than the lease lasts"
-
-        def is_ready() -> str | None:
-            if stop.is_set():
-                return "stopping"
-            not_synced = caches.not_synced()
-            if not_synced:
-                return f"waiting for {', '.join(not_synced)}"
-            not_ready = webhooks.readiness() if webhooks is not None else None
-            return not_ready or (status_server.readiness() if status_server is not None else None)
-
+        if election is not None:
+            self.healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
+        self.healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
+        self.healthz.add_readyz_check("informer-sync", lambda: _sync_health(caches))
+        for each in (webhooks, self._status_server):
+            if each is not None:
+                each.add_checks(self.healthz)
         health = self._configuration.health
         if health.health_probe_bind_address != OFF:
-            app = probes(
-                liveness=health.liveness_endpoint_name,
-                readiness=health.readiness_endpoint_name,
-                is_alive=is_alive,
-                is_ready=is_ready,
-                checks=status_server.checks(health) if status_server is not None else None,
-            )
             server = Server(health.health_probe_bind_address, ServerOptions(purpose="probes"), clock=self._clock)
-            await stack.enter_async_context(server.listening(app))
+            await stack.enter_async_context(server.listening(self.healthz.application()))
         return await self._serve_metrics(stack)
 
     async def _serve_metrics(self, stack: AsyncExitStack) -> list[asyncio.Task[None]]:
@@ -309,3 +296,13 @@ class Manager:
         # The elector has its own idea of when to try again.
         client = self._new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
         return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)
+
+
+def _leader_health(election: Election) -> str | None:
+    healthy = election.is_healthy()
+    return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
+
+
+def _sync_health(caches: Caches) -> str | None:
+    missing = caches.not_synced()
+    return f"waiting for {'; '.join(missing)}" if missing else None

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
+from cryptography import x509
 
 from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
@@ -40,6 +42,7 @@ class CertWatcher:
         self._make_context = make_context
         self._read: tuple[bytes, bytes] | None = None
         self._current: ssl.SSLContext | None = None
+        self._valid: tuple[datetime, datetime] | None = None
         self.error: str | None = f"there was no look at {self._certificate} yet"
         """Why the files as they are cannot be used; None if they can."""
 
@@ -53,6 +56,7 @@ class CertWatcher:
         if read == self._read:
             return self._current is not None
         CERTIFICATE_READS.inc()
+        told = self.error
         context = self._make_context()
         try:
             context.load_cert_chain(self._certificate, self._key, password="")  # never ask on a terminal
@@ -60,12 +64,27 @@ class CertWatcher:
             # Half of a new pair, perhaps. Files may be read between two writes: the next look tells.
             CERTIFICATE_ERRORS.inc()
             self.error = f"{self._certificate} and {self._key} are no pair of certificate and key: {error}"
-            if self._current is not None:
+            if self._current is not None and self.error != told:
                 log.warning("a new certificate cannot be used; the old one stays", error=self.error)
             return self._current is not None
         log.info("the certificate of the servers is read", file=str(self._certificate), again=self._read is not None)
+        self._valid = _dates(read[0])
         self._read, self._current, self.error = read, context, None
         return True
+
+    def validity(self, now: datetime) -> str | None:
+        """Say that nobody accepts the certificate that is served, because of its dates; None if it is not so."""
+        if self._valid is None:
+            return None
+        first, last = self._valid
+        if now > last:
+            return f"the certificate in {self._certificate} expired at {last:%Y-%m-%dT%H:%M:%SZ}; renew it"
+        if now < first:
+            return (
+                f"the certificate in {self._certificate} is not valid before {first:%Y-%m-%dT%H:%M:%SZ}, and it is "
+                f"{now:%Y-%m-%dT%H:%M:%SZ} here; look at the clock of this machine"
+            )
+        return None
 
     def server_context(self) -> ssl.SSLContext:
         """Return the context to listen with; each handshake takes the certificate of its moment."""
@@ -77,6 +96,15 @@ class CertWatcher:
 
         listening.sni_callback = choose
         return listening
+
+
+def _dates(pem: bytes) -> tuple[datetime, datetime] | None:
+    """Return from when until when a certificate is valid; None if OpenSSL alone can read it."""
+    try:
+        leaf = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        return None
+    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
 
 
 _VERSIONS: Final = {

@@ -1,60 +1,118 @@
-"""What the manager serves about itself: the probes (healthz, readyz, parts of them by name), and `/metrics`.
+"""What the manager serves about itself: the probes (healthz, readyz, each check of them by name), and `/metrics`.
 
 Guarantees:
-- Liveness answers as long as the event loop turns; it fails for a leader that cannot renew its lease (L-13).
-- Readiness is given once the caches are filled, and taken back when the manager is told to stop.
+- M-8: the form is that of kube-apiserver: `ok`, or status 500 and a line for each check, `[+]name ok` or
+  `[-]name failed: reason`. `?verbose` has the lines in any case, `?exclude=name` leaves a check out, and each check has
+  a path of its own: `/readyz/name`.
+- Liveness asks nothing of anybody outside of this process, the API server included; it fails for a leader that cannot
+  renew its lease (L-13).
+- A check that raises has failed, and is told by the type of what it raised.
 - M-3: metrics are served by every replica, leader or not, in the format of Prometheus.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
 from trainmaster.metrics.registry import REGISTRY
 
-Checker = Callable[[], str | None]
-"""Returns None if all is well, else what is wrong."""
+Checker: TypeAlias = Callable[[], "str | Awaitable[str | None] | None"]
+"""Returns None if all is well, else what is wrong: probes are open to everybody, so no secret. It is called by each
+probe and should be cheap."""
+
+_HEADERS: Final = MappingProxyType({"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache, private"})
 
 
-def probes(
-    *,
-    liveness: str,
-    readiness: str,
-    is_alive: Checker,
-    is_ready: Checker,
-    checks: Mapping[str, Checker] | None = None,
-) -> web.Application:
-    """Build the application of the probes.
+class Healthz:
+    """The checks of liveness and readiness, by name; every part of the manager may add its own.
 
     Args:
         liveness: Path of the liveness probe, without the slash.
         readiness: Path of the readiness probe, likewise.
-        is_alive: Returns None while the process is of use, else why it should be started again.
-        is_ready: Returns None when ready, else what is still missing.
-        checks: Parts of these that have a path of their own, by path without the first slash.
     """
-    app = web.Application()
-    app.add_routes(
-        [
-            web.get(f"/{liveness}", _probe(is_alive, otherwise="not healthy")),
-            web.get(f"/{readiness}", _probe(is_ready, otherwise="not ready")),
-            *(web.get(f"/{path}", _probe(check, otherwise="failed")) for path, check in (checks or {}).items()),
-        ]
-    )
-    return app
+
+    def __init__(self, *, liveness: str = "healthz", readiness: str = "readyz") -> None:
+        self._liveness, self._readiness = liveness, readiness
+        self._checks: dict[str, dict[str, Checker]] = {liveness: {}, readiness: {}}
+        for probe in self._checks:
+            self._add(probe, "ping", lambda: None)
+
+    def add_healthz_check(self, name: str, check: Checker) -> None:
+        """Add a check of liveness: what fails it is cured by another process only."""
+        self._add(self._liveness, name, check)
+
+    def add_readyz_check(self, name: str, check: Checker) -> None:
+        """Add a check of readiness: while it fails, nobody should send anything here."""
+        self._add(self._readiness, name, check)
+
+    def _add(self, probe: str, name: str, check: Checker) -> None:
+        if name in self._checks[probe]:
+            raise ValueError(f"there are two checks called {name!r} of {probe}; give one of them another name")
+        self._checks[probe][name] = check
+
+    def application(self) -> web.Application:
+        """Build the application of the probes."""
+        app = web.Application()
+        for probe, checks in self._checks.items():
+            app.add_routes([web.get(f"/{probe}", _all(probe, checks)), web.get(f"/{probe}/{{name}}", _one(checks))])
+        return app
 
 
-def _probe(check: Checker, *, otherwise: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(_: web.Request) -> web.Response:
-        error = check()
-        if error is None:
-            return web.Response(text="ok")
-        return web.Response(status=500, text=f"{otherwise}: {error}")
+def _all(probe: str, checks: Mapping[str, Checker]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        excluded = set(request.query.getall("exclude", []))
+        asked = [name for name in checks if name not in excluded]
+        failures = dict(zip(asked, await asyncio.gather(*(_failure(checks[name]) for name in asked)), strict=True))
+        failed = any(failures.values())
+        if not failed and "verbose" not in request.query:
+            return _text("ok")
+        lines = [_line(name, failures) for name in checks]
+        unknown = sorted(excluded - set(checks))
+        if unknown:
+            matches = ",".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {matches}")
+        lines.append(f"{probe} check {'failed' if failed else 'passed'}")
+        return _text("".join(f"{line}\n" for line in lines), status=500 if failed else 200)
 
     return respond
+
+
+def _one(checks: Mapping[str, Checker]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        check = checks.get(request.match_info["name"])
+        if check is None:
+            return _text("404 page not found\n", status=404)
+        failure = await _failure(check)
+        return _text("ok") if failure is None else _text(f"internal server error: {failure}\n", status=500)
+
+    return respond
+
+
+async def _failure(check: Checker) -> str | None:
+    try:
+        result = check()
+        return await result if inspect.isawaitable(result) else result
+    except Exception as error:
+        # Of any part of the manager; a probe that answers 500 without a word helps nobody.
+        return f"the check itself failed with {type(error).__name__}"
+
+
+def _line(name: str, failures: Mapping[str, str | None]) -> str:
+    if name not in failures:
+        return f"[+]{name} excluded: ok"
+    failure = failures[name]
+    return f"[+]{name} ok" if failure is None else f"[-]{name} failed: {failure}"
+
+
+def _text(text: str, *, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=text, headers=_HEADERS)
 
 
 def metrics() -> web.Application:

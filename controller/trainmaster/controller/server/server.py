@@ -4,6 +4,7 @@ Guarantees:
 - An address that cannot be bound is an error that names it, what is served there, and the option to change.
 - With certificates it serves from the first good one on, and looks for a newer one, and whether it can be reached,
   every ten seconds (H-10, H-13). Without one it waits, says why, and goes on as soon as there is one.
+- H-13: a probe is answered by a TLS connection to ourselves that is a second old at most, one for all who ask.
 - A connection on which no request comes is closed, where there is a limit (H-15).
 - At the end no new connection is taken, and what has been requested is answered, within limits (H-14).
 - Told that the end is near (`drain`) it answers as before and closes each connection with its response, so that who
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,6 +38,9 @@ log = structlog.get_logger(__name__)
 
 
 _THEIR_FAULT: Final = (BadHttpMessage, ConnectionError)
+
+CHECKED_FOR: Final = 1.0
+"""Seconds for which the outcome of a connection to ourselves is good; it costs some milliseconds of the event loop."""
 
 # What the HTTP library has to say about requests that are none is the business of who sent them.
 http_log: Final = logging.getLogger(f"{__name__}.http")
@@ -99,10 +104,24 @@ class Server:
         self._not_ready: str | None = f"{options.subject} not served yet"
         self._unreachable = False
         self._draining = False
+        self._own: tuple[str, int] | None = None
+        """Where we reach ourselves, while `run` serves."""
+        self._checking: asyncio.Task[None] | None = None
+        self._checked_at = -math.inf
 
     def readiness(self) -> str | None:
-        """Say why it cannot be used; None if it can. Known while `run` runs."""
+        """Say why it cannot be used; None if it can. As was last known, while `run` runs."""
         return self._not_ready
+
+    async def check(self) -> str | None:
+        """Say why it cannot be used, by a connection to ourselves; None if it can."""
+        if self._own is not None:
+            await self._dial_once(*self._own)
+        return self._not_ready
+
+    def certificate(self) -> str | None:
+        """Say what is wrong with the certificate that is served; None if nothing is, or there is none yet."""
+        return self._certs.validity(self._clock.now()) if self._certs is not None else None
 
     def liveness(self) -> str | None:
         """Say why only another process would help: what was served cannot be reached any more."""
@@ -122,16 +141,18 @@ class Server:
             await self._wait_for_certificate(self._certs)
         async with self.listening(app) as (host, port):
             log.info(self.options.started_event, address=f"{host}:{port}")
+            self._own = host, port
             try:
                 while True:
-                    error = await self._check(host, port)
-                    unreachable = self.options.unreachable.format(host=host, port=port)
-                    self._not_ready = error and f"{unreachable}: {error}"
-                    self._unreachable = error is not None
+                    await self._dial_once(host, port)
                     await self._clock.sleep(REFRESH_INTERVAL)
                     if self._certs is not None:
                         self._certs.read_certificate()
             finally:
+                self._own = None
+                if self._checking is not None:
+                    # Given up in the middle of its handshake, the other end would outlive the server.
+                    await asyncio.wait({self._checking})
                 self._not_ready = f"{self.options.subject} not served any more"
 
     @asynccontextmanager
@@ -201,14 +222,23 @@ class Server:
                 )
             await self._clock.sleep(REFRESH_INTERVAL)
 
-    async def _check(self, host: str, port: int) -> str | None:
-        """Connect to ourselves; returns what went wrong."""
-        dialing = asyncio.create_task(self._dial(host, port))
+    async def _dial_once(self, host: str, port: int) -> None:
+        """Connect to ourselves, once for all who ask now or have asked a moment ago."""
+        if self._checking is None:
+            if self._clock.monotonic() - self._checked_at < CHECKED_FOR:
+                return
+            self._checking = asyncio.create_task(self._check(host, port), name=f"dial {self.options.purpose}")
+        await asyncio.shield(self._checking)
+
+    async def _check(self, host: str, port: int) -> None:
         try:
-            return await asyncio.shield(dialing)
+            error = await self._dial(host, port)
+            unreachable = self.options.unreachable.format(host=host, port=port)
+            self._not_ready = error and f"{unreachable}: {error}"
+            self._unreachable = error is not None
         finally:
-            # Given up in the middle of its handshake, the other end of the connection would outlive the server.
-            await asyncio.wait({dialing})
+            self._checked_at = self._clock.monotonic()
+            self._checking = None
 
     async def _dial(self, host: str, port: int) -> str | None:
         context = None

@@ -28,7 +28,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from trainmaster.controller.configuration import Configuration, Health
+from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -36,7 +36,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
-from trainmaster.controller.server.healthz import Checker
+from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import (
@@ -114,12 +114,12 @@ class StatusServer:
         """Say why reports cannot be taken."""
         return self._server.readiness()
 
-    def checks(self, health: Health) -> Mapping[str, Checker]:
-        """Return the checks that have probes of their own, by path, under the names of the original."""
-        return {
-            f"{health.liveness_endpoint_name}/status-server-healthz": self.liveness,
-            f"{health.readiness_endpoint_name}/status-server-readyz": self.readiness,
-        }
+    def add_checks(self, healthz: Healthz) -> None:
+        """Add the checks, under the names of the original."""
+        healthz.add_healthz_check("status-server-healthz", self.liveness)
+        healthz.add_readyz_check("status-server-readyz", self._server.check)
+        if not self._configuration.webhook.enabled:
+            healthz.add_readyz_check("certificate", self._server.certificate)  # that of the webhooks otherwise
 
     def drain(self) -> None:
         """Close each connection with the next response: the process ends soon."""

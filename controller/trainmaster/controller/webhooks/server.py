@@ -28,6 +28,7 @@ from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
+from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored, overloaded
@@ -111,6 +112,11 @@ class WebhookServer:
     def readiness(self) -> str | None:
         """Say why the webhooks cannot be called; None if they can."""
         return self._server.readiness()
+
+    def add_checks(self, healthz: Healthz) -> None:
+        """Add the checks of readiness: the webhooks answer by TLS (H-13), with a certificate that is valid now."""
+        healthz.add_readyz_check("webhook", self._server.check)
+        healthz.add_readyz_check("certificate", self._server.certificate)
 
     def drain(self) -> None:
         """Close each connection with the next response: the process ends soon."""

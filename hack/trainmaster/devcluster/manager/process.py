@@ -111,9 +111,15 @@ class ReadinessProbe:
             async with self._session.get(url) as answer:
                 if answer.status == 200:
                     return None
-                return (await answer.text(errors="replace"))[:_LONGEST_ANSWER].strip()
+                return _failures((await answer.text(errors="replace"))[:_LONGEST_ANSWER])
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return "it does not answer yet"
+
+
+def _failures(text: str) -> str:
+    """Return what a readiness probe complains of: its checks that have failed, without those that have not."""
+    failed = [line.removeprefix("[-]") for line in text.splitlines() if line.startswith("[-]")]
+    return "; ".join(failed) or text.strip()
 
 
 _log = structlog.get_logger(__name__)
