@@ -90,9 +90,11 @@ $(VENV)/.created:
 	@hack/make_venv.sh '$(PYTHON)' $(VENV)
 	@echo '$(CURDIR)' > $@
 
-$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(LOCKS)/runtime.txt
-	@echo 'installing trainmaster and what it needs'
-	@$(PIP) --require-hashes -r $(LOCKS)/runtime.txt
+INSTALLED := $(foreach lock,runtime build local,$(LOCKS)/$(lock).txt)
+
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(INSTALLED)
+	@echo 'installing trainmaster and what it needs, on laptops as well'
+	@$(PIP) --require-hashes $(INSTALLED:%=-r %)
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -1,6 +1,8 @@
 """Pin everything that the Makefile installs, in hack/requirements; `--check` compares the pins with pyproject.toml.
 
-    runtime.txt    what `trainmaster` needs, and hatchling, which builds it
+    runtime.txt    what `trainmaster` needs, and nothing else: the image of the controller is made of it
+    build.txt      hatchling, which builds the wheel
+    local.txt      what the extra `local` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
     deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
@@ -43,7 +45,8 @@ GROUPS = {
     "frameworks": ("frameworks",),
     "torch": ("torch",),
 }
-"""Dependency groups of pyproject.toml by lock file; runtime.txt comes from the project's dependencies."""
+"""Dependency groups of pyproject.toml by lock file; runtime.txt has the project's dependencies, build.txt those of its
+build system, and extras have files of their names."""
 
 _UNHASHED = {"torch"}
 _LOWEST = "lowest"
@@ -56,10 +59,13 @@ def wanted() -> dict[str, list[str]]:
     """Return the requirements of each lock file, as pyproject.toml states them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = project["dependency-groups"]
-    requirements = {"runtime": [*project["project"]["dependencies"], *project["build-system"]["requires"]]}
+    extras = project["project"]["optional-dependencies"]
+    installed = {"runtime": project["project"]["dependencies"], "build": project["build-system"]["requires"], **extras}
+    requirements = {lock: list(needed) for lock, needed in installed.items()}
     for lock, names in GROUPS.items():
         requirements[lock] = [requirement for name in names for requirement in groups[name]]
-    requirements[_LOWEST] = [*map(lowest, requirements["runtime"]), *groups["test"], *groups["generate"]]
+    lowest_of_all = [lowest(requirement) for lock in installed for requirement in installed[lock]]
+    requirements[_LOWEST] = [*lowest_of_all, *groups["test"], *groups["generate"]]
     return requirements
 
 

@@ -62,6 +62,10 @@ class SchemaError(Protocol):
     def known(self) -> Sequence[str]:
         """If the field is unknown: which there are in its place."""
 
+    @property
+    def severity(self) -> Literal["error", "warning"]:
+        """A warning says what nobody could check, of this object as of all others."""
+
 
 class SchemaCheck(Protocol):
     """What an entry point in the group `trainmaster.schemas` is."""
@@ -76,6 +80,8 @@ class Diagnostic:
 
     severity: Literal["error", "warning"]
     file: str
+    """Empty if it is about all of them."""
+
     line: int | None
     column: int | None
     object: str
@@ -128,6 +134,9 @@ class OfflineValidation:
         self.unvalidated: list[Manifest] = []
         """Objects that nobody validates."""
 
+        self.unchecked: dict[str, None] = {}
+        """What could not be checked, of whatever objects, each once."""
+
         self.unreadable: list[Diagnostic] = []
         for found in scan_manifests(files):
             if isinstance(found, ManifestError):
@@ -147,6 +156,7 @@ class OfflineValidation:
     def diagnostics(self) -> list[Diagnostic]:
         """Everything that is wrong, in the order of the files."""
         found = [
+            *(Diagnostic("warning", "", None, None, "", "", message) for message in self.unchecked),
             *self.unreadable,
             *(diagnostic for validated in self.validated for diagnostic in validated.diagnostics),
         ]
@@ -189,7 +199,10 @@ class OfflineValidation:
             validated.object, errors = validate_schema(obj)
             for error in errors:
                 hint = f" {did_you_mean(error.path.rpartition('.')[2], error.known)}" if error.known else ""
-                validated.add(error.path, error.message + hint)
+                if error.severity == "warning":
+                    self.unchecked[error.message] = None
+                else:
+                    validated.add(error.path, error.message + hint)
         metadata = obj["metadata"]
         key = manifest.api_version, manifest.kind, metadata.get("namespace"), metadata["name"]
         if self._objects.get(key, validated.object) != validated.object:

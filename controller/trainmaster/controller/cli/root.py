@@ -4,6 +4,9 @@ The controller brings the commands in `COMMANDS`; others are found under the ent
 so that the embedded cluster can offer its own without being imported here. An entry point is a function that gets the
 subparsers of argparse, adds one, and sets its default `run` to a function of the parsed arguments that returns the exit
 code. Only the command that is asked for is imported: the next one may need a hundred modules more.
+
+What only laptops need comes with the extra `local`, and the image of the controller has no embedded cluster at all: a
+command that misses a module says what to install.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ COMMANDS = {
 
 COMMANDS_GROUP = "trainmaster.commands"
 
+EMBEDDED_CLUSTER = "trainmaster.devcluster"
+"""The portion of the namespace that an installation may lack."""
+
+LOCAL_INSTALLATION = "`pip install 'trainmaster[local]'`"
+
 Command = Callable[[Any], None]
 """Adds one command to the subparsers of argparse."""
 
@@ -44,12 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     wanted = words[0] if words else ""
     offered = {point.name: point for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)}
-    for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
-        _add(name, offered, commands)
-    parsed = parser.parse_args(words)
     try:
+        for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
+            _add(name, offered, commands, asked=name == wanted)
+        parsed = parser.parse_args(words)
         code: int = parsed.run(parsed)
         sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        remedy = _remedy(error)
+        if remedy is None:
+            raise
+        print(f"trainmaster: the command {wanted!r} needs {remedy}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -69,7 +83,20 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any) -> None:
+def _remedy(error: ModuleNotFoundError) -> str | None:
+    """Say which part of an installation is missing, and where it can be had; None if that is a defect of ours."""
+    module = error.name or ""
+    if module == EMBEDDED_CLUSTER or module.startswith(f"{EMBEDDED_CLUSTER}."):
+        return (
+            "the embedded cluster, which is not part of this installation (the controller's image has none); "
+            f"elsewhere, {LOCAL_INSTALLATION} brings it"
+        )
+    if not module or module.partition(".")[0] == "trainmaster":
+        return None
+    return f"the module {module!r}, which is not installed; {LOCAL_INSTALLATION} brings all that it needs"
+
+
+def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any, *, asked: bool) -> None:
     """Add a command; one of another distribution that is broken costs itself only."""
     if name in COMMANDS:
         import_module(f"{__package__}.{COMMANDS[name]}").command(commands)
@@ -78,4 +105,8 @@ def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any) -> None:
         command: Command = offered[name].load()
         command(commands)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(EMBEDDED_CLUSTER):
+            if asked:
+                raise
+            return  # no part of this installation: the overview lists what there is
         print(f"trainmaster: no command {name!r}: {offered[name].value}: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from trainmaster.controller.cli.run.job_status import JobStatus
-from trainmaster.controller.cli.run.reporter import LiveReporter
+from trainmaster.controller.cli.run.live_reporter import LiveReporter
 from trainmaster.controller.cli.run.submit import SubmittedJob
 from trainmaster.runtime.jsontree import JsonObject
 

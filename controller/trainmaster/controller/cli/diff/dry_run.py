@@ -189,8 +189,8 @@ def _defaulted_offline(obj: JsonObject) -> JsonObject:
     metadata = obj["metadata"]
     name = metadata.get("name") or f"{metadata['generateName']}{GENERATED}"
     merged, errors = validate_schema({**obj, "metadata": {**metadata, "name": name, "uid": UID}})
-    if errors:
-        raise SchemaMismatch("\n".join(f"{error.path}: {error.message}" for error in errors))
+    if wrong := [f"{error.path}: {error.message}" for error in errors if error.severity == "error"]:
+        raise SchemaMismatch("\n".join(wrong))
     return merged
 
 

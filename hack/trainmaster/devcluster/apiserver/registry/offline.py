@@ -4,6 +4,7 @@ The command line finds `check` by the entry-point group `trainmaster.schemas`.
 
 - The definition is that of `deploy/crds`: unknown fields, types and limits, and its rules in CEL.
 - All faults of an object are found together, except that the rules are evaluated only on what has the right shape.
+- Without cel-expr-python everything but the rules is checked, and a warning says so.
 - The object that is given is not changed.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import orjson
 
@@ -40,6 +41,8 @@ class Fault(NamedTuple):
     known: tuple[str, ...] = ()
     """If the field is unknown: which there are in its place."""
 
+    severity: Literal["error", "warning"] = "error"
+
 
 def check(obj: JsonObject) -> tuple[JsonObject, list[Fault]] | None:
     """Return an object as the API server would store it, and what is wrong with it; None for a kind of others."""
@@ -64,9 +67,13 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
     problems = schema.validate(obj)
     if not problems:  # the rules of metadata rely on its types
         problems += validate_object_meta(obj["metadata"], kind)
+    notes: list[str] = []
     if not any(problem.type in _SHAPELESS for problem in problems):
-        problems += kind.rules.check(obj).errors
+        result = kind.rules.check(obj)
+        problems += result.errors
+        notes = result.warnings
     faults += [Fault(problem.field, problem.body) for problem in problems]
+    faults += [Fault("", note, severity="warning") for note in notes]
     return obj, faults
 
 

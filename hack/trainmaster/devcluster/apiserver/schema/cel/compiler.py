@@ -257,6 +257,8 @@ def _compile(expression: str, original: str, types: Mapping[str, str], *, is_opt
         first = 2
     try:
         return compile_program(expression, types, result)
+    except LibraryMissing:
+        raise
     except CompilationFailed as error:
         shown = re.sub(r"<input>:(\d+):", lambda match: f"<input>:{int(match.group(1)) - first + 1}:", str(error))
         lines = zip(expression.split("\n")[first - 1 :], original.split("\n"), strict=False)
@@ -281,8 +283,8 @@ def _missing() -> str:
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return (
         f"rules in CEL cannot be evaluated: cel-expr-python is not installed (this is {python} on {sys.platform} "
-        f"{platform.machine()}). It has wheels for CPython 3.11 to 3.14 on Linux with glibc and on macOS, for x86_64 "
-        "and arm64: install it with pip, or use one of these platforms"
+        f"{platform.machine()}). `pip install 'trainmaster[local]'` brings it where it has wheels: for CPython 3.11 to "
+        "3.14 on Linux with glibc and on macOS, for x86_64 and arm64"
     )
 
 

@@ -19,7 +19,12 @@ from typing import Any
 from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
 from trainmaster.devcluster.apiserver.schema.cel.compiler import Rule, RuleProblem, Scope, compile_rule
 from trainmaster.devcluster.apiserver.schema.cel.equality import by_key, is_equal, key_of
-from trainmaster.devcluster.apiserver.schema.cel.program import BudgetExceeded, CompilationFailed, EvaluationFailed
+from trainmaster.devcluster.apiserver.schema.cel.program import (
+    BudgetExceeded,
+    CompilationFailed,
+    EvaluationFailed,
+    LibraryMissing,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 _SECONDS = 1.0  # the cost budget of the API server is meant to be about this long
@@ -57,7 +62,8 @@ class Rules:
     """The compiled rules of one schema; without a schema there are none.
 
     `problems` are the rules that do not compile, each with its place below the schema. Objects do not pass these. With
-    `deferred`, for a schema whose rules are known to compile, each is compiled when an object needs it first.
+    `deferred`, for a schema whose rules are known to compile, each is compiled when an object needs it first; where
+    there is no library for that, the result of a check says so in a warning.
     """
 
     def __init__(
@@ -221,6 +227,9 @@ class _Check:
                 if isinstance(error, BudgetExceeded):
                     raise _Stopped from error
                 continue
+            except LibraryMissing as error:  # of a deferred rule, since others are found to be broken before
+                self._result.warnings.append(str(error))
+                raise _Stopped from error
             except CompilationFailed as error:  # of a deferred rule
                 errors.append(FieldError(path, "Invalid", value, f"rule compile error: {error}"))
                 raise _Stopped from error

@@ -1,0 +1,202 @@
+"""What `pip install trainmaster` brings is enough for the controller; what needs an extra says which.
+
+Modules of all other distributions are hidden, so that this environment has what hack/requirements/runtime.txt pins.
+`make image-rootfs` does the same with a real installation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.cli import run
+from trainmaster.controller.cli.run import live_reporter
+from trainmaster.controller.cli.run.reporter import PlainReporter, make_reporter
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/numpy-digits"
+LOCK = ROOT / "hack/requirements/runtime.txt"
+
+HIDING = """
+import os, sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname in names:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+names = set(os.environ["HIDDEN_MODULES"].split(","))
+sys.meta_path.insert(0, Hidden())
+"""
+"""Becomes `sitecustomize`, so that the processes that a command starts miss the same."""
+
+IMPORTS = """
+import importlib, pkgutil
+
+for portion in ("controller", "runtime", "plugins", "metrics"):
+    package = importlib.import_module(f"trainmaster.{portion}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith(("__main__", ".live_reporter")):
+            importlib.import_module(module.name)
+"""
+
+
+def pinned(lock: Path) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+)==", lock.read_text(), re.MULTILINE))
+
+
+def hidden() -> set[str]:
+    """The top-level modules that no distribution of the base installation brings."""
+    brought = {"trainmaster", *pinned(LOCK)}
+    return {
+        module
+        for module, distributions in packages_distributions().items()
+        if not brought & {name.lower().replace("_", "-") for name in distributions}
+    }
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An environment that has some of this one's modules."""
+
+    path: Path
+
+    def python(self, *arguments: str, hidden: Iterable[str]) -> subprocess.CompletedProcess[str]:
+        (self.path / "sitecustomize.py").write_text(HIDING)
+        work = self.path / "work"
+        work.mkdir(exist_ok=True)
+        foreign = {"KUBECONFIG", "TRAINMASTER_HOME"}
+        done = subprocess.run(
+            [sys.executable, "-P", *arguments],
+            cwd=work,
+            env={name: value for name, value in os.environ.items() if name not in foreign}
+            | {"PYTHONPATH": str(self.path), "HIDDEN_MODULES": ",".join(hidden)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def base(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run `trainmaster` as `pip install trainmaster` makes it."""
+        return self.python("-m", "trainmaster.controller.cli", *command, hidden=hidden())
+
+    def image(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run `trainmaster` as the image of the controller has it."""
+        return self.python("-m", "trainmaster.controller.cli", *command, hidden={"trainmaster.devcluster", *hidden()})
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+def test_what_only_laptops_need_is_no_dependency_of_the_controller() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    local = {re.split(r"[<>=; ]", requirement)[0] for requirement in project["optional-dependencies"]["local"]}
+    assert local == {"cel-expr-python", "jsonpatch", "jsonpointer", "rich"}
+    assert not pinned(LOCK) & {*local, "hatchling", "pip", "setuptools"}
+
+
+def test_every_module_of_the_controller_does_with_the_base_installation(installed: Installation) -> None:
+    assert {"rich", "cel_expr_python", "jsonpatch", "jsonpointer", "pytest"} <= hidden()
+    done = installed.python("-c", IMPORTS, hidden=hidden())
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_overview_lists_what_there_is(installed: Installation) -> None:
+    done = installed.base("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^ +manager ", done.stdout, re.MULTILINE)
+
+
+def test_a_cluster_needs_the_extra(installed: Installation) -> None:
+    done = installed.base("cluster", "up", "--detach")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        r"trainmaster: the command 'cluster' needs the module '\w+', which is not installed; "
+        r"`pip install 'trainmaster\[local\]'` brings all that it needs\n",
+        done.stderr,
+    )
+    assert list((installed.path / "work").iterdir()) == []
+
+
+def test_what_is_valid_is_valid_and_the_rules_are_said_to_be_unchecked(installed: Installation) -> None:
+    done = installed.base("validate", "-f", str(EXAMPLE), "-f", str(ROOT / "deploy/runtimes"))
+    assert (done.returncode, done.stderr[:12]) == (0, "trainmaster:"), done.stdout
+    assert "0 errors, 1 warning" in done.stderr
+    assert done.stdout.startswith("warning: rules in CEL cannot be evaluated: cel-expr-python is not installed")
+    assert "pip install 'trainmaster[local]'" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_wrong_fields_and_rules_of_admission_are_found_without_the_extra(installed: Installation) -> None:
+    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "a"}}
+    file = installed.path / "job.yaml"
+    file.write_text(f"{job | {'spec': {'runtimeRef': {'name': 'none'}, 'trainr': {}}}}")
+    done = installed.base("validate", "-f", str(file))
+    assert done.returncode == 1
+    assert 'spec.trainr: unknown field (did you mean "trainer"?)' in done.stdout
+    assert "spec.runtimeRef.name: no file has" in done.stdout
+
+
+def test_rendering_needs_no_extra(installed: Installation) -> None:
+    done = installed.base("render", "-f", str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert "kind: JobSet" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("cluster", "status"), "the command 'cluster' needs the embedded cluster, which is not part of this"),
+        (("validate", "-f", str(EXAMPLE)), "the command 'validate' needs the embedded cluster, which is not part of"),
+    ],
+)
+def test_an_installation_without_the_embedded_cluster_says_so(
+    installed: Installation, command: tuple[str, ...], said: str
+) -> None:
+    """The image of the controller is one."""
+    done = installed.image(*command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    overview = installed.image("--help")
+    assert (overview.returncode, overview.stderr) == (0, "")
+    assert not re.search(r"^ +cluster ", overview.stdout, re.MULTILINE)
+
+
+def test_running_a_job_without_a_cluster_needs_the_extra(installed: Installation) -> None:
+    done = installed.base("run", str(EXAMPLE))
+    assert done.returncode == 1
+    assert "the command 'cluster' needs the module" in done.stderr
+    assert "pip install 'trainmaster[local]'" in done.stderr
+    assert "name another cluster with --kubeconfig" in done.stderr
+
+
+def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with monkeypatch.context() as context:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+            context.delitem(sys.modules, name)
+        context.delitem(sys.modules, live_reporter.__name__)
+        context.delattr(run, "live_reporter")
+        context.setitem(sys.modules, "rich", None)
+        assert isinstance(make_reporter(plain=False), PlainReporter)
+    assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"
+    assert isinstance(make_reporter(plain=False), live_reporter.LiveReporter)
