@@ -27,6 +27,7 @@ COMMANDS = {
     "render": "render",
     "validate": "validate",
     "diff": "diff.command",
+    "rbac": "rbac",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""
 

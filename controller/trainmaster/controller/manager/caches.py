@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from trainmaster.controller.kube.cache.delta import Delta
@@ -22,6 +22,7 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
@@ -51,7 +52,7 @@ _REQUEST: Final = re.compile(r"^GET \S+: ")
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
 
-_OWN = [
+OWN_WATCHES = [
     Watch(
         each.api_version,
         each.kind,
@@ -65,6 +66,23 @@ _OWN = [
 """What the controller needs, as a plugin would declare it. Of ConfigMaps it needs the snapshots of runtimes."""
 
 
+def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that the caches of some watches need.
+
+    A rule knows no labels, and nothing less than whole objects: whoever declares a selector, or that metadata is
+    enough, gets the right to read all of the kind, and reads less.
+    """
+    for watch in watches:
+        parts = [f"label {watch.label_selector}" if watch.label_selector else "", "metadata" * watch.metadata_only]
+        of_it = ", ".join(filter(None, parts))
+        yield PolicyRule(
+            resource=watched_resource(watch),
+            verbs=READ,
+            needed_by=watch.declared_by,
+            reason=f"keep a cache of them ({of_it} only)" if of_it else "keep a cache of them",
+        )
+
+
 class Caches:
     """All informers of the manager.
 
@@ -76,19 +94,19 @@ class Caches:
 
     def __init__(self, client: ListWatcher, watches: Iterable[Watch], *, clock: Clock | None = None) -> None:
         watches = list(watches)
-        refuse_contradictions([*_OWN, *watches])
+        refuse_contradictions([*OWN_WATCHES, *watches])
         self.trainjobs = Informer(client, TRAINJOBS, clock=clock)
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES.values()}
         whole = {_kind_of(each.resource): each for each in (self.trainjobs, *self.runtimes.values())}
         self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
         self._watches: list[tuple[Informer, MapFunc]] = []
-        for kind, declared in _by_kind([*_OWN, *watches]).items():
+        for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
             for scope, served in served_by(declared).items():
                 scopes = self._by_kind.setdefault(kind, [])
                 informer = whole.get(kind) or _informer_for(client, scope, served, first=not scopes, clock=clock)
                 scopes.append((scope, informer))
-                self._watches += [(informer, _map_func(watch)) for watch in served if watch not in _OWN]
+                self._watches += [(informer, _map_func(watch)) for watch in served if watch not in OWN_WATCHES]
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
         self._watches.append((self._config_maps, _of_both_states(config_map_keys)))

@@ -8,12 +8,26 @@ of their runtime now; a finalizer that nobody else removes would keep the runtim
 
 from __future__ import annotations
 
+from typing import Final
+
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
+from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
+
+POLICY_RULES: Final = tuple(
+    PolicyRule(
+        resource=resource,
+        verbs=("patch",),
+        needed_by=f"{resource.kind.lower()}_controller",
+        reason="remove the finalizer that Trainer before 2.3 left, so that the runtime can be deleted",
+    )
+    for resource in RUNTIMES.values()
+)
 
 
 class RuntimeReconciler:

@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
+
+
+def policy_rules(needed_by: str, reason: str) -> tuple[PolicyRule, ...]:
+    """Return the right that `review_token` needs, for a part that calls it."""
+    return (PolicyRule(resource=TOKEN_REVIEWS, verbs=("create",), needed_by=needed_by, reason=reason),)
 
 
 def bearer_token(header: str | None) -> str:

@@ -25,9 +25,11 @@ from cachetools import TLRUCache
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
+from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -35,6 +37,18 @@ log = structlog.get_logger(__name__)
 
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+
+_PART: Final = "metrics.auth"
+
+POLICY_RULES: Final = (
+    *authentication.policy_rules(_PART, "find out who reads metrics"),
+    PolicyRule(
+        resource=ACCESS_REVIEWS,
+        verbs=("create",),
+        needed_by=_PART,
+        reason="find out whether they may",
+    ),
 )
 
 AUTHENTICATED_FOR: Final = 60.0

@@ -24,9 +24,11 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token
 from trainmaster.controller.statusserver.throttle import Denied, ReviewThrottle
 from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
@@ -108,6 +110,21 @@ class Authorizer:
 
 
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
+
+_PART: Final = "status server"
+
+POLICY_RULES: Final = (
+    *authentication.policy_rules(_PART, "find out which pod reports"),
+    *(
+        PolicyRule(
+            resource=resource,
+            verbs=("get",),
+            needed_by=_PART,
+            reason="find out which TrainJob the pod that reports belongs to: pod, Job, JobSet, by metadata alone",
+        )
+        for resource in (PODS, JOBS, JOBSETS)
+    ),
+)
 
 CACHED_FOR: Final = 60.0
 """Seconds."""

@@ -33,10 +33,20 @@ from trainmaster.controller.kube.rest.errors import (
     TooManyRequests,
     TransportError,
 )
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import EVENTS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
+
+POLICY_RULES: Final = (
+    PolicyRule(
+        resource=EVENTS,
+        verbs=("create", "patch"),
+        needed_by="events",
+        reason="tell the owners of TrainJobs what happens; repeats are counted in the event that is there",
+    ),
+)
 
 QUEUE_LIMIT: Final = 1000
 REFRESH_TIME: Final = 1800.0

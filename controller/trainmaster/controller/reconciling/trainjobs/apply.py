@@ -20,7 +20,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -38,6 +38,7 @@ from trainmaster.controller.kube.rest.errors import (
     NotFound,
     TransportError,
 )
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
@@ -50,14 +51,60 @@ from trainmaster.controller.reconciling.trainjobs.write_backoff import (
     digest,
     find_field_conflict,
 )
-from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.ownership import is_controlled_by
 
 log = structlog.get_logger(__name__)
 
 _SETTLED: Final = 65_536
+
+_PART: Final = "trainjob_controller"
+
+
+def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to apply what the declarers of some watches build.
+
+    A server-side apply is a patch, which needs the right to create as well where there is nothing yet.
+    """
+    yield PolicyRule(
+        resource=TRAINJOBS, verbs=("get",), needed_by=_PART, reason="build nothing for a TrainJob that is gone"
+    )
+    yield PolicyRule(
+        resource=TRAINJOBS, verbs=("delete",), needed_by=_PART, reason="end what has outlived ttlSecondsAfterFinished"
+    )
+    yield PolicyRule(
+        resource=TRAINJOBS,
+        subresource="finalizers",
+        verbs=("update",),
+        needed_by=_PART,
+        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
+    )
+    for watch in watches:
+        if not watch.writes:
+            continue
+        resource = watched_resource(watch)
+        yield PolicyRule(
+            resource=resource,
+            verbs=("create", "patch"),
+            needed_by=watch.declared_by,
+            reason="build what a TrainJob consists of",
+        )
+        yield PolicyRule(
+            resource=resource,
+            verbs=("get",),
+            needed_by=watch.declared_by,
+            reason="find out whose an object is that stands in the way, and who undoes our writes",
+        )
+        if resource == JOBSETS:
+            yield PolicyRule(
+                resource=resource,
+                verbs=("delete",),
+                needed_by=watch.declared_by,
+                reason="stop a TrainJob that has exceeded its activeDeadlineSeconds",
+            )
 
 
 class NameTaken(Exception):

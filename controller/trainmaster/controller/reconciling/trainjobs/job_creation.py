@@ -17,6 +17,7 @@ import structlog
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import is_true
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
@@ -26,6 +27,15 @@ from trainmaster.runtime.jsontree import JsonObject
 log = structlog.get_logger(__name__)
 
 CORE_EVENTS: Final = Resource("", "v1", "Event", "events", namespaced=True)
+
+POLICY_RULES: Final = (
+    PolicyRule(
+        resource=CORE_EVENTS,
+        verbs=("list",),
+        needed_by="trainjob_controller",
+        reason="find out why a JobSet has no Jobs: its controller says that in an event and nowhere else",
+    ),
+)
 
 REFUSED: Final = "JobCreationFailed"
 """The reason of JobSet's event, and of our condition."""

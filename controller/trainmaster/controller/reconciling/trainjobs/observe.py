@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import orjson
 
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
@@ -28,6 +29,16 @@ GroupVersionKind = tuple[str, str]
 """API version and kind."""
 
 CONFIG_MAP: GroupVersionKind = ("v1", "ConfigMap")
+
+POLICY_RULES: Final = tuple(
+    PolicyRule(
+        resource=resource,
+        verbs=("get",),
+        needed_by="trainjob_controller",
+        reason="look twice for the runtime of a new TrainJob, past the cache",
+    )
+    for resource in RUNTIMES.values()
+)
 
 
 class StoreListers:

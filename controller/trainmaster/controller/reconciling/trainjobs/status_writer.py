@@ -19,6 +19,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.status import only_counters, status_patch, without_times
@@ -28,6 +29,22 @@ from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
+
+POLICY_RULES: Final = (
+    PolicyRule(
+        resource=TRAINJOBS,
+        verbs=("get",),
+        needed_by="trainjob_controller",
+        reason="find out who keeps undoing our status",
+    ),
+    PolicyRule(
+        resource=TRAINJOBS,
+        subresource="status",
+        verbs=("patch",),
+        needed_by="trainjob_controller",
+        reason="write the status",
+    ),
+)
 
 COUNTERS_INTERVAL: Final = 1.0
 

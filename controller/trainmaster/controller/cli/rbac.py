@@ -1,0 +1,105 @@
+"""`trainmaster rbac`: the roles that a manager needs, with this configuration and the plugins that are installed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
+from trainmaster.controller.cli.printers import listed, print_objects
+from trainmaster.controller.configuration import ConfigurationInvalid, load_configuration
+from trainmaster.controller.feature_gates import enabled_features, parse_feature_gates
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.roles import NAME, roles, scopes_of
+from trainmaster.runtime.names import dns_label, dns_subdomain
+
+DEFAULT_NAMESPACE: Final = "kubeflow"
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "rbac",
+        help="print the roles that the manager needs",
+        description=(
+            "Print the roles that the manager needs with a configuration file and the plugins that are installed here, "
+            "with their bindings to its service account. Nothing is asked of a cluster."
+        ),
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: built-in defaults"
+    )
+    parser.add_argument(
+        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default=DEFAULT_NAMESPACE,
+        metavar="NS",
+        help=f"of the manager; default: {DEFAULT_NAMESPACE}",
+    )
+    parser.add_argument(
+        "--service-account",
+        default=NAME,
+        metavar="NAME",
+        help=f"of the manager, and name of the roles; default: {NAME}",
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("yaml", "json", "table"), default="yaml", help="table: who needs what, and why"
+    )
+    parser.set_defaults(run=reporting_errors(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them; returns the exit code."""
+    for option, name, problems in (
+        ("--namespace", arguments.namespace, dns_label(arguments.namespace)),
+        ("--service-account", arguments.service_account, dns_subdomain(arguments.service_account)),
+    ):
+        if problems:
+            raise CommandError(f"{option} {name!r} cannot be a name: {', '.join(problems)}")
+    framework = load_framework(arguments)
+    try:
+        configuration = load_configuration(arguments.config)
+    except ConfigurationInvalid as error:
+        raise CommandError(str(error)) from error
+    gates = enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
+    rules = policy_rules(
+        configuration,
+        features={name for name, is_open in gates.items() if is_open},
+        watches=framework.watches(),
+        namespace=arguments.namespace,
+    )
+    if arguments.output == "table":
+        print("\n".join(aligned(table(rules))))
+    else:
+        objects = roles(rules, namespace=arguments.namespace, service_account=arguments.service_account)
+        print_objects(objects, form=arguments.output)
+    return 0
+
+
+def table(rules: Iterable[PolicyRule], *, watch_namespaces: Sequence[str] = ()) -> list[list[str]]:
+    """Return who needs which right and why, with a heading; the same need of several is one line."""
+    needs: dict[tuple[str, str, str, str], list[str]] = {}
+    for rule in rules:
+        scopes = scopes_of(rule, watch_namespaces)
+        where = ", ".join(f"namespace {scope}" if scope else "the cluster" for scope in scopes)
+        group = f".{rule.resource.group}" if rule.resource.group else ""
+        what = f"{rule.resource.plural}{group}" + (f"/{rule.subresource}" if rule.subresource else "")
+        names = f" {','.join(rule.names)}" if rule.names else ""
+        needs.setdefault((f"{what}{names}", ",".join(rule.verbs), where, rule.reason), []).append(rule.needed_by)
+    rows = [
+        [what, verbs, where, listed(sorted(needed_by)), reason]
+        for (what, verbs, where, reason), needed_by in sorted(needs.items())
+    ]
+    return [["RESOURCE", "VERBS", "IN", "NEEDED BY", "TO"], *rows]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines of columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,88 @@
+"""The rights that a manager needs, for a configuration and its plugins: what each part of it declares, collected.
+
+Guarantee: nothing is asked of a cluster, and nobody has to keep a list. A part that is switched off needs nothing, and
+neither does a plugin that is disabled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from trainmaster.controller.configuration import OFF, Configuration
+from trainmaster.controller.kube.events import recorder
+from trainmaster.controller.kube.leaderelection import lease
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.manager import caches
+from trainmaster.controller.reconciling import runtimes
+from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe, status_writer
+from trainmaster.controller.server import filters
+from trainmaster.controller.statusserver import authorizer, handler
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+from trainmaster.runtime.listers import Watch
+
+
+def policy_rules(
+    configuration: Configuration, *, features: Collection[str], watches: Iterable[Watch], namespace: str
+) -> list[PolicyRule]:
+    """Return all rights that a manager needs.
+
+    Args:
+        configuration: The configuration file.
+        features: The feature gates that are open.
+        watches: What its plugins declared.
+        namespace: That of the manager's pod.
+    """
+    return list(_policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace))
+
+
+def _policy_rules(
+    configuration: Configuration, features: Collection[str], watches: list[Watch], namespace: str
+) -> Iterator[PolicyRule]:
+    yield from caches.policy_rules(watches)
+    yield from apply.policy_rules(watches)
+    yield from observe.POLICY_RULES
+    yield from status_writer.POLICY_RULES
+    yield from job_creation.POLICY_RULES
+    yield from runtimes.POLICY_RULES
+    yield from recorder.POLICY_RULES
+    election = configuration.leader_election
+    if election is not None and election.leader_elect:
+        yield from lease.policy_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)
+    if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
+        yield from filters.POLICY_RULES
+    if TRAIN_JOB_STATUS_GATE in features:
+        yield from authorizer.POLICY_RULES
+        yield from handler.POLICY_RULES
+    if configuration.cert_management.enable:
+        yield from _certificates(namespace, configuration.cert_management.webhook_secret_name)
+
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_MUTATING = Resource(
+    _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
+)
+_VALIDATING = Resource(
+    _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
+)
+
+
+def _certificates(namespace: str, secret: str) -> Iterator[PolicyRule]:
+    who = "certManagement"
+    yield PolicyRule(
+        resource=SECRETS,
+        verbs=("get", "list", "watch", "update", "patch"),
+        needed_by=who,
+        reason="keep the certificates of the webhooks",
+        names=(secret,),
+        namespace=namespace,
+    )
+    for resource, name in ((_MUTATING, "defaulter"), (_VALIDATING, "validator")):
+        yield PolicyRule(
+            resource=resource,
+            verbs=("get", "list", "watch", "update", "patch"),
+            needed_by=who,
+            reason="tell the API server by which authority it knows the webhooks",
+            names=(f"{name}.trainer.kubeflow.org",),
+        )

@@ -1,0 +1,83 @@
+"""`trainmaster rbac`: what it prints is what the manager needs, as roles and as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainmaster.controller.cli import root
+
+HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert root.main(["rbac", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def resources(roles: list[dict[str, Any]]) -> set[str]:
+    return {resource for role in roles for rule in role.get("rules", ()) for resource in rule["resources"]}
+
+
+def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The namespace and the account are those that one asks for; a disabled plugin leaves its rights behind."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        HEAD + "certManagement: {enable: false}\nleaderElection: {leaderElect: true}\n"
+        "plugins: {disabled: [mpi, flux, volcano, coscheduling]}\n"
+    )
+    text = printed(capsys, "--config", str(config), "-n", "team", "--service-account", "me")
+    roles = list(yaml.safe_load_all(text))
+    assert [(each["kind"], each["metadata"]) for each in roles] == [
+        ("ClusterRole", {"name": "me"}),
+        ("ClusterRoleBinding", {"name": "me"}),
+        ("Role", {"name": "me", "namespace": "team"}),
+        ("RoleBinding", {"name": "me", "namespace": "team"}),
+    ]
+    subjects = [subject for role in roles for subject in role.get("subjects", ())]
+    assert subjects == 2 * [{"kind": "ServiceAccount", "name": "me", "namespace": "team"}]
+    assert not resources(roles) & {"secrets", "podgroups", "limitranges", "pods", "tokenreviews"}
+    assert resources(roles) >= {"jobsets", "configmaps", "leases"}
+
+
+def test_a_feature_gate_is_taken_from_the_command_line_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "--feature-gates", "TrainJobStatus=true")
+    assert resources(list(yaml.safe_load_all(text))) >= {"tokenreviews", "pods", "jobs"}
+
+
+def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "-o", "table").splitlines()
+    assert lines[0].split() == ["RESOURCE", "VERBS", "IN", "NEEDED", "BY", "TO"]
+    cells = [line.split("   ") for line in lines]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in cells if "secrets" in line[0]] == [
+        ["secrets", "create,patch", "the cluster", "flux, mpi", "build what a TrainJob consists of"],
+        [
+            *("secrets", "get", "the cluster", "flux, mpi"),
+            "find out whose an object is that stands in the way, and who undoes our writes",
+        ],
+        ["secrets", "list,watch", "the cluster", "flux, mpi", "keep a cache of them (metadata only)"],
+        [
+            *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,update,patch", "namespace kubeflow"),
+            *("certManagement", "keep the certificates of the webhooks"),
+        ],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-n", "Team"], "--namespace 'Team' cannot be a name: "),
+        (["--service-account", "-"], "--service-account '-' cannot be a name: "),
+        (["--config", "no-such-file"], "failed to read config file: no-such-file: "),
+        (["--feature-gates", "Nonsense=true"], "unknown feature gate 'Nonsense'; known are: "),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert root.main(["rbac", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"trainmaster: {complaint}")

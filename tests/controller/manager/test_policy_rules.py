@@ -1,0 +1,118 @@
+"""The rights that are declared: who needs them, under which configuration, and what is never asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.listers import Watch
+
+TOKEN_REVIEWS = ("authentication.k8s.io", "tokenreviews", "create")
+ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "create")
+LEASES = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")}
+WEBHOOKS = {
+    ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", verb)
+    for kind in ("mutating", "validating")
+    for verb in ("get", "list", "watch", "update", "patch")
+}
+
+
+def rules_of(
+    *, features: Collection[str] = (), without: Collection[str] = (), watches: Collection[Watch] = (), **options: Any
+) -> list[PolicyRule]:
+    framework = Framework(load_plugins(disabled=frozenset(without)))
+    configuration = Configuration.model_validate({"cert_management": {"enable": False}, **options})
+    declared = [*framework.watches(), *watches]
+    return policy_rules(configuration, features=features, watches=declared, namespace="ours")
+
+
+def rights(rules: Collection[PolicyRule]) -> set[tuple[str, str, str]]:
+    return {(rule.resource.group, rule.full_resource, verb) for rule in rules for verb in rule.verbs}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"leader_election": {"leaderElect": True}}, LEASES),
+        ({"leader_election": {"leaderElect": False}}, set()),
+        ({"metrics": {"auth": {"enabled": True}}}, {TOKEN_REVIEWS, ACCESS_REVIEWS}),
+        ({"metrics": {"auth": {"enabled": True}, "bindAddress": "0"}}, set()),
+        ({"cert_management": {"enable": True}}, {("", "secrets", "update"), *WEBHOOKS}),
+        ({"features": {"TrainJobStatus"}}, {TOKEN_REVIEWS, ("", "pods", "get"), ("batch", "jobs", "get")}),
+    ],
+)
+def test_a_part_of_the_configuration_needs_what_it_uses(more: dict[str, Any], expected: Any) -> None:
+    assert rights(rules_of(**more)) - rights(rules_of()) == expected
+
+
+@pytest.mark.parametrize(
+    ("plugins", "resources"),
+    [
+        ({"mpi"}, set()),  # flux needs them as well
+        ({"mpi", "flux"}, {("", "secrets")}),
+        (
+            {"volcano"},
+            {("scheduling.volcano.sh", "podgroups"), ("scheduling.k8s.io", "priorityclasses")},
+        ),
+        (
+            {"volcano", "coscheduling"},
+            {
+                ("scheduling.volcano.sh", "podgroups"),
+                ("scheduling.k8s.io", "priorityclasses"),
+                ("scheduling.x-k8s.io", "podgroups"),
+                ("", "limitranges"),
+                ("node.k8s.io", "runtimeclasses"),
+            },
+        ),
+        ({"claims"}, {("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceclaimtemplates")}),
+    ],
+)
+def test_what_only_some_plugins_need_goes_with_them(plugins: set[str], resources: set[tuple[str, str]]) -> None:
+    def touched(rules: Collection[PolicyRule]) -> set[tuple[str, str]]:
+        return {(rule.resource.group, rule.full_resource) for rule in rules}
+
+    assert touched(rules_of()) - touched(rules_of(without=plugins)) == resources
+
+
+def test_a_plugin_of_others_gets_what_its_watches_declare() -> None:
+    """To build takes what an apply takes, to read takes a cache, and nothing more than that."""
+    watches = [
+        Watch("acme.io/v1", "Rocket", "rockets", writes=True, declared_by="acme"),
+        Watch("acme.io/v1", "Pad", "pads", namespaced=False, metadata_only=True, declared_by="acme"),
+    ]
+    rules = rules_of(watches=watches)
+    assert rights(rules) - rights(rules_of()) == {
+        *(("acme.io", "rockets", verb) for verb in ("get", "list", "watch", "create", "patch")),
+        *(("acme.io", "pads", verb) for verb in ("list", "watch")),
+    }
+    assert {rule.needed_by for rule in rules if rule.resource.group == "acme.io"} == {"acme"}
+
+
+def test_what_is_written_everywhere_is_neither_replaced_nor_deleted() -> None:
+    """Secrets and ConfigMaps of all namespaces are made and completed; their deletion is the garbage collector's."""
+    everywhere = rights([rule for rule in rules_of(cert_management={"enable": True}) if not rule.namespace])
+    for kind in ("secrets", "configmaps"):
+        assert {verb for _, each, verb in everywhere if each == kind} == {"get", "list", "watch", "create", "patch"}
+
+
+def test_what_has_a_name_is_granted_by_its_name() -> None:
+    rules = rules_of(
+        cert_management={"enable": True, "webhookSecretName": "our-cert"},
+        leader_election={"leaderElect": True, "resourceName": "our-lease", "resourceNamespace": "locks"},
+    )
+    named = {(rule.resource.plural, rule.namespace, rule.names) for rule in rules if rule.names or rule.namespace}
+    assert named == {
+        ("secrets", "ours", ("our-cert",)),
+        ("leases", "locks", ("our-lease",)),
+        ("leases", "locks", ()),  # to create
+        ("mutatingwebhookconfigurations", "", ("defaulter.trainer.kubeflow.org",)),
+        ("validatingwebhookconfigurations", "", ("validator.trainer.kubeflow.org",)),
+    }
+    created = [rule.verbs for rule in rules if rule.resource.plural == "leases" and not rule.names]
+    assert created == [("create",)]

@@ -1,0 +1,81 @@
+"""Roles: what is granted where, and no more than what was declared."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.manager.roles import merged, roles
+
+
+def rule(resource: Resource, *verbs: str, **fields: Any) -> PolicyRule:
+    return PolicyRule(resource=resource, verbs=verbs, needed_by="somebody", reason="something", **fields)
+
+
+def granted(role: dict[str, Any]) -> list[tuple[str, list[str], list[str], list[str]]]:
+    return [
+        (each["apiGroups"][0], each["resources"], each.get("resourceNames", []), each["verbs"])
+        for each in role["rules"]
+    ]
+
+
+def test_what_concerns_one_namespace_is_granted_there_and_the_rest_everywhere() -> None:
+    made = roles(
+        [rule(SECRETS, "get", names=("cert",), namespace="ours"), rule(CONFIGMAPS, "list", "watch")], namespace="ours"
+    )
+    places = [(each["kind"], each["metadata"].get("namespace")) for each in made]
+    assert places == [
+        ("ClusterRole", None),
+        ("ClusterRoleBinding", None),
+        ("Role", "ours"),
+        ("RoleBinding", "ours"),
+    ]
+    assert granted(made[0]) == [("", ["configmaps"], [], ["list", "watch"])]
+    assert granted(made[2]) == [("", ["secrets"], ["cert"], ["get"])]
+
+
+def test_with_watched_namespaces_only_what_has_no_namespace_is_granted_everywhere() -> None:
+    """The manager's own namespace may be one of them, and has one Role then."""
+    wanted = [
+        rule(NAMESPACES, "get"),
+        rule(CONFIGMAPS, "list", "watch"),
+        rule(LEASES, "create", namespace="ours"),
+    ]
+    made = roles(wanted, namespace="ours", watch_namespaces=("team", "ours"))
+    by_place = {each["metadata"].get("namespace"): granted(each) for each in made if "rules" in each}
+    assert by_place == {
+        None: [("", ["namespaces"], [], ["get"])],
+        "ours": [
+            ("", ["configmaps"], [], ["list", "watch"]),
+            ("coordination.k8s.io", ["leases"], [], ["create"]),
+        ],
+        "team": [("", ["configmaps"], [], ["list", "watch"])],
+    }
+
+
+def test_each_role_is_bound_to_the_service_account_whose_name_it_has() -> None:
+    made = roles([rule(LEASES, "create", namespace="elsewhere")], namespace="ours", service_account="me")
+    role, binding = made
+    assert role["metadata"] == binding["metadata"] == {"name": "me", "namespace": "elsewhere"}
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "me"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "me", "namespace": "ours"}]
+
+
+def test_rights_are_merged_whatever_order_they_come_in() -> None:
+    wanted = [
+        rule(SECRETS, "list", "watch"),
+        rule(SECRETS, "get", "create"),
+        rule(CONFIGMAPS, "get", "list", "watch", "create"),
+        rule(CONFIGMAPS, "patch", subresource="status"),
+        rule(SECRETS, "get", "update", names=("cert",)),
+    ]
+    expected = [
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch", "create"]},
+        {"apiGroups": [""], "resources": ["configmaps/status"], "verbs": ["patch"]},
+        # What may be done to all Secrets need not be said of one.
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["cert"], "verbs": ["update"]},
+    ]
+    for order in itertools.permutations(wanted):
+        assert merged(order) == expected
