@@ -48,7 +48,7 @@ def _policy_rules(
     yield from runtimes.POLICY_RULES
     yield from recorder.POLICY_RULES
     election = configuration.leader_election
-    if election is not None and election.leader_elect:
+    if election.leader_elect:
         yield from lease.policy_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)
     if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
         yield from filters.POLICY_RULES
