@@ -1,0 +1,54 @@
+"""Watching what a manager writes that starts in a cluster where another one has worked before."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.golden import RESOURCES, SEEN
+from support.series import series
+from support.stack import Stack, manager
+
+_TRAINJOBS = {"controller": "trainjob_controller"}
+
+
+async def written_by_a_new_manager(stack: Stack, prefix: str) -> set[str]:
+    """Run a manager until it has looked at every TrainJob, and tell what it wrote, as "namespace Kind/name".
+
+    Events and the Lease do not count, nor does what is in other namespaces than those whose names begin with `prefix`.
+    """
+    before = await _versions(stack, prefix)
+    jobs = sum(key.partition(" ")[2].startswith("TrainJob/") for key in before)
+    assert jobs
+    looked = _metric("controller_runtime_reconcile_total")
+    async with manager(stack.access):
+        await _idle(looked + jobs)
+        after = await _versions(stack, prefix)
+    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+async def _versions(stack: Stack, prefix: str) -> dict[str, str]:
+    found = {}
+    for kind in SEEN:
+        if kind != "Event":
+            for item in (await stack.client.list(RESOURCES[kind]))["items"]:
+                metadata = item["metadata"]
+                if metadata.get("namespace", "").startswith(prefix):
+                    found[f"{metadata['namespace']} {kind}/{metadata['name']}"] = metadata["resourceVersion"]
+    return found
+
+
+async def _idle(reconciles: float) -> None:
+    """Wait until there have been so many reconciles, and nothing is left to do.
+
+    What is blocked is tried again for ever, so a calm moment has to do.
+    """
+    calm = 0
+    async with asyncio.timeout(60):
+        while calm < 20:
+            busy = _metric("workqueue_depth") or _metric("controller_runtime_active_workers")
+            calm = 0 if busy or _metric("controller_runtime_reconcile_total") < reconciles else calm + 1
+            await asyncio.sleep(0.02)
+
+
+def _metric(name: str) -> float:
+    return sum(each.value for each in series(name) if _TRAINJOBS.items() <= each.labels.items())
