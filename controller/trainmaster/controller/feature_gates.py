@@ -49,6 +49,16 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
     return gates
 
 
+def known_gates() -> list[str]:
+    """Return what can be switched: gates and whole stages."""
+    return [*FEATURES, *_STAGES]
+
+
+def deciding_gates(name: str) -> tuple[str, ...]:
+    """Return what decides on a gate, the stronger first: its own name, and that of its stage."""
+    return name, *(gate for gate, stage in _STAGES.items() if stage == FEATURES[name].stage)
+
+
 def enabled_features(*sources: Mapping[str, bool]) -> dict[str, bool]:
     """Combine gates from several sources, later ones first in rank, with the defaults.
 
@@ -56,10 +66,11 @@ def enabled_features(*sources: Mapping[str, bool]) -> dict[str, bool]:
         UnknownFeature: A source names a gate that does not exist.
     """
     requested = {name: value for source in sources for name, value in source.items()}
-    unknown = sorted(requested.keys() - FEATURES.keys() - _STAGES.keys())
+    unknown = sorted(requested.keys() - set(known_gates()))
     if unknown:
-        known = ", ".join([*FEATURES, *_STAGES])
-        raise UnknownFeature(f"unknown feature gate {', '.join(map(repr, unknown))}; known are: {known}")
+        raise UnknownFeature(
+            f"unknown feature gate {', '.join(map(repr, unknown))}; known are: {', '.join(known_gates())}"
+        )
     enabled = {name: feature.default for name, feature in FEATURES.items()}
     for stage_gate, stage in _STAGES.items():
         if stage_gate in requested:

@@ -282,5 +282,6 @@ def _one_line(error: yaml.YAMLError) -> str:
     """The reason and the position, without the excerpt of the document that PyYAML adds over several lines."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"{error.problem} at line {mark.line + 1} column {mark.column + 1}"
+        problem = f"{error.context} {error.problem}" if str(error.problem).startswith("but ") else error.problem
+        return f"{problem} at line {mark.line + 1} column {mark.column + 1}"
     return " ".join(str(error).split())

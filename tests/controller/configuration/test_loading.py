@@ -9,6 +9,8 @@ import pytest
 from trainmaster.controller.configuration import (
     Configuration,
     ConfigurationInvalid,
+    Webhook,
+    effective_configuration,
     load_configuration,
     parse_configuration,
     seconds,
@@ -16,12 +18,19 @@ from trainmaster.controller.configuration import (
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
-SHIPPED = (
+SHIPPED_2_1 = (
     HEAD
     + """
-webhook: {port: 9443}
-metrics: {bindAddress: ":8443", secureServing: true}
-health: {healthProbeBindAddress: ":8081", readinessEndpointName: readyz, livenessEndpointName: healthz}
+health:
+  healthProbeBindAddress: :8081
+  readinessEndpointName: readyz
+  livenessEndpointName: healthz
+metrics:
+  bindAddress: :8443
+  secureServing: true
+webhook:
+  port: 9443
+  host: ""
 leaderElection:
   leaderElect: true
   resourceName: trainer.kubeflow.org
@@ -33,11 +42,19 @@ controller:
   groupKindConcurrency:
     TrainJob.trainer.kubeflow.org: 5
     TrainingRuntime.trainer.kubeflow.org: 1
-certManagement: {enable: true, webhookServiceName: a, webhookSecretName: b}
-clientConnection: {qps: 50, burst: 100}
-statusServer: {port: 10443, qps: 5, burst: 10}
+    ClusterTrainingRuntime.trainer.kubeflow.org: 1
+certManagement:
+  enable: true
+  webhookServiceName: kubeflow-trainer-controller-manager
+  webhookSecretName: kubeflow-trainer-webhook-cert
+clientConnection:
+  qps: 50
+  burst: 100
 """
 )
+
+SHIPPED_2_2 = SHIPPED_2_1 + "statusServer:\n  port: 10443\n  qps: 5\n  burst: 10\n"
+"""Until 2.3 at least."""
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -51,10 +68,18 @@ def test_without_a_file_the_defaults_apply() -> None:
     assert not Configuration().leader_election.leader_elect
 
 
-def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path) -> None:
-    configuration = load_configuration(write(tmp_path, SHIPPED))
+@pytest.mark.parametrize("text", [SHIPPED_2_1, SHIPPED_2_2], ids=["2.1", "2.2"])
+def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path, text: str) -> None:
+    """What it writes out is what holds without it, but for the election and the limits."""
+    effective = effective_configuration(write(tmp_path, text))
+    assert not [notice for notice in effective.notices if not notice.path.startswith("certManagement.")]
+    configuration = effective.configuration
     assert configuration.controller.group_kind_concurrency["TrainJob.trainer.kubeflow.org"] == 5
     assert configuration.leader_election.leader_elect
+    assert (configuration.client_connection.qps, configuration.client_connection.burst) == (50, 100)
+    same = {"webhook", "metrics", "health", "cert_management", "status_server", "plugins"}
+    default = Configuration(webhook=Webhook(host=""))
+    assert configuration.model_dump(include=same) == default.model_dump(include=same)
 
 
 def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
@@ -71,17 +96,44 @@ def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
             "",
             "the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration",
         ),
-        ("kind: Configuration\n", "apiVersion must be 'config.trainer.kubeflow.org/v1alpha1', not None"),
+        ("kind: Configuration\n", "apiVersion: is missing; it must be 'config.trainer.kubeflow.org/v1alpha1'"),
         (HEAD + "a: [", "did not find expected node content at line"),
         (HEAD + "kind: Configuration\n", 'key "kind" is already set'),
-        (HEAD + "webhok: {}\n", "webhok: unknown field"),
+        (
+            "apiVersion: v1\nkind: Configuration\n",
+            "apiVersion: must be 'config.trainer.kubeflow.org/v1alpha1', not 'v1'",
+        ),
+        (HEAD + "---\n" + HEAD, "expected a single document in the stream but found another document at line 3"),
+        (HEAD + "webhok: {}\n", 'webhok: unknown field (did you mean "webhook"?)'),
+        (HEAD + "webhook: {certdir: /x}\n", 'webhook.certdir: unknown field (did you mean "certDir"?)'),
+        (HEAD + "metrics: {auth: {onn: true}}\n", "metrics.auth.onn: unknown field (there are: enabled)"),
+        (HEAD + "metrics: 5\n", "metrics: must be a mapping of options, got 5"),
+        (HEAD + "metrics: {secureServing: maybe}\n", "metrics.secureServing: must be true or false, got 'maybe'"),
+        (HEAD + "plugins: {disabled: torch}\n", "plugins.disabled: must be a list, got 'torch'"),
+        (
+            HEAD + "controller: {groupKindConcurrency: {Trainjob.trainer.kubeflow.org: 1}}\n",
+            (
+                "controller.groupKindConcurrency.Trainjob.trainer.kubeflow.org: there is no controller of "
+                "'Trainjob.trainer.kubeflow.org' (did you mean \"TrainJob.trainer.kubeflow.org\"?)"
+            ),
+        ),
         (HEAD + "webhook: {port: 70000}\n", "webhook.port: must be less than or equal to 65535, got 70000"),
-        (HEAD + "webhook: {port: '9443'}\n", "webhook.port: must be a valid integer, got '9443'"),
+        (HEAD + "webhook: {port: '9443'}\n", "webhook.port: must be a whole number, got '9443'"),
         (
             HEAD + "controller: {groupKindConcurrency: {TrainJob.trainer.kubeflow.org: 0}}\n",
             "controller.groupKindConcurrency.TrainJob.trainer.kubeflow.org: must be greater than or equal to 1, got 0",
         ),
-        (HEAD + "leaderElection: {leaseDuration: soon}\n", "leaderElection.leaseDuration: must "),
+        (
+            HEAD + "leaderElection: {leaseDuration: soon}\n",
+            (
+                "leaderElection.leaseDuration: must be a duration as Go writes it, for instance 15s, 1m30s or 500ms, "
+                "got 'soon'"
+            ),
+        ),
+        (
+            HEAD + "leaderElection: {leaseDuration: 15}\n",
+            "leaderElection.leaseDuration: must be a text, in quotes if it looks like a number, got 15",
+        ),
         (
             HEAD + "leaderElection: {leaderElect: true, leaseDuration: 5s}\n",
             "leaderElection: leaseDuration (5s) must be longer than renewDeadline (10s)",

@@ -26,7 +26,7 @@ from support.stack import Stack, api_server, manager
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.cli import manager as command
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, notices, parse_configuration
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, complete, parse_configuration
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
@@ -304,16 +304,16 @@ async def test_clients_send_no_more_than_they_are_allowed(whose: str) -> None:
 
 @proves("certManagement.enable", "certManagement.webhookSecretName")
 def test_what_the_original_ships_and_has_no_effect_is_told() -> None:
-    assert notices(Configuration()) == []
-    told = notices(
+    assert complete(Configuration()).notices == []
+    told = complete(
         configured(certManagement={"enable": True, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
-    )
-    assert [notice.partition(":")[0] for notice in told] == [
+    ).notices
+    assert [notice.path for notice in told] == [
         "certManagement.enable",
         "certManagement.webhookSecretName",
         "tls.nextProtos",
     ]
-    assert notices(configured(certManagement={"enable": False})) == []
+    assert complete(configured(certManagement={"enable": False})).notices == []
 
 
 @proves("certManagement.webhookServiceName")

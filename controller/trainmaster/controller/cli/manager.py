@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, load_configuration, notices
-from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, effective_configuration
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
@@ -91,12 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         style=arguments.zap_encoder or ("console" if development else None),
     )
     try:
-        configuration = load_configuration(arguments.config)
-        for notice in notices(configuration):
-            log.warning("a part of the configuration has no effect", option=notice)
-        features = enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
-        return asyncio.run(_run(configuration, features, arguments.kubeconfig))
-    except (ConfigurationInvalid, UnknownFeature, ConfigurationError, PluginInvalid, AddressInUse) as error:
+        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        for notice in effective.notices:
+            log.warning("an option has no effect, or an unwanted one", option=notice.path, reason=notice.message)
+        return asyncio.run(_run(effective.configuration, effective.features, arguments.kubeconfig))
+    except (ConfigurationInvalid, ConfigurationError, PluginInvalid, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
     except LeaseLost:
         pass  # the elector has told of it

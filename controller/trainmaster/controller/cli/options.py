@@ -55,23 +55,23 @@ def load_framework(arguments: argparse.Namespace) -> Framework:
         if arguments.config is None and not any(gates.values()):
             enabled_features(gates)
             return Framework(load_plugins())
-        return _configured(arguments.config, gates)
+        return _configured(arguments)
     except (PluginInvalid, UnknownFeature) as error:
         raise CommandError(str(error)) from error
 
 
-def _configured(file: Path | None, gates: Mapping[str, bool]) -> Framework:
+def _configured(arguments: argparse.Namespace) -> Framework:
     from trainmaster.controller.configuration import (  # noqa: PLC0415 - costs time that most do not need
         ConfigurationInvalid,
-        load_configuration,
+        effective_configuration,
     )
 
     try:
-        configuration = load_configuration(file)
+        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error
+    configuration, features = effective.configuration, effective.features
     options: Mapping[str, Mapping[str, Any]] = configuration.plugins.options
-    features = enabled_features(configuration.feature_gates, gates)
     if features[TRAIN_JOB_STATUS_GATE]:
         from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
 

@@ -2,16 +2,28 @@
 
 - `types`: its sections, with defaults, what is allowed, and what each option does;
 - `fields`: durations, addresses and other values as Go writes them;
+- `loading`: from the text of a file to a `Configuration`, or all of its errors;
 - `validation`: what sections say of each other, and what has no effect;
-- `loading`: from the text of a file to a `Configuration`, or all of its errors.
+- `effective`: file and flags together: what a manager does.
 
 Guarantees:
 - Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
 - What could have no effect is refused, or told by `notices` where the file that the original ships says it.
 """
 
+from trainmaster.controller.configuration.effective import (
+    EffectiveConfiguration,
+    complete,
+    effective_configuration,
+)
 from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds
-from trainmaster.controller.configuration.loading import ConfigurationInvalid, load_configuration, parse_configuration
+from trainmaster.controller.configuration.loading import (
+    ConfigurationInvalid,
+    Problem,
+    decode_configuration,
+    load_configuration,
+    parse_configuration,
+)
 from trainmaster.controller.configuration.types import (
     API_VERSION,
     KIND,
@@ -40,14 +52,19 @@ __all__ = [
     "Configuration",
     "ConfigurationInvalid",
     "Controller",
+    "EffectiveConfiguration",
     "Health",
     "LeaderElection",
     "Metrics",
     "MetricsAuth",
     "Plugins",
+    "Problem",
     "StatusServer",
     "Tls",
     "Webhook",
+    "complete",
+    "decode_configuration",
+    "effective_configuration",
     "load_configuration",
     "notices",
     "parse_address",

@@ -1,22 +1,94 @@
-"""What of a configuration has no effect here, although the original knows it."""
+"""What the options of several sections say of each other: contradictions, and what has no effect."""
 
 from __future__ import annotations
 
-from trainmaster.controller.configuration.fields import HTTP
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from pydantic import BaseModel
+
+from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address
+from trainmaster.controller.configuration.loading import Problem
 from trainmaster.controller.configuration.types import Configuration
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+
+_ANY_HOST = frozenset({None, "", "0.0.0.0", "::"})  # noqa: S104 - how files say it
 
 
-def notices(configuration: Configuration) -> list[str]:
-    """Say what of a configuration has no effect here, although the original knows it; a sentence for each."""
-    said = []
+def conflicts(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:
+    """Say which servers would take the port of another one."""
+    addresses = dict(_addresses(configuration, features))
+    for (one, (host, port)), (other, (other_host, other_port)) in combinations(addresses.items(), 2):
+        if port and port == other_port and (host == other_host or _ANY_HOST & {host, other_host}):
+            yield Problem(other, f"port {port} is that of {one}; give each server one of its own")
+
+
+def _addresses(
+    configuration: Configuration, features: Mapping[str, bool]
+) -> Iterator[tuple[str, tuple[str | None, int]]]:
+    webhook, metrics, health = configuration.webhook, configuration.metrics, configuration.health
+    if webhook.enabled:
+        yield "webhook.port", (webhook.host, webhook.port)
+    if metrics.bind_address != OFF:
+        yield "metrics.bindAddress", parse_address(metrics.bind_address)
+    if health.health_probe_bind_address != OFF:
+        yield "health.healthProbeBindAddress", parse_address(health.health_probe_bind_address)
+    if features[TRAIN_JOB_STATUS_GATE]:
+        yield "statusServer.port", (None, configuration.status_server.port)
+
+
+def notices(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:
+    """Say what of a configuration has no effect, or another one than its author may think.
+
+    What has its default is not told of: the file that the original ships writes all of them out.
+    """
+    yield from _server_notices(configuration, features)
+    election = configuration.leader_election
+    if not election.leader_elect:
+        yield from _without_effect("leaderElection", election, "leaderElection.leaderElect is false")
     management = configuration.cert_management
     if management.enable and "enable" in management.model_fields_set:
-        said.append(
-            "certManagement.enable: this manager makes no certificates; it serves those in webhook.certDir, "
-            "which for instance cert-manager renews"
+        yield Problem(
+            "certManagement.enable",
+            "this manager makes no certificates; it serves those in webhook.certDir, which for instance cert-manager "
+            "renews",
         )
     if "webhook_secret_name" in management.model_fields_set:
-        said.append("certManagement.webhookSecretName: certificates are read from webhook.certDir, not from a Secret")
+        yield Problem(
+            "certManagement.webhookSecretName", "certificates are read from webhook.certDir, not from a Secret"
+        )
     if any(protocol != HTTP for protocol in configuration.tls.next_protos):
-        said.append(f"tls.nextProtos: the servers speak {HTTP} and nothing else")
-    return said
+        yield Problem("tls.nextProtos", f"the servers speak {HTTP} and nothing else")
+    if configuration.tls.min_version == "1.3" and configuration.tls.cipher_suites:
+        yield Problem("tls.cipherSuites", "no effect: they are of TLS 1.2, and tls.minVersion is 1.3")
+    for name in sorted(set(configuration.plugins.disabled) & set(configuration.plugins.options)):
+        yield Problem(f"plugins.options.{name}", "no effect: the plugin is in plugins.disabled")
+
+
+def _server_notices(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:
+    webhook, metrics, health = configuration.webhook, configuration.metrics, configuration.health
+    if not webhook.enabled:
+        yield from _without_effect("webhook", webhook, "webhook.enabled is false", but=("enabled", "certDir"))
+    if metrics.bind_address == OFF:
+        why = 'metrics.bindAddress is "0", so there is no metrics server'
+        yield from _without_effect("metrics", metrics, why, but=("bindAddress",))
+    elif metrics.auth.enabled and not metrics.secure_serving:
+        yield Problem(
+            "metrics.auth.enabled",
+            "tokens of those who read metrics travel unencrypted; set metrics.secureServing to true, unless a service "
+            "mesh encrypts them",
+        )
+    if health.health_probe_bind_address == OFF:
+        why = 'health.healthProbeBindAddress is "0", so there are no probes'
+        yield from _without_effect("health", health, why, but=("healthProbeBindAddress",))
+    if not features[TRAIN_JOB_STATUS_GATE]:
+        why = f"the feature gate {TRAIN_JOB_STATUS_GATE} is off, so there is no status server"
+        yield from _without_effect("statusServer", configuration.status_server, why)
+
+
+def _without_effect(path: str, section: BaseModel, why: str, *, but: tuple[str, ...] = ()) -> Iterator[Problem]:
+    """Tell of each option of a section that has another value than its default."""
+    default = type(section)()
+    for name, field in type(section).model_fields.items():
+        if field.alias not in but and getattr(section, name) != getattr(default, name):
+            yield Problem(f"{path}.{field.alias}", f"no effect: {why}")

@@ -1,0 +1,136 @@
+"""`trainmaster config check` and `trainmaster config show`.
+
+Exit codes: 0 a manager would take the file (there may be warnings); 1 it would not; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.cli.config.show import as_json, as_yaml
+from trainmaster.controller.cli.config.text import ConfigurationText, read_text
+from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.configuration import (
+    Configuration,
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    Problem,
+    complete,
+    decode_configuration,
+)
+
+FAILURE = 1
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    config: argparse.ArgumentParser = commands.add_parser(
+        "config",
+        help="check a configuration file of the controller, or show what is in effect",
+        description="Configuration files of the controller.",
+        allow_abbrev=False,
+    )
+    actions = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = actions.add_parser(
+        "check",
+        help="tell everything that is wrong with a file",
+        description="Tell everything that is wrong with a configuration file, and what in it has no effect, with line "
+        "and column. The plugins that are installed here are asked about their options.",
+        allow_abbrev=False,
+    )
+    check.add_argument("file", metavar="FILE", help=f"{_FILE_HELP}; - is standard input")
+    check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    check.set_defaults(run=run_check)
+    show = actions.add_parser(
+        "show",
+        help="print all options that are in effect, and where each comes from",
+        description="Print every option with the value that is in effect, and where it comes from: file, flag or "
+        "default. What is printed is a configuration file itself.",
+        allow_abbrev=False,
+    )
+    show.add_argument(
+        "--config", dest="file", metavar="FILE", help=f"{_FILE_HELP}; - is standard input; default: none, all defaults"
+    )
+    show.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+    show.set_defaults(run=run_show)
+    for parser in (check, show):
+        parser.add_argument(
+            "--feature-gates", default="", metavar="A=true,...", help="as the flag of `trainmaster manager`"
+        )
+
+
+_FILE_HELP = "a configuration file, or a manifest of the ConfigMap that holds it"
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Tell what is wrong with a file; returns the exit code."""
+    text, effective, problems = _read(arguments)
+    notices: list[Problem] = []
+    if effective is not None:
+        problems = [*effective.problems, *plugin_problems(effective)]
+        notices = [*effective.notices, *plugin_notices(effective)]
+    read = text.described if text is not None else None
+    diagnostics = sorted(
+        [*_located("error", problems, text, arguments.file), *_located("warning", notices, text, arguments.file)],
+        key=lambda each: (each["line"] or 0, each["column"] or 0),
+    )
+    if arguments.output == "json":
+        report = {"valid": not problems, "read": read, "problems": diagnostics}
+        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        return FAILURE if problems else 0
+    for each in diagnostics:
+        print(_line(each))
+    counts = f"{counted(len(problems), 'error')}, {counted(len(notices), 'warning')}"
+    print(f"trainmaster: {f'{read}: ' if read else ''}{counts}", file=sys.stderr)
+    return FAILURE if problems else 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print what is in effect; returns the exit code."""
+    text, effective, problems = _read(arguments)
+    problems = problems if effective is None else list(effective.problems)
+    for each in _located("error", problems, text, arguments.file or ""):
+        print(_line(each), file=sys.stderr)
+    if effective is None or problems:
+        return FAILURE
+    for each in _located("warning", list(effective.notices), text, arguments.file or ""):
+        print(_line(each), file=sys.stderr)
+    print((as_json if arguments.output == "json" else as_yaml)(effective, text), end="")
+    return 0
+
+
+def _read(
+    arguments: argparse.Namespace,
+) -> tuple[ConfigurationText | None, EffectiveConfiguration | None, list[Problem]]:
+    """Return the text, if it could be read, and either what is in effect or what is wrong."""
+    text = None
+    try:
+        if arguments.file is None:
+            return None, complete(Configuration(), feature_gates=arguments.feature_gates), []
+        text = read_text(arguments.file)
+        configuration = decode_configuration(text.text, name=text.file)
+        return text, complete(configuration, feature_gates=arguments.feature_gates), []
+    except ConfigurationInvalid as error:
+        return text, None, list(error.problems)
+
+
+def _located(
+    severity: str, problems: list[Problem], text: ConfigurationText | None, file: str
+) -> Iterator[dict[str, Any]]:
+    for problem in problems:
+        line, column = text.locate(problem) if text is not None else (problem.line, problem.column)
+        place = {"file": file, "line": line, "column": column}
+        yield {"severity": severity, **place, "path": problem.path, "message": problem.message}
+
+
+def _line(diagnostic: dict[str, Any]) -> str:
+    place = ":".join(str(diagnostic[part]) for part in ("file", "line", "column") if diagnostic[part])
+    return ": ".join(
+        part for part in (place, diagnostic["severity"], diagnostic["path"], diagnostic["message"]) if part
+    )

@@ -1,0 +1,120 @@
+"""The configuration that is in effect, with the origin of each value: as a commented configuration file, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from trainmaster.controller.cli.config.text import ConfigurationText
+from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.controller.configuration import EffectiveConfiguration
+from trainmaster.controller.configuration.effective import FEATURE_GATES_FLAG
+from trainmaster.controller.feature_gates import deciding_gates
+from trainmaster.runtime.version import __version__
+from trainmaster.runtime.yamltext import load_yaml
+
+_DEFAULT = "default"
+
+
+class Origin(NamedTuple):
+    """Where the value of an option comes from."""
+
+    source: str
+    """`default`, `file` or `flag`."""
+
+    place: str
+    """`file:line`, the flag, or what the default means if it is no value."""
+
+    def __str__(self) -> str:
+        if self.source == _DEFAULT:
+            return f"default: {self.place}" if self.place else _DEFAULT
+        return self.place
+
+
+class Option(NamedTuple):
+    """A value that is in effect."""
+
+    path: tuple[str, ...]
+    value: Any
+    origin: Origin
+
+
+def as_yaml(effective: EffectiveConfiguration, text: ConfigurationText | None) -> str:
+    """Write it as a configuration file that says the same, with the origin of each value in a comment."""
+    lines = [f"# In effect with trainmaster {__version__}; behind each value stands where it comes from."]
+    open_sections: tuple[str, ...] = ()
+    for path, value, origin in effective_options(effective, text):
+        *around, _ = path
+        for depth, section in enumerate(around):
+            if open_sections[: depth + 1] != tuple(around[: depth + 1]):
+                lines.append(f"{'  ' * depth}{section}:")
+        open_sections = tuple(around)
+        first, *rest = to_yaml({path[-1]: value}).splitlines()
+        indent = "  " * len(around)
+        lines.append(f"{indent}{first}  # {origin}")
+        lines += [f"{indent}{line}" for line in rest]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(effective: EffectiveConfiguration, text: ConfigurationText | None) -> str:
+    """Write it for programs: the configuration, and the origins by path."""
+    configuration = effective.configuration.model_dump(by_alias=True, mode="json")
+    configuration["featureGates"] = dict(effective.features)
+    origins = {".".join(path): origin._asdict() for path, _, origin in effective_options(effective, text)}
+    report = {"version": __version__, "configuration": configuration, "origins": origins}
+    return orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def effective_options(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:
+    """Return all options in the order of the models, feature gates one by one."""
+    given = load_yaml(text.text) if text is not None else {}
+    for option in _options(effective.configuration, (), given, text):
+        if option.path == ("featureGates",):
+            yield from _gates(effective, text)
+        else:
+            yield option
+
+
+def _options(section: BaseModel, path: tuple[str, ...], given: Any, text: ConfigurationText | None) -> Iterator[Option]:
+    for name, field in type(section).model_fields.items():
+        alias, value = str(field.alias), getattr(section, name)
+        own = given.get(alias) if isinstance(given, dict) else None
+        if isinstance(value, BaseModel):
+            yield from _options(value, (*path, alias), own, text)
+        elif own is not None and text is not None:
+            yield Option((*path, alias), value, _of_file(text, ".".join((*path, alias))))
+        else:
+            yield Option((*path, alias), value, Origin(_DEFAULT, _worded(field, value)))
+
+
+def _worded(field: FieldInfo, value: Any) -> str:
+    """Return what a default means that is no value."""
+    extra = field.json_schema_extra
+    if not isinstance(extra, dict) or value != field.get_default(call_default_factory=True, validated_data={}):
+        return ""
+    return str(extra.get("default", "")).replace("`", "")
+
+
+def _of_file(text: ConfigurationText, path: str) -> Origin:
+    line = text.line_of(path)
+    return Origin("file", text.file if line is None else f"{text.file}:{line}")
+
+
+def _gates(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:
+    """Say of each gate what decides: its own name rather than that of its stage, then the flag rather than the file."""
+    in_file = effective.configuration.feature_gates
+    for name, is_open in effective.features.items():
+        origin = Origin(_DEFAULT, "")
+        for decisive in deciding_gates(name):
+            if decisive in effective.gates_of_flag:
+                value = str(effective.gates_of_flag[decisive]).lower()
+                origin = Origin("flag", f"{FEATURE_GATES_FLAG}={decisive}={value}")
+                break
+            if decisive in in_file and text is not None:
+                origin = _of_file(text, f"featureGates.{decisive}")
+                break
+        yield Option(("featureGates", name), is_open, origin)

@@ -1,0 +1,124 @@
+"""The text of a configuration, of a file or in a ConfigMap's manifest, and where in the file its options stand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from trainmaster.controller.configuration import ConfigurationInvalid, Problem
+from trainmaster.controller.configuration.loading import no_yaml, read_file
+from trainmaster.runtime.yamlmarks import FieldMark, find_field
+from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
+
+STDIN: Final = "-"
+KEY: Final = "controller_manager_config.yaml"
+"""Under which the original's ConfigMap holds the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationText:
+    """The text of a configuration, which may be a part of a manifest."""
+
+    file: str
+    text: str
+    described: str
+    """What was read: for instance `key a of ConfigMap b`."""
+
+    within: FieldMark | None = None
+    """The key of the manifest that holds it."""
+
+    indent: int = 0
+    """How far it is indented in the manifest."""
+
+    def locate(self, problem: Problem) -> tuple[int | None, int | None]:
+        """Return line and column of a problem in the file, from 1."""
+        if problem.line is not None:
+            return self._of_file(problem.line, problem.column)
+        if not problem.path:
+            return None, None
+        found = find_field(self.text, problem.path)
+        return (None, None) if found is None else self._of_file(found.line, found.column)
+
+    def line_of(self, path: str) -> int | None:
+        """Return the line of an option in the file."""
+        return self.locate(Problem(path, ""))[0]
+
+    def _of_file(self, line: int, column: int | None) -> tuple[int, int | None]:
+        if self.within is None:
+            return line, column
+        node = self.within.node
+        if not isinstance(node, yaml.ScalarNode) or node.style != "|":
+            return self.within.line, self.within.column  # folded or quoted: its lines are not those of the file
+        return node.start_mark.line + 1 + line, None if column is None else column + self.indent
+
+
+def read_text(file: str) -> ConfigurationText:
+    """Read a file, or standard input for `-`; of a ConfigMap's manifest what it holds.
+
+    Raises:
+        ConfigurationInvalid: It cannot be read, or holds no configuration, or several.
+    """
+    if file == STDIN:
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            raise ConfigurationInvalid(f"standard input is no UTF-8: {error}") from error
+    else:
+        text = read_file(Path(file))
+    try:
+        held = [
+            (number, within, config_map)
+            for number, (_, document) in enumerate(load_yaml_documents(text))
+            for within, config_map in _config_maps(document)
+        ]
+    except YamlError as error:
+        raise ConfigurationInvalid(str(error), [no_yaml(error)]) from error
+    with_key = [each for each in held if KEY in _data(each[2])] or held
+    if not with_key:
+        return ConfigurationText(file, text, "standard input" if file == STDIN else file)
+    if len(with_key) > 1:
+        names = ", ".join(_name(config_map) for _, _, config_map in with_key)
+        raise ConfigurationInvalid(f"there are several ConfigMaps that may be meant: {names}; give one of them")
+    ((number, within, config_map),) = with_key
+    return _held(file, text, number, within, config_map)
+
+
+def _held(file: str, text: str, number: int, within: str, config_map: dict[str, Any]) -> ConfigurationText:
+    data, name = _data(config_map), _name(config_map)
+    key = KEY if KEY in data else next(iter(data), KEY) if len(data) == 1 else KEY
+    if key not in data:
+        raise ConfigurationInvalid(f"ConfigMap {name} has no key {KEY}; it has: {', '.join(data) or 'none'}")
+    if not isinstance(data[key], str):
+        raise ConfigurationInvalid(f"ConfigMap {name}: the value of {key} must be a text: put | after the key")
+    mark = find_field(text, f"{within}data.{key}", document=number)
+    indent = 0
+    if mark is not None:
+        lines = text.splitlines()[mark.node.start_mark.line + 1 : mark.node.end_mark.line]
+        indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return ConfigurationText(file, data[key], f"key {key} of ConfigMap {name}", mark, indent)
+
+
+def _config_maps(document: Any, within: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the ConfigMaps of a document, each with the path to what is in it."""
+    if not isinstance(document, dict):
+        return
+    if document.get("kind") == "ConfigMap":
+        yield within, document
+    elif document.get("kind") in ("List", "ConfigMapList") and isinstance(document.get("items"), list):
+        for index, item in enumerate(document["items"]):
+            yield from _config_maps(item, f"items[{index}].")
+
+
+def _data(config_map: dict[str, Any]) -> dict[str, Any]:
+    data = config_map.get("data")
+    return data if isinstance(data, dict) else {}
+
+
+def _name(config_map: dict[str, Any]) -> str:
+    metadata = config_map.get("metadata")
+    return str(metadata.get("name", "without a name")) if isinstance(metadata, dict) else "without a name"

@@ -1,0 +1,85 @@
+"""The configuration that is in effect: file and flags together, checked, and where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainmaster.controller.configuration.loading import (
+    ConfigurationInvalid,
+    Problem,
+    decode_configuration,
+    invalid,
+    read_file,
+)
+from trainmaster.controller.configuration.types import Configuration
+from trainmaster.controller.configuration.validation import conflicts, notices
+from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, known_gates, parse_feature_gates
+from trainmaster.runtime.field_errors import did_you_mean
+
+FEATURE_GATES_FLAG: Final = "--feature-gates"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfiguration:
+    """What a manager with this file and these flags does."""
+
+    configuration: Configuration
+    """The file, with defaults."""
+
+    features: Mapping[str, bool]
+    """All feature gates, by file and flag."""
+
+    gates_of_flag: Mapping[str, bool]
+    """Those that the flag sets."""
+
+    notices: Sequence[Problem]
+    """What has no effect, or another one than its author may think."""
+
+    problems: Sequence[Problem]
+    """Why no manager would start with it."""
+
+
+def effective_configuration(path: Path | None, *, feature_gates: str = "") -> EffectiveConfiguration:
+    """Read the configuration file, if there is one, and the flag for feature gates.
+
+    Raises:
+        ConfigurationInvalid: They cannot be read, or say something wrong, or contradict themselves.
+    """
+    if path is None:
+        return complete(Configuration(), feature_gates=feature_gates)
+    configuration = decode_configuration(read_file(path), name=str(path))
+    effective = complete(configuration, feature_gates=feature_gates)
+    if effective.problems:
+        error = invalid(effective.problems)
+        raise ConfigurationInvalid(f"config file: {path}: {error}", error.problems)
+    return effective
+
+
+def complete(configuration: Configuration, *, feature_gates: str = "") -> EffectiveConfiguration:
+    """Add the flag for feature gates to a configuration, and check what its sections say of each other.
+
+    Raises:
+        ConfigurationInvalid: The flag cannot be read, or names a gate that does not exist.
+    """
+    try:
+        gates = parse_feature_gates(feature_gates)
+        enabled_features(gates)
+    except UnknownFeature as error:
+        raise ConfigurationInvalid(f"{FEATURE_GATES_FLAG}: {error}") from error
+    in_file, known = configuration.feature_gates, known_gates()
+    features = enabled_features({name: in_file[name] for name in known if name in in_file}, gates)
+    problems = [
+        Problem(f"featureGates.{name}", f"unknown feature gate {did_you_mean(name, known)}")
+        for name in in_file
+        if name not in known
+    ]
+    return EffectiveConfiguration(
+        configuration,
+        features,
+        gates,
+        notices=list(notices(configuration, features)),
+        problems=[*problems, *conflicts(configuration, features)],
+    )

@@ -1,0 +1,236 @@
+"""`trainmaster config check`: every error and every warning as it prints, with its place."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trainmaster.controller.cli import main
+
+HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def check(text: str | bytes, *options: str) -> int:
+    Path("config.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+    return main(["config", "check", "config.yaml", *options])
+
+
+WRONG = (
+    HEAD
+    + """\
+webhok: {}
+webhook:
+  port: "9443"
+metrics:
+  bindAddress: "0"
+  auth:
+    enabled: yes please
+controller:
+  groupKindConcurrency:
+    TrainJob.trainer.kubeflow.org: 0
+"""
+)
+
+
+def test_all_errors_are_told_with_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(WRONG) == 1
+    printed = capsys.readouterr()
+    assert printed.out == (
+        'config.yaml:3:1: error: webhok: unknown field (did you mean "webhook"?)\n'
+        "config.yaml:5:3: error: webhook.port: must be a whole number, got '9443'\n"
+        "config.yaml:9:5: error: metrics.auth.enabled: must be true or false, got 'yes please'\n"
+        "config.yaml:12:5: error: controller.groupKindConcurrency.TrainJob.trainer.kubeflow.org: must be greater than "
+        "or equal to 1, got 0\n"
+    )
+    assert printed.err == "trainmaster: config.yaml: 4 errors, 0 warnings\n"
+
+
+def test_a_good_file_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(HEAD) == 0
+    assert tuple(capsys.readouterr()) == ("", "trainmaster: config.yaml: 0 errors, 0 warnings\n")
+
+
+def test_what_has_no_effect_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(HEAD + "statusServer:\n  qps: 7\n") == 0
+    assert capsys.readouterr().out == (
+        "config.yaml:4:3: warning: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is no "
+        "status server\n"
+    )
+    assert check(HEAD + "statusServer:\n  qps: 7\n", "--feature-gates", "TrainJobStatus=true") == 0
+    assert capsys.readouterr().out == ""
+
+
+CONFIG_MAP = """\
+# As `kubectl get -o yaml` prints it.
+apiVersion: v1
+kind: {kind}
+{before}apiVersion: v1
+{indent}kind: ConfigMap
+{indent}metadata:
+{indent}  name: kubeflow-trainer-config
+{indent}data:
+{indent}  other: text
+{indent}  controller_manager_config.yaml: |
+{indent}    apiVersion: config.trainer.kubeflow.org/v1alpha1
+{indent}    kind: Configuration
+
+{indent}    webhook:
+{indent}      port: 0
+"""
+
+
+@pytest.mark.parametrize(("before", "column"), [("", 7), ("---\n", 7), ("items:\n- ", 9)])
+def test_the_manifest_of_the_config_map_will_do(before: str, column: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines and columns are those of the manifest."""
+    text = CONFIG_MAP.format(
+        kind="List" if "items" in before else "Namespace", before=before, indent="  " if "items" in before else ""
+    )
+    if not before:
+        text = text.replace("kind: Namespace\napiVersion: v1\n", "", 1)
+    line = text.splitlines().index(next(line for line in text.splitlines() if "port: 0" in line)) + 1
+    assert check(text) == 1
+    printed = capsys.readouterr()
+    assert printed.out == (
+        f"config.yaml:{line}:{column}: error: webhook.port: must be greater than or equal to 1, got 0\n"
+    )
+    assert printed.err == (
+        "trainmaster: key controller_manager_config.yaml of ConfigMap kubeflow-trainer-config: 1 error, 0 warnings\n"
+    )
+
+
+def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    config_map = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"},
+    }
+    assert check(json.dumps(config_map, indent=1)) == 1
+    assert capsys.readouterr().out == "config.yaml:7:3: error: tls: must be a mapping of options, got 5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: [\n", "config.yaml:2:1: error: did not find expected node content"),
+        (
+            "a: 1\n---\nb: 1\n",
+            "config.yaml:2:1: error: expected a single document in the stream but found another document",
+        ),
+        ("a: 1\na: 2\n", 'config.yaml:2:1: error: key "a" is already set'),
+        (
+            "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c, d: e}\n",
+            "config.yaml: error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d",
+        ),
+        (
+            "kind: ConfigMap\nmetadata: {name: a}\n",
+            "config.yaml: error: ConfigMap a has no key controller_manager_config.yaml; it has: none",
+        ),
+        (
+            "kind: ConfigMap\nmetadata: {name: a}\ndata: {controller_manager_config.yaml: {webhook: {}}}\n",
+            (
+                "config.yaml: error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | "
+                "after the key"
+            ),
+        ),
+        (
+            "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n---\nkind: ConfigMap\nmetadata: {name: b}\n",
+            "config.yaml: error: there are several ConfigMaps that may be meant: a, b; give one of them",
+        ),
+        (
+            "",
+            (
+                "config.yaml: error: the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 "
+                "and kind Configuration"
+            ),
+        ),
+        (
+            b"\xff\xfe",
+            (
+                "config.yaml: error: failed to read config file: config.yaml: it is no UTF-8: 'utf-8' codec can't "
+                "decode byte 0xff in position 0: invalid start byte"
+            ),
+        ),
+    ],
+)
+def test_what_is_no_configuration_is_said(text: str | bytes, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(text) == 1
+    assert capsys.readouterr().out == f"{error}\n"
+
+
+def test_a_missing_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "none.yaml"]) == 1
+    assert capsys.readouterr().out == (
+        "none.yaml: error: failed to read config file: none.yaml: No such file or directory\n"
+    )
+
+
+def test_standard_input_will_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((HEAD + "tls: 1\n").encode())))
+    assert main(["config", "check", "-"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "-:3:1: error: tls: must be a mapping of options, got 1\n"
+    assert printed.err == "trainmaster: standard input: 1 error, 0 warnings\n"
+
+
+def test_installed_plugins_are_asked_about_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them, beside what else is wrong; a manager would tell of the first."""
+    text = """\
+featureGates: {Colour: true}
+plugins:
+  disabled: [jax, toch]
+  options:
+    jax: {a: 1}
+    torch: {b: 2}
+    mpi: {c: 3}
+    trainjobstatus: {}
+    somebodys: {}
+"""
+    assert check(HEAD + text) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            "config.yaml:3:16: error: featureGates.Colour: unknown feature gate (there are: TrainJobStatus, AllAlpha, "
+            "AllBeta)"
+        ),
+        'config.yaml:5:19: error: plugins.disabled[1]: no such plugin is installed here (did you mean "torch"?)',
+        "config.yaml:7:5: warning: plugins.options.jax: no effect: the plugin is in plugins.disabled",
+        (
+            "config.yaml:8:5: error: plugins.options.torch: plugin 'torch' (trainmaster.plugins.torch:Torch, from "
+            "trainmaster) has no option 'b', nor any other; remove plugins.options.torch of the configuration file"
+        ),
+        (
+            "config.yaml:9:5: error: plugins.options.mpi: plugin 'mpi' (trainmaster.plugins.mpi:MPI, from trainmaster) "
+            "has no option 'c', nor any other; remove plugins.options.mpi of the configuration file"
+        ),
+        "config.yaml:10:5: warning: plugins.options.trainjobstatus: no effect: the feature gate TrainJobStatus is off",
+        (
+            "config.yaml:11:5: error: plugins.options.somebodys: no such plugin is installed here (there are: claims, "
+            "coscheduling, flux, jax, jobset, mpi, plainml, slices, torch, trainjobstatus, ...)"
+        ),
+    ]
+
+
+def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(HEAD + "webhook: {port: 0}\n", "-o", "json") == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "valid": False,
+        "read": "config.yaml",
+        "problems": [
+            {
+                "severity": "error",
+                "file": "config.yaml",
+                "line": 3,
+                "column": 11,
+                "path": "webhook.port",
+                "message": "must be greater than or equal to 1, got 0",
+            }
+        ],
+    }

@@ -1,0 +1,135 @@
+"""File and flags together: what contradicts itself is refused, and what has no effect is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.controller.configuration import (
+    Configuration,
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    complete,
+    effective_configuration,
+    parse_configuration,
+)
+
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+
+
+def completed(sections: dict[str, Any], *, feature_gates: str = "") -> EffectiveConfiguration:
+    return complete(parse_configuration({**HEAD, **sections}), feature_gates=feature_gates)
+
+
+GATE = "TrainJobStatus=true"
+
+
+@pytest.mark.parametrize(
+    ("sections", "feature_gates", "problem"),
+    [
+        ({"webhook": {"port": 8443}}, "", "metrics.bindAddress: port 8443 is that of webhook.port"),
+        ({"metrics": {"bindAddress": "10.0.0.1:8081"}}, "", "health.healthProbeBindAddress: port 8081 is that of"),
+        (
+            {"metrics": {"bindAddress": "127.0.0.1:1"}, "health": {"healthProbeBindAddress": "127.0.0.1:1"}},
+            "",
+            "health.healthProbeBindAddress: port 1 is that of metrics.bindAddress; give each server one of its own",
+        ),
+        ({"statusServer": {"port": 9443}}, GATE, "statusServer.port: port 9443 is that of webhook.port"),
+        (
+            {"featureGates": {"TrainJobStatu": True}},
+            "",
+            'featureGates.TrainJobStatu: unknown feature gate (did you mean "TrainJobStatus"?)',
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(sections: dict[str, Any], feature_gates: str, problem: str) -> None:
+    (found,) = completed(sections, feature_gates=feature_gates).problems
+    assert str(found).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"statusServer": {"port": 9443}},
+        {"webhook": {"enabled": False, "port": 8443}},
+        {"metrics": {"bindAddress": "127.0.0.1:8081"}, "health": {"healthProbeBindAddress": "127.0.0.2:8081"}},
+        {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"healthProbeBindAddress": ":0"}},
+        {"metrics": {"bindAddress": "0"}, "webhook": {"port": 8443}},
+    ],
+)
+def test_servers_that_are_not_in_each_others_way_may_have_one_port(sections: dict[str, Any]) -> None:
+    assert completed(sections).problems == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "notice"),
+    [
+        ({"webhook": {"enabled": False, "port": 1}}, "webhook.port: no effect: webhook.enabled is false"),
+        (
+            {"metrics": {"bindAddress": "0", "auth": {"enabled": True}}},
+            'metrics.auth: no effect: metrics.bindAddress is "0", so there is no metrics server',
+        ),
+        (
+            {"metrics": {"auth": {"enabled": True}, "secureServing": False}},
+            (
+                "metrics.auth.enabled: tokens of those who read metrics travel unencrypted; set metrics.secureServing "
+                "to true, unless a service mesh encrypts them"
+            ),
+        ),
+        (
+            {"health": {"healthProbeBindAddress": "0", "readinessEndpointName": "ready"}},
+            'health.readinessEndpointName: no effect: health.healthProbeBindAddress is "0", so there are no probes',
+        ),
+        (
+            {"statusServer": {"port": 1}},
+            "statusServer.port: no effect: the feature gate TrainJobStatus is off, so there is no status server",
+        ),
+        (
+            {"leaderElection": {"leaseDuration": "30s"}},
+            "leaderElection.leaseDuration: no effect: leaderElection.leaderElect is false",
+        ),
+        (
+            {"tls": {"minVersion": "1.3", "cipherSuites": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]}},
+            "tls.cipherSuites: no effect: they are of TLS 1.2, and tls.minVersion is 1.3",
+        ),
+        ({"tls": {"nextProtos": ["h2", "http/1.1"]}}, "tls.nextProtos: the servers speak http/1.1 and nothing else"),
+        (
+            {"plugins": {"disabled": ["torch"], "options": {"torch": {}}}},
+            "plugins.options.torch: no effect: the plugin is in plugins.disabled",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_told(sections: dict[str, Any], notice: str) -> None:
+    effective = completed(sections)
+    assert [str(each) for each in effective.notices] == [notice]
+    assert effective.problems == []
+
+
+def test_what_has_its_default_is_not_told_of() -> None:
+    """Whoever writes all options out, as the original does, is not bothered."""
+    written = Configuration().model_dump(by_alias=True, exclude={"cert_management"})
+    assert completed(written).notices == []
+
+
+def test_a_manager_refuses_a_contradiction_and_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "webhook: {port: 8443}\nfeatureGates: {Colour: true}\n"
+    )
+    with pytest.raises(ConfigurationInvalid) as refused:
+        effective_configuration(file)
+    assert str(refused.value) == (
+        f"config file: {file}: invalid configuration: featureGates.Colour: unknown feature gate "
+        "(there are: TrainJobStatus, AllAlpha, AllBeta); metrics.bindAddress: port 8443 is that of webhook.port; give "
+        "each server one of its own"
+    )
+
+
+def test_the_flag_decides_on_a_gate() -> None:
+    effective = completed({"featureGates": {"TrainJobStatus": True}}, feature_gates="TrainJobStatus=false")
+    assert effective.features == {"TrainJobStatus": False}
+    with pytest.raises(ConfigurationInvalid, match=r"^--feature-gates: unknown feature gate 'Colour'"):
+        complete(Configuration(), feature_gates="Colour=true")
