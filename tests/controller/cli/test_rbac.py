@@ -72,7 +72,7 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
         (["-n", "Team"], "--namespace 'Team' cannot be a name: "),
         (["--service-account", "-"], "--service-account '-' cannot be a name: "),
         (["--config", "no-such-file"], "failed to read config file: no-such-file: "),
-        (["--feature-gates", "Nonsense=true"], "unknown feature gate 'Nonsense'; known are: "),
+        (["--feature-gates", "Nonsense=true"], "--feature-gates: unknown feature gate 'Nonsense'; known are: "),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(
