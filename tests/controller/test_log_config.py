@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from trainmaster.controller.log_config import Format, configure_logs
 
@@ -42,3 +44,54 @@ def test_a_traceback_shows_no_values(style: Format, capsys: pytest.CaptureFixtur
     assert "hunter-2" not in text
     if style == "json":
         assert [json.loads(line)["event"] for line in text.splitlines()] == ["unforeseen", "unforeseen"]
+
+
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
+
+
+def test_k13_a_line_begins_with_time_level_and_event_then_come_the_fields_in_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs(style="json", level=logging.DEBUG)
+    with bound_contextvars(controller="c", name="demo"):
+        structlog.get_logger("trainmaster.test").warning("applied", kind="JobSet", again=False, ready=1)
+    logging.getLogger("aiohttp.server").error("of a library")
+    structlog.get_logger("trainmaster.test").critical("the end")
+    first, second, third = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert list(first) == ["ts", "level", "event", "logger", "controller", "name", "kind", "again", "ready"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", first["ts"])
+    assert [line["level"] for line in (first, second, third)] == ["warn", "error", "fatal"]
+    assert (list(second)[:4], second["event"]) == (["ts", "level", "event", "logger"], "of a library")
+
+
+def test_k13_on_a_terminal_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(style="console")
+    logger = structlog.get_logger("trainmaster.controller.manager.caches")
+    logger.info("short", zebra=1, ape=2)
+    logger.warning("a bit longer")
+    logger.critical("the end")
+    lines = capsys.readouterr().err.splitlines()
+    assert len({line.index("[manager.caches]") for line in lines}) == 1
+    assert "zebra=1 ape=2" in lines[0]
+    assert [line.split("[")[1].split("]")[0].strip() for line in lines] == ["info", "warn", "fatal"]
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_m11_no_line_has_a_credential(style: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(style=style)
+    logger = structlog.get_logger("trainmaster.test")
+    quoting = f"refused {TOKEN}"
+    logger.warning(quoting, error=ValueError(TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+    logging.getLogger("library").error("sent %s", TOKEN)
+
+    def fail() -> None:
+        raise RuntimeError(TOKEN)
+
+    try:
+        fail()
+    except RuntimeError:
+        logger.exception("unforeseen")
+    text = capsys.readouterr().err
+    assert text.count("[redacted]") == 5
+    assert "c2lnbmF0dXJl" not in text
+    assert "Traceback (most recent call last)" in text

@@ -1,18 +1,28 @@
-"""Logging: structured events, as JSON in a cluster and readable on a terminal."""
+"""Logging: structured events, as JSON in a cluster and readable on a terminal.
+
+Guarantees:
+- K-13: a line of JSON begins with `ts` (RFC 3339, UTC), `level` (debug, info, warn, error or fatal, as zap names them)
+  and `event`, then the name of the logger, what is reconciled, and the fields in the order in which they were given. A
+  traceback is the text `stacktrace`.
+- M-11: no line has what looks like a credential, whoever wrote it, and no traceback has values of variables.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
+from structlog.typing import EventDict
+
+from trainmaster.controller.redaction import redact_all
 
 Format = Literal["json", "console"]
 
-
-# Without local variables: they hold whole objects, Secrets and tokens included.
-_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+_FIRST: Final = ("ts", "level", "event", "logger", "controller", "namespace", "name", "reconcile_id")
+_LEVELS: Final = {"warning": "warn", "critical": "fatal"}
+_OURS: Final = "trainmaster.controller."
 
 
 def configure_logs(*, level: int = logging.INFO, style: Format | None = None) -> None:
@@ -32,12 +42,19 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     ]
     renderer: list[structlog.typing.Processor]
     if style == "json":
-        renderer = [_TRACEBACKS, structlog.processors.JSONRenderer()]
+        renderer = [_name_stacktrace, structlog.processors.JSONRenderer()]
     else:
+        colors = sys.stderr.isatty()
+        styles = structlog.dev.ConsoleRenderer.get_default_level_styles(colors)
         renderer = [
+            _shorten_logger,
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
-            )
+                colors=colors,
+                timestamp_key="ts",
+                sort_keys=False,
+                level_styles={_LEVELS.get(name, name): each for name, each in styles.items()},
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
         ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -49,10 +66,35 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                # Without local variables: they hold whole objects, Secrets and tokens included.
+                structlog.processors.format_exc_info,
+                _in_order,
+                *renderer,
+            ],
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
     logging.getLogger("trainmaster").setLevel(level)
+
+
+def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Put first what every line has, name levels as zap does, and take out what looks like a credential."""
+    line["level"] = _LEVELS.get(line["level"], line["level"])
+    first = {key: line.pop(key) for key in _FIRST if key in line}
+    redacted: EventDict = redact_all({**first, **line})
+    return redacted
+
+
+def _name_stacktrace(_logger: object, _method: str, line: EventDict) -> EventDict:
+    if "exception" in line:
+        line["stacktrace"] = line.pop("exception")
+    return line
+
+
+def _shorten_logger(_logger: object, _method: str, line: EventDict) -> EventDict:
+    line["logger"] = str(line["logger"]).removeprefix(_OURS)
+    return line

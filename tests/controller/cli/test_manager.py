@@ -71,7 +71,7 @@ async def test_l9_l10_l14_a_process_that_was_stopped_for_too_long_ends_with_one_
         running.process.send_signal(signal.SIGCONT)
         finished = await running.finish()
     assert finished.code == 1
-    errors = [line for line in finished.err.splitlines() if '"level": "error"' in line or '"level": "critical"' in line]
+    errors = [line for line in finished.err.splitlines() if '"level": "error"' in line or '"level": "fatal"' in line]
     assert len(errors) == 1, finished.err
     assert "lease lost" in errors[0]
     assert (await lease(stack))["holderIdentity"] != "", "a lost lease is not released"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,13 +32,14 @@ from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
 
 STOP_AT_MOST: Final = 29.0
 """Seconds from the signal to the end; Kubernetes kills a pod after 30, without a word in its log."""
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
 
 
 def command(commands: Any) -> None:
@@ -56,7 +59,7 @@ def command(commands: Any) -> None:
     )
     logs = parser.add_argument_group("logging, as the Go manager spells it")
     logs.add_argument(
-        "--zap-log-level", default="info", metavar="LEVEL", help="debug, info, error or a number (2 = debug)"
+        "--zap-log-level", default="info", metavar="LEVEL", help="debug, info, error, panic or a number (2 = debug)"
     )
     logs.add_argument("--zap-encoder", choices=("json", "console"), help="default: console on a terminal, else json")
     logs.add_argument(
@@ -81,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     level = _log_level(arguments.zap_log_level)
     if level is None:
         print(
-            f"trainmaster: --zap-log-level {arguments.zap_log_level!r} is no level; use debug, info, error or a number",
+            f"trainmaster: --zap-log-level {arguments.zap_log_level!r} is no level; "
+            "use debug, info, error, panic or a number",
             file=sys.stderr,
         )
         return 2
@@ -93,7 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
         effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
         for notice in effective.notices:
             log.warning("an option has no effect, or an unwanted one", option=notice.path, reason=notice.message)
-        return asyncio.run(_run(effective.configuration, effective.features, arguments.kubeconfig))
+        return asyncio.run(
+            _run(effective.configuration, effective.features, kubeconfig=arguments.kubeconfig, source=arguments.config)
+        )
     except (ConfigurationInvalid, ConfigurationError, PluginInvalid, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
     except LeaseLost:
@@ -103,7 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 1
 
 
-async def _run(configuration: Configuration, features: Mapping[str, bool], kubeconfig: str | None) -> int:
+async def _run(
+    configuration: Configuration, features: Mapping[str, bool], *, kubeconfig: str | None, source: Path | None
+) -> int:
     status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
     plugins = load_plugins(
         disabled=frozenset(configuration.plugins.disabled),
@@ -112,6 +120,17 @@ async def _run(configuration: Configuration, features: Mapping[str, bool], kubec
     )
     framework = Framework(plugins, observer=PluginCallObserver())
     rest_config = await load_config(kubeconfig=kubeconfig)
+    log.info(
+        "starting",
+        version=__version__,
+        configuration=str(source or "built-in defaults"),
+        pod=os.environ.get("POD_NAME") or socket.gethostname(),
+        namespace=os.environ.get("POD_NAMESPACE") or rest_config.namespace,
+        server=rest_config.server,
+        credentials=rest_config.source,
+        plugins=framework.names(),
+        feature_gates=sorted(name for name, is_open in features.items() if is_open),
+    )
     process.unmap_freed_blocks()
     process.switch_threads_often()
     process.freeze()  # nothing is late yet

@@ -174,6 +174,10 @@ class Caches:
                 by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
         return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
 
+    def synced(self) -> int:
+        """Count the caches that have synced."""
+        return sum(informer.has_synced for informer in self._informers())
+
     def _informers(self) -> list[Informer]:
         return [informer for scopes in self._by_kind.values() for _, informer in scopes]
 

@@ -142,7 +142,6 @@ class Manager:
         if self._ran:
             raise RuntimeError("a manager runs once; make another one")
         self._ran = True
-        log.info("starting", version=__version__, server=self._rest_config.server, plugins=self._framework.names())
         election = self._election()
         async with AsyncExitStack() as stack:
             guard = election.guard if election is not None else None

@@ -202,7 +202,12 @@ class LeaderElectionRunnables:
                 return False
             synced.result()
         seconds_taken = round(self._clock.monotonic() - started, 3)
-        log.info("caches are filled", trainjobs=len(self._caches.trainjobs.store), seconds=seconds_taken)
+        log.info(
+            "caches are filled",
+            trainjobs=len(self._caches.trainjobs.store),
+            informers=self._caches.synced(),
+            seconds=seconds_taken,
+        )
         self._on_caches_synced()
         return True
 

@@ -67,10 +67,16 @@ class CertWatcher:
             if self._current is not None and self.error != told:
                 log.warning("a new certificate cannot be used; the old one stays", error=self.error)
             return self._current is not None
-        log.info("the certificate of the servers is read", file=str(self._certificate), again=self._read is not None)
         self._valid = _dates(read[0])
+        if self._current is not None:
+            log.info("a new certificate is served", file=str(self._certificate), expires=self.expires)
         self._read, self._current, self.error = read, context, None
         return True
+
+    @property
+    def expires(self) -> str:
+        """Until when the certificate that is served is valid, as RFC 3339; empty if that is not known."""
+        return _rfc3339(self._valid[1]) if self._valid is not None else ""
 
     def validity(self, now: datetime) -> str | None:
         """Say that nobody accepts the certificate that is served, because of its dates; None if it is not so."""
@@ -78,11 +84,11 @@ class CertWatcher:
             return None
         first, last = self._valid
         if now > last:
-            return f"the certificate in {self._certificate} expired at {last:%Y-%m-%dT%H:%M:%SZ}; renew it"
+            return f"the certificate in {self._certificate} expired at {_rfc3339(last)}; renew it"
         if now < first:
             return (
-                f"the certificate in {self._certificate} is not valid before {first:%Y-%m-%dT%H:%M:%SZ}, and it is "
-                f"{now:%Y-%m-%dT%H:%M:%SZ} here; look at the clock of this machine"
+                f"the certificate in {self._certificate} is not valid before {_rfc3339(first)}, and it is "
+                f"{_rfc3339(now)} here; look at the clock of this machine"
             )
         return None
 
@@ -96,6 +102,10 @@ class CertWatcher:
 
         listening.sni_callback = choose
         return listening
+
+
+def _rfc3339(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _dates(pem: bytes) -> tuple[datetime, datetime] | None:

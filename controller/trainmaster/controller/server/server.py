@@ -140,7 +140,8 @@ class Server:
         if self._certs is not None:
             await self._wait_for_certificate(self._certs)
         async with self.listening(app) as (host, port):
-            log.info(self.options.started_event, address=f"{host}:{port}")
+            expires = {} if self._certs is None else {"certificate_expires": self._certs.expires}
+            log.info(self.options.started_event, address=_bound(self._address, port), **expires)
             self._own = host, port
             try:
                 while True:
@@ -309,6 +310,11 @@ class _Connections:
             async with self._clock.timeout(seconds):
                 await self._idle.wait()
         return self._in_flight
+
+
+def _bound(address: str, port: int) -> str:
+    """Return the address of the configuration with the port that was bound, which differs for port 0."""
+    return f"{address.rpartition(':')[0]}:{port}"
 
 
 def _own_address(listening: socket.socket) -> tuple[str, int]:

@@ -55,8 +55,8 @@ class CABundle:
         except (ssl.SSLError, ValueError):
             return self._reject(f"there is no usable certificate in {self._path}")
         self._read, self._error = read, None
-        changed, self._current = text != self._current, text
-        if changed:
+        known, changed, self._current = self._current is not None, text != self._current, text
+        if known and changed:
             log.info("the authority that trainers are to trust is read", file=str(self._path), count=len(certificates))
         return changed
 

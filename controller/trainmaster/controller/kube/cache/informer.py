@@ -228,7 +228,7 @@ class Informer:
             self._synced.set()
             self._ready.set()
             self._metrics.synced()
-            self._log.info("informer synced", objects=len(self.store))
+            self._log.debug("informer synced", objects=len(self.store))
 
     def handle_event(self, event: WatchEvent, resource_version: str) -> None:
         """Take one event."""

@@ -290,8 +290,8 @@ class Reflector:
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
         self._metrics.failed()
-        if failure.is_same_as(self._failure):
-            write = self._log.debug
+        if failure.is_same_as(self._failure) or (self._optional and failure.is_not_served):
+            write = self._log.debug  # who uses a kind that is not there is told by its TrainJob
         elif self._optional and failure.is_refused:
             write = self._log.info
         else:

@@ -232,7 +232,7 @@ class LeaseLock:
     def _observe(self, lease: JsonObject) -> None:
         """Keep the lease as observed, and when its spec last changed in our eyes."""
         if self._known is None or _spec(lease) != _spec(self._known):
-            if _holder(lease) != self.holder:
+            if _holder(lease) not in {self.holder, self._identity}:  # of our own holding the elector tells
                 self._log.info("lease has a new holder", holder=_holder(lease) or "nobody")
             self._seen_at = self._clock.monotonic()
         self._known = lease

@@ -6,6 +6,7 @@ Guarantees:
 - Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
   version from the future by text only (R-12).
 - Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
+- M-11: what looks like a credential is taken out of them.
 - The text of a refusal is the server's. Where credentials or something that is no API server are the cause, it also
   says which request, whose credentials, and what to do.
 """
@@ -16,6 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -262,8 +264,9 @@ def from_status(
 
 
 def shorten(text: str, *, limit: int = _TEXT_AT_MOST) -> str:
-    """Cut a text that others wrote."""
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more characters)"
+    """Cut a text that others wrote, and take out what looks like a credential."""
+    shown = redact(text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(text) - limit} more characters)"
 
 
 def _class_for(status: int, reason: str) -> type[ApiError]:

@@ -1,0 +1,50 @@
+"""What looks like a credential is taken out of texts that others read: logs, events, conditions, probes.
+
+We write no credential into a text ourselves. Others may: an API server, a webhook or a proxy between that refuses a
+request may quote it. So texts from outside are redacted where they come in (`kube.rest.errors`), and every line of the
+log once more.
+
+Guarantees:
+- M-11: bearer tokens and other values of an Authorization header, JSON web tokens, private keys in PEM, as they are or
+  in base64, and passwords in URLs become `[redacted]`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+REDACTED: Final = "[redacted]"
+
+_CREDENTIALS: Final = re.compile(
+    r"""
+      (?P<scheme> \b(?i:bearer|basic)\s+ ) (?: (?=\S*[0-9]) [A-Za-z0-9._~+/=-]{12,} | [A-Za-z0-9._~+/=-]{20,} )
+    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    | \bLS0tLS1CRUdJTi[A-Za-z0-9+/=_-]+
+    | (?P<url> \b[a-z][a-z0-9+.-]{1,15}:// ) [^\s/@:]*:[^\s/@]+ (?=@)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def redact(text: str) -> str:
+    """Return a text without credentials."""
+    return _CREDENTIALS.sub(_redacted, text)
+
+
+def redact_all(value: Any) -> Any:
+    """Return a value of a log line, or of an answer, without credentials in its texts."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: redact_all(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redact_all(each) for each in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redact(str(value))
+
+
+def _redacted(match: re.Match[str]) -> str:
+    return f"{match['scheme'] or match['url'] or ''}{REDACTED}"

@@ -1,0 +1,70 @@
+"""What looks like a credential does not get into a text that others read."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.controller.kube.rest.errors import ApiError, shorten
+from trainmaster.controller.redaction import redact, redact_all
+
+TOKEN = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl-_x"
+KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIJ\nabc=\n-----END EC PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"token {TOKEN} is expired", "token [redacted] is expired"),
+        ("Authorization: Bearer abcdef.0123456789", "Authorization: Bearer [redacted]"),
+        ("authorization: basic dXNlcjpwYXNzd29yZA==", "authorization: basic [redacted]"),
+        (f"data: {KEY}end", "data: [redacted]\nend"),
+        (KEY[:40], "[redacted]"),
+        (f"data: {base64.b64encode(KEY.encode()).decode()} end", "data: [redacted] end"),
+        ("https://user:hunter2@proxy:3128/path", "https://[redacted]@proxy:3128/path"),
+    ],
+)
+def test_m11_credentials_are_taken_out(text: str, left: str) -> None:
+    assert redact(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://127.0.0.1:6443/api/v1/namespaces/team/secrets/demo",
+        "http://[::1]:8080/healthz@x",
+        'WWW-Authenticate: Bearer realm="metrics"',
+        "Basic authentication is not supported; use bearer tokens",
+        "image user@sha256:0123456789abcdef",
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    ],
+)
+def test_m11_other_texts_stay_as_they_are(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(st.text())
+def test_m11_redacting_twice_changes_nothing_more(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+
+
+def test_m11_values_of_a_log_line_are_redacted_at_any_depth() -> None:
+    class Odd:
+        def __str__(self) -> str:
+            return f"odd {TOKEN}"
+
+    line = {"a": [{"b": TOKEN}], "n": 1, "f": 0.5, "t": True, "none": None, "odd": Odd(), "s": (TOKEN,)}
+    redacted = {"a": [{"b": "[redacted]"}], "n": 1, "f": 0.5, "t": True, "none": None}
+    assert redact_all(line) == {**redacted, "odd": "odd [redacted]", "s": ["[redacted]"]}
+
+
+def test_m11_what_a_server_quotes_is_redacted_before_it_is_anywhere() -> None:
+    """The message of a refusal goes to logs, events, conditions and probes."""
+    refused = ApiError(status=422, reason="Invalid", message=f'spec.token: Invalid value: "{TOKEN}"')
+    assert TOKEN not in f"{refused} {refused.message}"
+    assert (
+        shorten(KEY * 1000, limit=len(KEY) + 50) == f"[redacted]\n[redacted]... ({len(KEY) * 999 - 50} more characters)"
+    )
