@@ -153,8 +153,17 @@ def test_the_pod_may_do_no_more_than_it_must(name: str) -> None:
     assert all("hostPath" not in volume for volume in spec["volumes"])
     assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
     assert spec["automountServiceAccountToken"] is True
+
+
+def test_trainer_s10_the_manager_has_resources_and_a_disruption_budget() -> None:
+    objects = overlay("standalone")
+    (container,) = pod_of(objects)["spec"]["containers"]
     assert {"cpu", "memory"} == set(container["resources"]["requests"])
-    assert "memory" in container["resources"]["limits"]
+    # One that is throttled renews its lease late.
+    assert set(container["resources"]["limits"]) == {"memory"}
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == one(objects, "Deployment")["spec"]["selector"]
 
 
 @pytest.mark.parametrize("name", WITH_MANAGER)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -47,6 +48,7 @@ def by_identity(objects: Iterable[JsonObject]) -> dict[Id, JsonObject]:
 
 @functools.cache
 def _kustomized(directory: Path) -> bytes:
+    """Return a rendered directory as JSON, which is read again for each caller: tests change what they get."""
     done = subprocess.run(
         ["kubectl", "kustomize", directory],
         env={"HOME": os.devnull, "PATH": os.environ["PATH"]},
@@ -56,12 +58,13 @@ def _kustomized(directory: Path) -> bytes:
     )
     assert done.returncode == 0, done.stderr.decode()
     assert not done.stderr, done.stderr.decode()
-    return done.stdout
+    return orjson.dumps([document for _, document in load_yaml_documents(done.stdout)])
 
 
 def kustomize(directory: Path) -> list[JsonObject]:
     """Return what `kubectl kustomize` makes of a directory; a warning fails."""
-    return [document for _, document in load_yaml_documents(_kustomized(directory))]
+    documents: list[JsonObject] = orjson.loads(_kustomized(directory))
+    return documents
 
 
 def overlay(name: str) -> dict[Id, JsonObject]:

@@ -1,0 +1,245 @@
+"""What each overlay adds to the standalone one, and that they can be combined."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, kustomize, one, overlay, strings
+
+from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = [*NEEDS_KUBECTL]
+
+COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
+
+
+def reachable(path: Path, start: Path) -> str:
+    """The path from a directory to another one: kustomize takes no absolute ones."""
+    return str(Path(*[".."] * (len(start.resolve().parts) - 1), *path.resolve().parts[1:]))
+
+
+def combined(
+    directory: Path, *, resource: Path, components: list[str], namespace: str | None = None
+) -> dict[Id, JsonObject]:
+    """Render a kustomization as an administrator writes it."""
+    directory.mkdir()
+    content: JsonObject = {
+        "resources": [reachable(resource, directory)],
+        "components": [reachable(DEPLOY / "components" / name, directory) for name in components],
+    }
+    if namespace:
+        content["namespace"] = namespace
+    (directory / "kustomization.yaml").write_text(yaml.dump(content))
+    return by_identity(kustomize(directory))
+
+
+def changed(name: str) -> tuple[dict[Id, JsonObject], dict[Id, tuple[JsonObject, JsonObject]], set[Id]]:
+    """What an overlay adds to the standalone one, what it changes (before, after), and what it takes away."""
+    before, after = overlay("standalone"), overlay(name)
+    return (
+        {key: after[key] for key in after.keys() - before.keys()},
+        {key: (before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key]},
+        before.keys() - after.keys(),
+    )
+
+
+def pod(deployment: JsonObject) -> JsonObject:
+    """The spec of its pods."""
+    spec: JsonObject = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def test_trainer_s10_ha_is_two_replicas_apart_from_each_other() -> None:
+    added, differing, removed = changed("ha")
+    assert (added, list(differing), removed) == ({}, [("Deployment", "kubeflow", MANAGER)], set())
+    before, after = differing["Deployment", "kubeflow", MANAGER]
+    assert after["spec"]["replicas"] == 2
+    ours = after["spec"]["selector"]["matchLabels"]
+    (term,) = pod(after)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == ours
+    (spread,) = pod(after)["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == ours
+    assert pod(after)["priorityClassName"] == "system-cluster-critical"
+    assert one(overlay("ha"), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    for key in ("affinity", "topologySpreadConstraints", "priorityClassName"):
+        del pod(after)[key]
+    after["spec"]["replicas"] = 1
+    assert after == before
+
+
+def test_cert_manager_makes_what_the_manager_reads() -> None:
+    added, differing, removed = changed("cert-manager")
+    assert {(kind, name) for kind, _, name in added} == {
+        ("Issuer", "kubeflow-trainer-selfsigned"),
+        ("Issuer", "kubeflow-trainer-ca"),
+        ("Certificate", "kubeflow-trainer-ca"),
+        ("Certificate", "kubeflow-trainer-webhook-cert"),
+    }
+    assert {key[1] for key in added} == {"kubeflow"}
+    assert removed == {("Secret", "kubeflow", "kubeflow-trainer-webhook-cert")}
+    assert {(kind, name) for kind, _, name in differing} == {
+        ("Deployment", MANAGER),
+        ("ConfigMap", "kubeflow-trainer-config"),
+        ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+    }
+    objects = overlay("cert-manager")
+    certificate = one(objects, "Certificate", "kubeflow-trainer-webhook-cert")
+    assert f"{MANAGER}.kubeflow.svc" in certificate["spec"]["dnsNames"]
+    deployment = one(objects, "Deployment")
+    (volume,) = (each for each in pod(deployment)["volumes"] if each["name"] == "serving-certs")
+    assert volume == {
+        "name": "serving-certs",
+        "secret": {"secretName": certificate["spec"]["secretName"], "defaultMode": 0o440},
+    }
+    (container,) = pod(deployment)["containers"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "serving-certs")
+    assert mount["readOnly"]
+    for kind, name in (
+        ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+    ):
+        annotations = one(objects, kind, name)["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": f"kubeflow/{certificate['metadata']['name']}"}
+
+
+def test_cert_manager_changes_one_option() -> None:
+    before, after = (
+        yaml.safe_load(
+            one(overlay(name), "ConfigMap", "kubeflow-trainer-config")["data"]["controller_manager_config.yaml"]
+        )
+        for name in ("standalone", "cert-manager")
+    )
+    assert (before["certManagement"]["enable"], after["certManagement"]["enable"]) == (True, False)
+    after["certManagement"]["enable"] = True
+    assert after == before
+
+
+def test_monitoring_adds_objects_and_changes_none() -> None:
+    added, differing, removed = changed("monitoring")
+    assert {(kind, name) for kind, _, name in added} == {
+        ("ServiceMonitor", MANAGER),
+        ("PrometheusRule", MANAGER),
+        ("ConfigMap", "kubeflow-trainer-dashboard"),
+        ("ServiceAccount", "kubeflow-trainer-metrics-reader"),
+        ("Secret", "kubeflow-trainer-metrics-reader"),
+        ("ClusterRole", "kubeflow-trainer-metrics-reader"),
+        ("ClusterRoleBinding", "kubeflow-trainer-metrics-reader"),
+    }
+    assert (differing, removed) == ({}, set())
+    objects = overlay("monitoring")
+    service = one(objects, "Service")
+    monitor = one(objects, "ServiceMonitor")["spec"]
+    assert service["metadata"]["labels"].items() >= monitor["selector"]["matchLabels"].items()
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["tlsConfig"]["serverName"] == f"{MANAGER}.kubeflow.svc"
+    token = one(objects, "Secret", endpoint["authorization"]["credentials"]["name"])
+    account = token["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    (subject,) = one(objects, "ClusterRoleBinding", "kubeflow-trainer-metrics-reader")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": account, "namespace": "kubeflow"}
+    assert one(objects, "ClusterRole", "kubeflow-trainer-metrics-reader")["rules"] == [
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    ]
+
+
+def test_network_policy_lets_in_each_port_that_is_served() -> None:
+    added, differing, removed = changed("network-policy")
+    assert (list(added), differing, removed) == ([("NetworkPolicy", "kubeflow", MANAGER)], {}, set())
+    objects = overlay("network-policy")
+    policy = one(objects, "NetworkPolicy")["spec"]
+    deployment = one(objects, "Deployment")
+    assert policy["podSelector"]["matchLabels"] == deployment["spec"]["selector"]["matchLabels"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    (container,) = pod(deployment)["containers"]
+    ports = {port["containerPort"]: port["name"] for port in container["ports"]}
+    sources = {ports[rule["ports"][0]["port"]]: rule.get("from") for rule in policy["ingress"]}
+    assert sources == {
+        "webhook": None,
+        "status-server": [{"namespaceSelector": {}}],
+        "metrics": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
+    }
+
+
+def test_the_platform_has_its_namespace_already() -> None:
+    added, differing, removed = changed("kubeflow-platform")
+    assert removed == {("Namespace", "", "kubeflow")}
+    assert {kind for kind, *_ in added} == {"ClusterRole", "ClusterRoleBinding"}
+    assert list(differing) == [("Deployment", "kubeflow", MANAGER)]
+    before, after = differing["Deployment", "kubeflow", MANAGER]
+    annotations = after["spec"]["template"]["metadata"].pop("annotations")
+    assert after == before
+    # The sidecar would end TLS that only the manager can.
+    excluded = annotations["traffic.sidecar.istio.io/excludeInboundPorts"].split(",")
+    (container,) = pod(after)["containers"]
+    assert {int(port) for port in excluded} == {
+        port["containerPort"] for port in container["ports"] if port["name"] != "health"
+    }
+
+
+def test_users_of_the_platform_may_change_their_trainjobs() -> None:
+    """The original's role for editing lacks update, which `kubectl edit` and clients with a whole object need."""
+    objects = overlay("kubeflow-platform")
+    verbs = {
+        resource: set(rule["verbs"])
+        for rule in one(objects, "ClusterRole", "kubeflow-trainer-edit")["rules"]
+        for resource in rule["resources"]
+    }
+    assert verbs["trainjobs"] == {"create", "delete", "get", "list", "patch", "update", "watch"}
+    (selector,) = one(objects, "ClusterRole", "kubeflow-trainer-admin")["aggregationRule"]["clusterRoleSelectors"]
+    labels = one(objects, "ClusterRole", "kubeflow-trainer-edit")["metadata"]["labels"]
+    assert labels.items() >= selector["matchLabels"].items()
+
+
+def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs() -> None:
+    objects = overlay("data-cache")
+    assert objects.keys() - overlay("runtimes").keys() == {
+        ("ClusterTrainingRuntime", "", "torch-distributed-with-cache"),
+        ("ClusterRole", "", "kubeflow-trainer-cache-initializer"),
+    }
+    for key, runtime in overlay("runtimes").items():
+        assert objects[key] == runtime
+    namespaced = by_identity(kustomize(DEPLOY / "overlays/data-cache/namespace-rbac"))
+    jobs = one(objects, "ClusterTrainingRuntime", "torch-distributed-with-cache")["spec"]["template"]["spec"]
+    account = jobs["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["serviceAccountName"]
+    binding = one(namespaced, "RoleBinding", "kubeflow-trainer-cache-initializer")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert one(namespaced, "ServiceAccount", account)
+    assert one(objects, "ClusterRole", binding["roleRef"]["name"])
+
+
+@pytest.mark.parametrize("order", [COMPONENTS, COMPONENTS[::-1]], ids=["forwards", "backwards"])
+def test_components_can_be_combined(order: list[str], tmp_path: Path) -> None:
+    """Together they say what each of them says alone, whichever comes first."""
+    together = combined(tmp_path / "all", resource=DEPLOY / "overlays/standalone", components=order)
+    standalone = overlay("standalone")
+    for name in COMPONENTS:
+        added, differing, removed = changed(name)
+        for key, obj in added.items():
+            assert together[key] == obj
+        for key, (before, _) in differing.items():
+            assert together[key] != before
+        assert not removed & together.keys()
+    assert {key for key in together if together[key] == standalone.get(key)}
+    assert len(together) == len(standalone) + sum(len(changed(name)[0]) - len(changed(name)[2]) for name in COMPONENTS)
+    deployment = copy.deepcopy(one(together, "Deployment"))
+    assert deployment["spec"]["replicas"] == 2
+    (volume,) = (each for each in pod(deployment)["volumes"] if each["name"] == "serving-certs")
+    assert "secret" in volume
+    assert "emptyDir" not in volume
+
+
+def test_components_follow_the_manager_into_another_namespace(tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    combined(moved, resource=DEPLOY / "base", components=[], namespace="elsewhere")
+    objects = combined(tmp_path / "all", resource=moved, components=COMPONENTS)
+    assert {namespace for _, namespace, _ in objects} == {"", "elsewhere"}
+    texts = strings([obj for (kind, *_), obj in objects.items() if kind != "CustomResourceDefinition"])
+    assert not [text for text in texts if "kubeflow-system" in text]
+    assert not [text for text in texts if ".kubeflow.svc" in text or text.startswith("kubeflow/")]
+    assert f"{MANAGER}.elsewhere.svc" in texts
+    (subject,) = one(objects, "ClusterRoleBinding", "kubeflow-trainer-metrics-reader")["subjects"]
+    assert subject["namespace"] == "elsewhere"
