@@ -16,7 +16,7 @@ def gang(group: str) -> Resource:
 @pytest.mark.parametrize(
     ("resource", "origin"),
     [
-        (TRAINJOBS, ": kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster"),
+        (TRAINJOBS, ": trainmaster crds | kubectl apply --server-side -f -"),
         (JOBSETS, ": it comes with JobSet, https://jobset.sigs.k8s.io"),
         (gang("scheduling.x-k8s.io"), ": it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io"),
         (gang("scheduling.volcano.sh"), ": it comes with Volcano, https://volcano.sh"),

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("controller", "runtime", "plugins", "metrics", "hack")
 PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster"}
 CRDS = {
-    "jobset.x-k8s.io_jobsets.yaml",
     "trainer.kubeflow.org_clustertrainingruntimes.yaml",
     "trainer.kubeflow.org_optimizationjobs.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",
@@ -32,6 +31,7 @@ unpacked, checkout = sys.argv[1:]
 # Keep the dependencies of this environment, but not the source roots, which an editable install puts on the path.
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
+from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.offline import built_in_names
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -44,6 +44,9 @@ from trainmaster.runtime.strategicpatch import definition
 
 for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
+# The controller has them, whether or not the embedded cluster is there.
+assert len(definition_files()) == len(TRAINER_DEFINITIONS)
+assert all("devcluster" not in str(path) and path.is_relative_to(unpacked) for path in definition_files().values())
 assert len(built_in_names()) == 9, built_in_names()
 assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"
 assert {"torch", "plainml", "jobset"} <= {plugin.name for plugin in load_plugins()}
@@ -123,7 +126,8 @@ def test_the_wheel_has_its_data(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert "trainmaster/runtime/strategicpatch/table.json" in names
     assert "trainmaster/devcluster/apiserver/schema/definitions.json" in names
-    assert {f"trainmaster/devcluster/crds/{name}" for name in CRDS} <= names
+    assert "trainmaster/devcluster/crds/jobset.x-k8s.io_jobsets.yaml" in names
+    assert {f"trainmaster/runtime/crds/{name}" for name in CRDS} <= names
     runtimes = {path.name for path in (ROOT / "deploy/runtimes").glob("*.yaml")}
     assert {f"trainmaster/controller/cli/runtimes/{name}" for name in runtimes} <= names
 

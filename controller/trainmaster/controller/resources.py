@@ -12,7 +12,7 @@ _TRAINER: Final = "trainer.kubeflow.org"
 _JOBSET: Final = "jobset.x-k8s.io"
 
 _ORIGINS: Final[Mapping[str, str]] = {
-    _TRAINER: "kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
+    _TRAINER: "trainmaster crds | kubectl apply --server-side -f -",
     _JOBSET: "it comes with JobSet, https://jobset.sigs.k8s.io",
     "scheduling.x-k8s.io": "it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io",
     "scheduling.volcano.sh": "it comes with Volcano, https://volcano.sh",

@@ -119,7 +119,7 @@ async def test_definitions_that_are_missing_are_named_with_where_they_are(stack:
     arguments = ("manager", "--config", "config.yaml", "--kubeconfig", str(tmp_path / "cluster/kubeconfig"))
     async with started(*arguments, cwd=tmp_path) as running:
         for told in (
-            "trainjobs.trainer.kubeflow.org: kubectl apply --server-side -f deploy/crds, in a checkout of Trainmaster",
+            "trainjobs.trainer.kubeflow.org: trainmaster crds | kubectl apply --server-side -f -",
             "jobsets.jobset.x-k8s.io: it comes with JobSet, https://jobset.sigs.k8s.io",
         ):
             await eventually(partial(has_said, running, f"install the CustomResourceDefinition {told}"))

@@ -28,6 +28,7 @@ COMMANDS = {
     "validate": "validate",
     "diff": "diff.command",
     "rbac": "rbac",
+    "crds": "crds",
     "config": "config.command",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions: which there are, where their files are, and how a cluster gets them.
 
-The definitions of TrainJobs and runtimes belong to `deploy/crds`, where users of real clusters find them. A built wheel
-carries them beside those of JobSet and of the gang schedulers; in a checkout they are read from where they are.
+Those of JobSet and of the gang schedulers are here. The definitions of TrainJobs and runtimes belong to `deploy/crds`,
+where users of real clusters find them, and in a wheel to `trainmaster.runtime`, which the controller has as well.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import trainmaster.runtime
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.resources import CRDS
 from trainmaster.runtime.yamltext import load_yaml
@@ -26,17 +27,19 @@ TRAINER_DEFINITIONS: Final = (
     "trainer.kubeflow.org_trainjobs.yaml",
 )
 
-_PACKAGED: Final = Path(__file__).parent
+_HERE: Final = Path(__file__).parent
+_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "crds"
 _CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "crds"
 _OPTIONS = WriteOptions(field_manager="trainmaster-cluster", force=True)
 
 
 def definition_file(name: str) -> Path:
     """Find the file of a definition."""
-    for directory in (_PACKAGED, _CHECKOUT):
+    for directory in (_HERE, _PACKAGED, _CHECKOUT):
         if (directory / name).is_file():
             return directory / name
-    raise FileNotFoundError(f"{name} is neither in {_PACKAGED} nor in {_CHECKOUT}; install trainmaster again")
+    searched = ", ".join(map(str, (_HERE, _PACKAGED, _CHECKOUT)))
+    raise FileNotFoundError(f"{name} is in none of {searched}; install trainmaster again")
 
 
 async def install_definitions(api: Api, names: tuple[str, ...]) -> None:

@@ -1,0 +1,84 @@
+"""`trainmaster crds`: the definitions of Trainer's kinds, for whoever has only the wheel.
+
+Exit codes: 0 printed; 2 there is no such definition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trainmaster.runtime
+from trainmaster.controller.cli.options import CommandError, reporting_errors
+from trainmaster.controller.cli.printers import print_objects
+from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
+
+_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "crds"
+_CHECKOUT: Final = Path(trainmaster.runtime.__file__).parents[3] / "deploy" / "crds"
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "crds",
+        help="print the definitions of TrainJobs and runtimes",
+        description="Print the CustomResourceDefinitions of Trainer; `trainmaster crds | kubectl apply --server-side "
+        "-f -` installs them. Nothing is asked of a cluster.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="for instance trainjobs or TrainJob; default: all")
+    parser.add_argument("-o", "--output", choices=("yaml", "json", "name"), default="yaml", help="default: yaml")
+    parser.set_defaults(run=reporting_errors(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print definitions; returns the exit code."""
+    chosen = _chosen(arguments.names)
+    if arguments.output == "yaml":
+        print("---\n".join(definition_files()[name].read_text(encoding="utf-8") for name in chosen), end="")
+    elif arguments.output == "json":
+        print_objects([definition(name) for name in chosen], form="json")
+    else:
+        for name in chosen:
+            print(f"customresourcedefinition.apiextensions.k8s.io/{name}")
+    return 0
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    """Return the definitions that are asked for, each once, in the order of the question."""
+    files = definition_files()
+    if not names:
+        return list(files)
+    spelled = {each.lower(): name for name in files for each in _names_of(name)}
+    for asked in names:
+        if asked.lower() not in spelled:
+            plurals = [name.partition(".")[0] for name in files]
+            raise CommandError(f'there is no definition "{asked}" {did_you_mean(asked.lower(), plurals)}')
+    return list(dict.fromkeys(spelled[asked.lower()] for asked in names))
+
+
+def _names_of(name: str) -> list[str]:
+    names = definition(name)["spec"]["names"]
+    return [name, names["plural"], names["singular"], names["kind"], *names.get("shortNames", ())]
+
+
+@functools.cache
+def definition(name: str) -> JsonObject:
+    """Read the definition of that name."""
+    read: JsonObject = load_yaml(definition_files()[name].read_bytes())
+    return read
+
+
+@functools.cache
+def definition_files() -> dict[str, Path]:
+    """Find the files of all definitions, by name; in a checkout they are where users of clusters find them."""
+    directory = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    files = sorted(directory.glob("*.yaml"))
+    if not files:
+        raise CommandError(f"there are no definitions in {directory}; install trainmaster again")
+    return {"{1}.{0}".format(*path.stem.split("_")): path for path in files}

@@ -1,0 +1,71 @@
+"""`trainmaster crds`: the definitions, as they are deployed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from support.stack import api_server
+
+from trainmaster.controller.cli import main
+
+DEPLOYED = Path(__file__).resolve().parents[3] / "deploy/crds"
+NAMES = [
+    "clustertrainingruntimes.trainer.kubeflow.org",
+    "optimizationjobs.trainer.kubeflow.org",
+    "trainingruntimes.trainer.kubeflow.org",
+    "trainjobs.trainer.kubeflow.org",
+]
+
+
+def test_all_of_them_are_printed_as_they_are_deployed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds"]) == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert printed == [yaml.safe_load(path.read_text()) for path in sorted(DEPLOYED.glob("*.yaml"))]
+    assert [each["metadata"]["name"] for each in printed] == NAMES
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (["trainjobs"], ["trainjobs.trainer.kubeflow.org"]),
+        (["TrainJob", "trainjob", "trainjobs.trainer.kubeflow.org"], ["trainjobs.trainer.kubeflow.org"]),
+        (["trainjobs", "TrainingRuntime"], ["trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"]),
+    ],
+)
+def test_they_are_chosen_by_any_of_their_names(
+    asked: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["crds", *asked, "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == [
+        f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in names
+    ]
+    assert main(["crds", *asked, "-o", "json"]) == 0
+    assert [each["metadata"]["name"] for each in json.loads(capsys.readouterr().out)["items"]] == names
+
+
+def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds", "trainjbos"]) == 2
+    assert capsys.readouterr().err == 'trainmaster: there is no definition "trainjbos" (did you mean "trainjobs"?)\n'
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+async def test_kubectl_applies_what_is_printed(tmp_path: Path) -> None:
+    async with api_server(tmp_path, definitions=False) as stack:
+        if stack.cluster is None:
+            pytest.skip("a real cluster has them already")
+        command = (
+            f"{shlex.quote(sys.executable)} -m trainmaster.controller.cli crds | "
+            f"kubectl --kubeconfig {tmp_path}/cluster/kubeconfig apply --server-side -f -"
+        )
+        process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        applied = [f"customresourcedefinition.apiextensions.k8s.io/{name} serverside-applied" for name in NAMES]
+        assert sorted(output.decode().splitlines()) == applied
