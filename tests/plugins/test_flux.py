@@ -304,7 +304,7 @@ def test_trainer_s3_the_key_is_random_and_made_once() -> None:
 
     assert made()["data"] != made()["data"], "the same job, the same UID"
     secret = companion("Secret", job, on)
-    assert secret.when is ApplyWhen.MISSING
+    assert secret.when is ApplyWhen.ONCE
     assert secret.object["immutable"] is True
     known = {key: secret.object[key] for key in ("apiVersion", "kind", "metadata")}
     assert "data" not in companion("Secret", job, on, listers=FakeListers(known)).object

@@ -204,7 +204,7 @@ def test_b30_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     job, on = trainjob(), mpi_runtime()
     running = jobset(job, on)
     secret = companion("Secret", job, on)
-    assert secret.when is ApplyWhen.MISSING
+    assert secret.when is ApplyWhen.ONCE
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
     assert companion("ConfigMap", job, on, listers=FakeListers(running)).when is ApplyWhen.MISSING
     suspended = running | {"spec": running["spec"] | {"suspend": True}}
@@ -230,7 +230,7 @@ def test_keys_are_made_only_while_the_secret_is_missing() -> None:
     assert len(asked) == 1
     only_metadata = {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"]}
     again = resolve(job, on, framework, listers=FakeListers(only_metadata)).objects[0]
-    assert again.when is ApplyWhen.MISSING
+    assert again.when is ApplyWhen.ONCE
     assert "data" not in again.object
     assert len(asked) == 1
 

@@ -70,6 +70,11 @@ class Watch:
     writes: bool = False
     """Whether the plugin's `build` returns objects of this kind."""
 
+    creates_only: bool = False
+    """Whether all that it builds of this kind is built `ApplyWhen.ONCE`. The controller then has no right to change
+    objects of the kind, unless another plugin needs it.
+    """
+
     optional: bool = False
     """Whether the controller may start while the cluster does not serve this kind. It reads as if there were no objects
     until the cluster does.

@@ -53,7 +53,7 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
     assert lines[0].split() == ["RESOURCE", "VERBS", "IN", "NEEDED", "BY", "TO"]
     cells = [line.split("   ") for line in lines]
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells if "secrets" in line[0]] == [
-        ["secrets", "create,patch", "the cluster", "flux, mpi", "build what a TrainJob consists of"],
+        ["secrets", "create", "the cluster", "flux, mpi", "build what a TrainJob consists of"],
         [
             *("secrets", "get", "the cluster", "flux, mpi"),
             "find out whose an object is that stands in the way, and who undoes our writes",

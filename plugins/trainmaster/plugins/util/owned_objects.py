@@ -23,7 +23,7 @@ from trainmaster.runtime.ownership import is_controlled_by
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),
-    Watch("v1", "Secret", "secrets", writes=True, metadata_only=True),
+    Watch("v1", "Secret", "secrets", writes=True, creates_only=True, metadata_only=True),
 )
 """The kinds that are built here; a change enqueues the TrainJob that owns the object."""
 
@@ -47,7 +47,7 @@ def secret(
     }
     if listers.get("v1", "Secret", job.metadata.namespace, name) is None:
         obj["data"] = {key: b64encode(value).decode() for key, value in make().items()}
-    return Desired(obj, ApplyWhen.MISSING)
+    return Desired(obj, ApplyWhen.ONCE)
 
 
 def workload_runs(job: TrainJob, listers: Listers) -> bool:

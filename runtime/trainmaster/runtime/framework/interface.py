@@ -64,6 +64,9 @@ class ApplyWhen(Enum):
     MISSING = "missing"
     """Only while it does not exist; an existing one is never changed."""
 
+    ONCE = "once"
+    """The same, by a request that takes the right to create and no other: for kinds of `Watch.creates_only`."""
+
     SUSPENDED = "suspended"
     """While it does not exist, and while the TrainJob or the object is suspended: a running one is left alone."""
 

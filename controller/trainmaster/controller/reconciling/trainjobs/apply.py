@@ -30,6 +30,8 @@ from cachetools import LRUCache
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
 from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
 from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    ApiError,
     BadRequest,
     Conflict,
     Forbidden,
@@ -88,7 +90,7 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
         resource = watched_resource(watch)
         yield PolicyRule(
             resource=resource,
-            verbs=("create", "patch"),
+            verbs=("create",) if watch.creates_only else ("create", "patch"),
             needed_by=watch.declared_by,
             reason="build what a TrainJob consists of",
         )
@@ -210,24 +212,18 @@ class Applier:
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
         if apply.uid is None and (key in self._uncertain or written_before or inherited or raw.get("status")):
             await self._check_owner(raw)
-        precondition = {"resourceVersion": ABSENT} if apply.uid is None else {"uid": apply.uid}
-        sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
         try:
-            written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+            written = await self._send(resource, apply)
         except TransportError:
             self._uncertain.add(key)
             raise
-        except Conflict as conflict:
+        except (AlreadyExists, Conflict) as conflict:
             if apply.uid is not None:
                 raise
             uid = await self._uid_of_own(key, observed, obj, conflict)
+            if apply.create:
+                return None  # it is there, and its cache will never show it
             return await self._apply_object(key, observed, replace(apply, uid=uid))
-        except NotFound as error:
-            if error.reason:
-                raise
-            # A kind that is not served is answered by a page of the web server, not by a Status.
-            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); install what serves it"
-            raise NotFound(status=404, reason="NotFound", message=missing) from error
         except (BadRequest, Forbidden, Invalid) as error:
             if apply.at_least is None:
                 raise
@@ -248,14 +244,29 @@ class Applier:
             self._settled[apply.uid] = digest(obj)
         return None
 
-    async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: Conflict) -> str:
+    async def _send(self, resource: Resource, apply: Apply) -> JsonObject:
+        obj = apply.object
+        precondition = {"resourceVersion": ABSENT} if apply.uid is None else {"uid": apply.uid}
+        sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
+        try:
+            if apply.create:
+                return await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
+            return await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+        except NotFound as error:
+            if error.reason:
+                raise
+            # A kind that is not served is answered by a page of the web server, not by a Status.
+            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); install what serves it"
+            raise NotFound(status=404, reason="NotFound", message=missing) from error
+
+    async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: ApiError) -> str:
         """Look at what has the name of an object that was to be created, because no cache shows it.
 
         Returns the UID of one that is the TrainJob's own and that its cache will never show, because a plugin selects
         by labels that the object does not have.
 
         Raises:
-            Conflict: It is gone meanwhile, or the cache is going to show it; in that case the key waits for that.
+            ApiError: `conflict`; it is gone meanwhile, or the cache is going to show it, and the key waits for that.
             NameTaken: It is somebody else's.
         """
         metadata = obj["metadata"]

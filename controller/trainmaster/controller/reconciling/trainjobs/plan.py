@@ -59,6 +59,9 @@ class Apply:
     """One object to apply."""
 
     object: JsonObject
+    create: bool = False
+    """Whether it is only created, and that by a request which can do nothing else."""
+
     uid: str | None = None
     """The UID of the object that is brought up to date; None if none was seen."""
 
@@ -235,13 +238,13 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
         else:
             planned.problem = name_taken(kind, name)
     elif existing is None:
-        planned.applies.append(Apply(desired.object))
+        planned.applies.append(Apply(desired.object, create=desired.when is ApplyWhen.ONCE))
     elif found := _drift(desired, existing, job):
         # Most of a JobSet is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)
         stop = {"spec": {"suspend": True}} if job.spec.suspend and runs and kind == JOBSET_KIND else None
         planned.applies.append(
-            Apply(desired.object, existing["metadata"]["uid"], certain=found is Drift.CERTAIN, at_least=stop)
+            Apply(desired.object, uid=existing["metadata"]["uid"], certain=found is Drift.CERTAIN, at_least=stop)
         )
 
 
@@ -254,7 +257,7 @@ def name_taken(kind: str, name: str) -> Problem:
 
 
 def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
-    if existing["metadata"].get("deletionTimestamp") or desired.when is ApplyWhen.MISSING:
+    if existing["metadata"].get("deletionTimestamp") or desired.when in (ApplyWhen.MISSING, ApplyWhen.ONCE):
         return Drift.NONE
     suspended = job.spec.suspend or (existing.get("spec") or {}).get("suspend", False)
     if desired.when is ApplyWhen.SUSPENDED and not suspended:
