@@ -21,6 +21,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
 PIP := $(BIN)/python $(PIP_INSTALL)
 LOCKS := hack/requirements
+SCRIPTS := $(sort .ci/run $(shell find hack plugins deploy -name '*.sh'))
 GENERATORS := $(sort $(wildcard hack/generate_*.py))
 
 # Tests start hundreds of processes, each of which would compile every module again.
@@ -29,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test test-lowest check bench matrix soak fuzz generate lock build clean help FORCE
+.PHONY: run test test-lowest check bench matrix soak fuzz image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -42,12 +43,17 @@ check: $(VENV)/.dev $(VENV)/.deploy ## Lint, formatting, types, imports between 
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@if [ -x $(BIN)/hadolint ]; then echo hadolint; $(BIN)/hadolint Dockerfile; fi
+	@if [ -x $(BIN)/shellcheck ]; then echo shellcheck; $(BIN)/shellcheck $(SCRIPTS); fi
 	$(BIN)/python hack/lock.py --check
 	@for each in $(GENERATORS); do echo "$$each --check"; $(BIN)/python $$each --check || exit 1; done
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with the oldest of them that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) tests/controller tests/runtime tests/plugins tests/metrics \
 		tests/devcluster/apiserver tests/conformance $(ARGS)
+
+image-rootfs: $(VENV)/.dev ## Build what the image of the controller has, without an engine; run the manager from it (Linux, root)
+	TRAINMASTER_IMAGE_ROOTFS=1 $(BIN)/python -m pytest tests/image $(ARGS)
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)
