@@ -45,14 +45,14 @@ def options(model: type[BaseModel], path: str = "") -> Iterator[Option]:
         yield Option(name, default_of(field), field.description)
 
 
-def ours(model: type[BaseModel], path: str = "") -> Iterator[str]:
-    """Return the options and whole sections that the Go manager does not know."""
+def marked(mark: str, model: type[BaseModel] = Configuration, path: str = "") -> Iterator[str]:
+    """Return the options and whole sections that have a mark."""
     for field in model.model_fields.values():
         name, section = f"{path}{field.alias}", section_of(field)
-        if extra(field).get("ours"):
+        if extra(field).get(mark):
             yield name
         elif section is not None:
-            yield from ours(section, f"{name}.")
+            yield from marked(mark, section, f"{name}.")
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
@@ -82,8 +82,13 @@ def render() -> str:
     """Write what stands between the markers."""
     lines = ["| option | default | effect |", "|---|---|---|"]
     lines += [f"| `{each.path}` | {each.default} | {each.description} |" for each in options(Configuration)]
-    names = [f"`{name}`" for name in ours(Configuration)]
+    names = [f"`{name}`" for name in marked("ours")]
     lines += ["", f"{', '.join(names[:-1])} and {names[-1]} are ours: the Go manager refuses a file that has them."]
+    names = [f"`{name}`" for name in marked("reloaded")]
+    lines += [
+        "",
+        f"When the file changes, a running manager puts {', '.join(names)} into effect. All else needs a restart.",
+    ]
     return "\n".join(lines) + "\n"
 
 

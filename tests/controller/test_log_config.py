@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from trainmaster.controller.log_config import Format, configure_logs
+from trainmaster.controller.log_config import Format, configure_logs, set_log_level
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,17 @@ def test_m11_no_line_has_a_credential(style: Format, capsys: pytest.CaptureFixtu
     assert text.count("[redacted]") == 5
     assert "c2lnbmF0dXJl" not in text
     assert "Traceback (most recent call last)" in text
+
+
+def test_the_level_changes_for_loggers_that_are_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are cached, and cost nothing for what they do not write; so does the standard library's."""
+    configure_logs(style="json")
+    ours, bound = structlog.get_logger("trainmaster.test"), structlog.get_logger("trainmaster.test").bind(a=1)
+    library = logging.getLogger("aiohttp.test")
+    for level in (logging.INFO, logging.DEBUG, logging.INFO):
+        set_log_level(level)
+        for logger in (ours, bound, library):
+            logger.debug("detail")
+            logger.error("told")
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["told"] * 3 + ["detail", "told"] * 3 + ["told"] * 3

@@ -25,6 +25,10 @@ _LEVELS: Final = {"warning": "warn", "critical": "fatal"}
 _OURS: Final = "trainmaster.controller."
 
 
+_Logger: Final = type("Logger", (structlog.make_filtering_bound_logger(logging.INFO),), {})
+"""The class of all loggers; its base says which levels are written, and can be changed."""
+
+
 def configure_logs(*, level: int = logging.INFO, style: Format | None = None) -> None:
     """Set up structlog and route the standard library's loggers through it.
 
@@ -59,7 +63,7 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_Logger,
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -75,9 +79,14 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
             ],
         )
     )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+    logging.getLogger().handlers = [handler]
+    set_log_level(level)
+
+
+def set_log_level(level: int) -> None:
+    """Change the lowest level that is written, also for loggers that are in use."""
+    _Logger.__bases__ = (structlog.make_filtering_bound_logger(level),)
+    logging.getLogger().setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
     logging.getLogger("trainmaster").setLevel(level)
 
 

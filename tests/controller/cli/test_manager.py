@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 from support.commands import Running, eventually, started
 from support.stack import Stack, api_server
@@ -106,3 +107,58 @@ async def test_a_second_signal_ends_it_at_once() -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert await process.wait() == -signal.SIGINT
+
+
+IMPATIENT = """
+import sys
+from trainmaster.controller.cli import main
+from trainmaster.controller.configuration import reload
+
+reload.INTERVAL = 0.05
+sys.exit(main(["manager", "--config", "config.yaml", "--kubeconfig", "kubeconfig", *sys.argv[1:]]))
+"""
+NOWHERE = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: a, user: {}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+current-context: a
+"""
+
+
+async def test_the_log_follows_the_configuration_file_while_the_manager_runs(tmp_path: Path) -> None:
+    """Also while the API server is away. A flag wins over the file."""
+    file, lines = tmp_path / "config.yaml", asyncio.Queue[JsonObject]()
+    (tmp_path / "kubeconfig").write_text(NOWHERE)
+
+    async def follow(stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            await lines.put(orjson.loads(line))
+
+    async def until(event: str) -> JsonObject:
+        async with asyncio.timeout(60):
+            while (line := await lines.get())["event"] != event:
+                pass
+        return line
+
+    for flags in ((), ("--zap-log-level=info",)):
+        file.write_text(CONFIGURATION)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", IMPATIENT, *flags), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        following = asyncio.create_task(follow(process.stderr))
+        await until("starting")
+        file.write_text(f"{CONFIGURATION}logging: {{verbosity: 2}}\n")
+        if flags:
+            warning = await until("an option has no effect, or an unwanted one")
+            assert warning["reason"] == "no effect: --zap-log-level or --zap-devel is given"
+        else:
+            assert (await until("the configuration file is in effect"))["reloaded"] == ["logging.verbosity"]
+            async with asyncio.timeout(60):
+                while (await lines.get())["level"] != "debug":
+                    pass
+        process.kill()
+        await process.wait()
+        await following

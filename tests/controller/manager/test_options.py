@@ -55,6 +55,9 @@ PROVED: dict[str, str] = {
     "metrics.auth.enabled": (
         "tests/controller/manager/test_metrics.py::test_m6_auth_lets_in_whom_rbac_allows_the_path"
     ),
+    "logging.verbosity": (
+        "tests/controller/cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs"
+    ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "shutdownDelayDuration": (
         "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"

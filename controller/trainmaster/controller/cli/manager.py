@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, effective_configuration
+from trainmaster.controller.configuration import (
+    Configuration,
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    effective_configuration,
+)
+from trainmaster.controller.configuration.reload import ConfigurationReloader
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
-from trainmaster.controller.log_config import configure_logs
+from trainmaster.controller.log_config import configure_logs, set_log_level
 from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop
@@ -39,6 +46,7 @@ log = structlog.get_logger(__name__)
 STOP_AT_MOST: Final = 29.0
 """Seconds from the signal to the end; Kubernetes kills a pod after 30, without a word in its log."""
 
+_NOTICE: Final = "an option has no effect, or an unwanted one"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
 
 
@@ -59,7 +67,9 @@ def command(commands: Any) -> None:
     )
     logs = parser.add_argument_group("logging, as the Go manager spells it")
     logs.add_argument(
-        "--zap-log-level", default="info", metavar="LEVEL", help="debug, info, error, panic or a number (2 = debug)"
+        "--zap-log-level",
+        metavar="LEVEL",
+        help="debug, info, error, panic or a number (2 = debug); default: logging.verbosity of the configuration file",
     )
     logs.add_argument("--zap-encoder", choices=("json", "console"), help="default: console on a terminal, else json")
     logs.add_argument(
@@ -81,7 +91,7 @@ def command(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the manager until it is told to stop; returns the exit code."""
     development = arguments.zap_devel == "true"
-    level = _log_level(arguments.zap_log_level)
+    level = _log_level(arguments.zap_log_level or "info")
     if level is None:
         print(
             f"trainmaster: --zap-log-level {arguments.zap_log_level!r} is no level; "
@@ -96,10 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
         for notice in effective.notices:
-            log.warning("an option has no effect, or an unwanted one", option=notice.path, reason=notice.message)
-        return asyncio.run(
-            _run(effective.configuration, effective.features, kubeconfig=arguments.kubeconfig, source=arguments.config)
-        )
+            log.warning(_NOTICE, option=notice.path, reason=notice.message)
+        apply = functools.partial(_apply, flags_win=development or arguments.zap_log_level is not None)
+        apply(effective.configuration)
+        return asyncio.run(_run(effective, arguments, apply=apply))
     except (ConfigurationInvalid, ConfigurationError, PluginInvalid, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
     except LeaseLost:
@@ -110,8 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(
-    configuration: Configuration, features: Mapping[str, bool], *, kubeconfig: str | None, source: Path | None
+    effective: EffectiveConfiguration, arguments: argparse.Namespace, *, apply: Callable[[Configuration], None]
 ) -> int:
+    configuration, features = effective.configuration, effective.features
     status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
     plugins = load_plugins(
         disabled=frozenset(configuration.plugins.disabled),
@@ -119,11 +130,11 @@ async def _run(
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCallObserver())
-    rest_config = await load_config(kubeconfig=kubeconfig)
+    rest_config = await load_config(kubeconfig=arguments.kubeconfig)
     log.info(
         "starting",
         version=__version__,
-        configuration=str(source or "built-in defaults"),
+        configuration=str(arguments.config or "built-in defaults"),
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         namespace=os.environ.get("POD_NAMESPACE") or rest_config.namespace,
         server=rest_config.server,
@@ -136,11 +147,40 @@ async def _run(
     process.freeze()  # nothing is late yet
     stop = asyncio.Event()
     with _stopping_on_signals(stop):
-        async with monitored_loop(), background_task(process.collect_periodically(), name="heap"):
+        async with (
+            monitored_loop(),
+            background_task(process.collect_periodically(), name="heap"),
+            _following(arguments, configuration, apply),
+        ):
             await Manager(
                 rest_config, configuration, framework, status_server=status_server, on_caches_synced=process.freeze
             ).run(stop)
     return 0
+
+
+@asynccontextmanager
+async def _following(
+    arguments: argparse.Namespace, configuration: Configuration, apply: Callable[[Configuration], None]
+) -> AsyncIterator[None]:
+    """Follow the configuration file, if there is one."""
+    if arguments.config is None:
+        yield
+        return
+    reloader = ConfigurationReloader(
+        arguments.config, configuration, feature_gates=arguments.feature_gates, apply=apply
+    )
+    async with background_task(reloader.run(), name="configuration"):
+        yield
+
+
+def _apply(configuration: Configuration, *, flags_win: bool) -> None:
+    """Put the options in effect that may change while the manager runs."""
+    verbosity = configuration.logging.verbosity
+    if not flags_win:
+        set_log_level(_level_of(verbosity))
+    elif verbosity:
+        reason = "no effect: --zap-log-level or --zap-devel is given"
+        log.warning(_NOTICE, option="logging.verbosity", reason=reason)
 
 
 @contextmanager
@@ -173,5 +213,9 @@ def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
 
 def _log_level(text: str) -> int | None:
     if text.isdigit():
-        return logging.DEBUG if int(text) > 1 else logging.INFO
+        return _level_of(int(text))
     return _LEVELS.get(text.lower())
+
+
+def _level_of(verbosity: int) -> int:
+    return logging.DEBUG if verbosity > 1 else logging.INFO

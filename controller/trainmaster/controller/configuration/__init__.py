@@ -4,7 +4,8 @@
 - `fields`: durations, addresses and other values as Go writes them;
 - `loading`: from the text of a file to a `Configuration`, or all of its errors;
 - `validation`: what sections say of each other, and what has no effect;
-- `effective`: file and flags together: what a manager does.
+- `effective`: file and flags together: what a manager does;
+- `reload`: follows the file while the manager runs.
 
 Guarantees:
 - Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
@@ -33,6 +34,7 @@ from trainmaster.controller.configuration.types import (
     Controller,
     Health,
     LeaderElection,
+    Logging,
     Metrics,
     MetricsAuth,
     Plugins,
@@ -55,6 +57,7 @@ __all__ = [
     "EffectiveConfiguration",
     "Health",
     "LeaderElection",
+    "Logging",
     "Metrics",
     "MetricsAuth",
     "Plugins",

@@ -2,7 +2,8 @@
 
 The table of docs/configuration.md is made of this by hack/generate_configuration.py: an option's description, in
 Markdown, says what it does; `default` of its JSON schema what holds where the default is no value. Options and sections
-marked `OURS` are unknown to the Go manager. A section that is null in the file is one that is not there.
+marked `OURS` are unknown to the Go manager; those marked `RELOADED` need no restart. A section that is null in the file
+is one that is not there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ KIND: Final = "Configuration"
 
 OURS: Final[dict[str, JsonValue]] = {"ours": True}
 """Marks, in the JSON schema, what the Go manager refuses as unknown."""
+
+RELOADED: Final[dict[str, JsonValue]] = {"reloaded": True}
+"""Marks, in the JSON schema, what takes effect in a running manager when the file changes."""
 
 _LONGEST_WAIT: Final = 1.2
 """How many retry periods a renewal of the lease may wait: the elector demands more than that before its deadline."""
@@ -222,6 +226,17 @@ class Tls(_Section):
     )
 
 
+class Logging(_Section):
+    """What is logged."""
+
+    verbosity: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="From `2` on the log has the level debug, below it info. `--zap-log-level` and `--zap-devel` win "
+        "over it.",
+        json_schema_extra=RELOADED,
+    )
+
+
 class Plugins(_Section):
     """Which plugins run, and with which options."""
 
@@ -252,6 +267,7 @@ class Configuration(_Section):
         default_factory=dict, description="Gates by name; `--feature-gates` wins over them."
     )
     tls: Tls = Tls()
+    logging: Logging = Field(Logging(), json_schema_extra=OURS)
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
     shutdown_delay_duration: ShutdownDelay = Field(
         "5s",

@@ -1,0 +1,106 @@
+"""The configuration file changes while the manager runs: what may take effect does, and of the rest is told.
+
+Guarantees:
+- The file is read again and again, so a mounted ConfigMap is followed, whose files the kubelet swaps behind a link.
+- Options that are marked `RELOADED` take effect within ten seconds. Of others it is told once that they need a restart.
+- A file that cannot be used changes nothing: it is told what is wrong, and the old values stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pydantic import BaseModel
+
+from trainmaster.controller.configuration.effective import effective_configuration
+from trainmaster.controller.configuration.loading import ConfigurationInvalid
+from trainmaster.controller.configuration.types import RELOADED, Configuration
+from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.metrics.configuration import LAST_RELOAD_SUCCESS_TIMESTAMP, LAST_RELOAD_SUCCESSFUL
+
+log = structlog.get_logger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two looks at the file."""
+
+
+class ConfigurationReloader:
+    """Follows the file of a running manager.
+
+    Args:
+        path: The file.
+        configuration: What the manager started with.
+        feature_gates: The flag.
+        apply: Called with each new configuration, to put the options in effect that are marked `RELOADED`.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        configuration: Configuration,
+        *,
+        feature_gates: str,
+        apply: Callable[[Configuration], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._path = path
+        self._started_with = self._current = configuration
+        self._feature_gates = feature_gates
+        self._apply = apply
+        self._clock = clock or SystemClock()
+        self._error = ""
+        self._waiting: list[str] = []
+        self._note_success()
+
+    async def run(self) -> None:
+        """Look at the file until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL)
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file, and put in effect what may be."""
+        try:
+            new = effective_configuration(self._path, feature_gates=self._feature_gates).configuration
+        except ConfigurationInvalid as error:
+            LAST_RELOAD_SUCCESSFUL.set(0)
+            if str(error) != self._error:
+                self._error = str(error)
+                log.warning("the configuration file cannot be used any more; the old values stay", error=self._error)
+            return
+        if new == self._current and not self._error:
+            return
+        self._error = ""
+        self._note_success()
+        changed = list(changed_options(self._current, new))
+        reloaded = [path for path, is_reloaded in changed if is_reloaded]
+        self._current = new
+        if reloaded:
+            self._apply(new)
+        waiting = [path for path, is_reloaded in changed_options(self._started_with, new) if not is_reloaded]
+        if waiting and waiting != self._waiting:
+            log.warning(
+                "the configuration file has changed; some options need a restart", options=waiting, reloaded=reloaded
+            )
+        elif reloaded or not changed or (self._waiting and not waiting):
+            log.info("the configuration file is in effect", reloaded=reloaded)
+        self._waiting = waiting
+
+    def _note_success(self) -> None:
+        LAST_RELOAD_SUCCESSFUL.set(1)
+        LAST_RELOAD_SUCCESS_TIMESTAMP.set(self._clock.now().timestamp())
+
+
+def changed_options(old: BaseModel, new: BaseModel, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Return the options that differ, each with whether it takes effect in a running manager."""
+    for name, field in type(old).model_fields.items():
+        before, after, place = getattr(old, name), getattr(new, name), f"{path}{field.alias}"
+        if isinstance(before, BaseModel):
+            yield from changed_options(before, after, f"{place}.")
+        elif before != after:
+            extra = field.json_schema_extra
+            yield place, isinstance(extra, dict) and RELOADED.items() <= extra.items()
