@@ -59,6 +59,7 @@ PROVED: dict[str, str] = {
         "tests/controller/cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs"
     ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
+    "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
     "shutdownDelayDuration": (
         "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
     ),

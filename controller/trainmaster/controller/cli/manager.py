@@ -25,6 +25,7 @@ from trainmaster.controller.configuration import (
     effective_configuration,
 )
 from trainmaster.controller.configuration.reload import ConfigurationReloader
+from trainmaster.controller.debugging.signals import stack_dumps_on_signal
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
@@ -146,7 +147,7 @@ async def _run(
     process.switch_threads_often()
     process.freeze()  # nothing is late yet
     stop = asyncio.Event()
-    with _stopping_on_signals(stop):
+    with _stopping_on_signals(stop), stack_dumps_on_signal():
         async with (
             monitored_loop(),
             background_task(process.collect_periodically(), name="heap"),

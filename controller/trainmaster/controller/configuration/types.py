@@ -269,6 +269,13 @@ class Configuration(_Section):
     tls: Tls = Tls()
     logging: Logging = Field(Logging(), json_schema_extra=OURS)
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
+    enable_debugging_handlers: bool = Field(
+        False,
+        description="Whether `/debug/` is served where metrics are: stacks, caches, queues, plugins, a profile, this "
+        "configuration; see [operations](operations.md#debug). Only with `metrics.auth.enabled`, for whom RBAC allows "
+        "`get` of the path, or on the loopback interface.",
+        json_schema_extra=OURS,
+    )
     shutdown_delay_duration: ShutdownDelay = Field(
         "5s",
         description="How long webhooks and status server go on to answer when the manager has been told to stop, and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from itertools import combinations
 
 from pydantic import BaseModel
@@ -16,11 +17,35 @@ _ANY_HOST = frozenset({None, "", "0.0.0.0", "::"})  # noqa: S104 - how files say
 
 
 def conflicts(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:
-    """Say which servers would take the port of another one."""
+    """Say which servers would take the port of another one, or show to everybody what is not for everybody."""
+    yield from _debugging(configuration)
     addresses = dict(_addresses(configuration, features))
     for (one, (host, port)), (other, (other_host, other_port)) in combinations(addresses.items(), 2):
         if port and port == other_port and (host == other_host or _ANY_HOST & {host, other_host}):
             yield Problem(other, f"port {port} is that of {one}; give each server one of its own")
+
+
+def _debugging(configuration: Configuration) -> Iterator[Problem]:
+    metrics = configuration.metrics
+    if not configuration.enable_debugging_handlers:
+        return
+    if metrics.bind_address == OFF:
+        yield Problem(
+            "enableDebuggingHandlers", 'they are on the metrics server; give metrics.bindAddress an address, not "0"'
+        )
+    elif not metrics.auth.enabled and not _is_loopback(parse_address(metrics.bind_address)[0]):
+        yield Problem(
+            "enableDebuggingHandlers",
+            "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
+            "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches",
+        )
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _addresses(

@@ -158,27 +158,28 @@ class Caches:
     async def run(self) -> None:
         """Keep all caches current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers():
+            for informer in self.informers():
                 tasks.create_task(informer.run(), name=f"informer-{informer.name}")
 
     async def wait_for_sync(self) -> None:
         """Wait until every cache has synced, but for optional kinds that the cluster does not serve."""
-        for informer in self._informers():
+        for informer in self.informers():
             await informer.wait_ready()
 
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, with the reason if there is one: once for all."""
         by_reason: dict[str, list[str]] = {}
-        for informer in self._informers():
+        for informer in self.informers():
             if not informer.is_ready:
                 by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
         return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
 
     def synced(self) -> int:
         """Count the caches that have synced."""
-        return sum(informer.has_synced for informer in self._informers())
+        return sum(informer.has_synced for informer in self.informers())
 
-    def _informers(self) -> list[Informer]:
+    def informers(self) -> list[Informer]:
+        """Return all informers."""
         return [informer for scopes in self._by_kind.values() for _, informer in scopes]
 
 

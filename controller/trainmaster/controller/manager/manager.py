@@ -31,6 +31,7 @@ from typing import Final, Protocol
 import structlog
 
 from trainmaster.controller.configuration import OFF, Configuration, seconds
+from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.election_thread import (
@@ -165,7 +166,15 @@ class Manager:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
             webhooks = await self._webhooks(caches, stack)
-            background = await self._serve(stack, caches, election, webhooks, stop)
+            await self._serve_probes(stack, caches, election, webhooks, stop)
+            debugged = Debugged(
+                configuration=self._configuration,
+                framework=self._framework,
+                informers=caches.informers(),
+                queues=[(controller.name, controller.queue) for controller in controllers],
+                leader=lambda: election.state() if election is not None else {"leaderElection": False},
+            )
+            background = await self._serve_metrics(stack, debugged)
             background += [
                 asyncio.create_task(caches.run(), name="caches"),
                 asyncio.create_task(recorder.run(), name="events"),
@@ -208,15 +217,15 @@ class Manager:
                 phase.result()
         log.info("stopped")
 
-    async def _serve(
+    async def _serve_probes(
         self,
         stack: AsyncExitStack,
         caches: Caches,
         election: Election | None,
         webhooks: WebhookServer | None,
         stop: asyncio.Event,
-    ) -> list[asyncio.Task[None]]:
-        """Serve probes and metrics until the stack is closed; returns the tasks that do so."""
+    ) -> None:
+        """Serve probes until the stack is closed."""
         if election is not None:
             self.healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
         self.healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
@@ -228,13 +237,15 @@ class Manager:
         if health.health_probe_bind_address != OFF:
             server = Server(health.health_probe_bind_address, ServerOptions(purpose="probes"), clock=self._clock)
             await stack.enter_async_context(server.listening(self.healthz.application()))
-        return await self._serve_metrics(stack)
 
-    async def _serve_metrics(self, stack: AsyncExitStack) -> list[asyncio.Task[None]]:
+    async def _serve_metrics(self, stack: AsyncExitStack, debugged: Debugged) -> list[asyncio.Task[None]]:
+        """Serve metrics, and what is below `/debug/`, until the stack is closed; returns the tasks that do so."""
         settings, tls = self._configuration.metrics, self._configuration.tls
         if settings.bind_address == OFF:
             return []
         app = metrics()
+        if self._configuration.enable_debugging_handlers:
+            add_debugging_handlers(app, debugged)
         if settings.auth.enabled:
             # A client of their own: whoever reads metrics, no reconcile waits for its connections or its limits.
             reviewer = self._new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)

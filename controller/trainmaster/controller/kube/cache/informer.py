@@ -157,6 +157,23 @@ class Informer:
         """Why the collection cannot be read at present, and what to do about it."""
         return self._failure.text if self._failure else None
 
+    def state(self) -> JsonObject:
+        """Return how it is, for people."""
+        return {
+            "name": self.name,
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "optional": self.optional,
+            "synced": self.has_synced,
+            "ready": self.is_ready,
+            "failure": self.failure,
+            "objects": len(self.store),
+            "bytes": self.store.bytes,
+            "resourceVersion": str(self.store.resource_version),
+            "undelivered": self._undelivered,
+            "unreadable": len(self._unreadable),
+        }
+
     async def wait_synced(self) -> None:
         """Wait until the first snapshot was delivered to the handlers."""
         await self._synced.wait()

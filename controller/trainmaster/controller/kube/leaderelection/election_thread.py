@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
+from trainmaster.runtime.jsontree import JsonObject
 
 USER_AGENT_SUFFIX: Final = "/leader-election"
 
@@ -45,6 +46,9 @@ class Election(Protocol):
     def is_healthy(self) -> bool:
         """Whether a leader still renews its lease (L-13)."""
 
+    def state(self) -> JsonObject:
+        """Return who leads as far as is known, for people."""
+
     async def run(self, work: Work) -> None:
         """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
 
@@ -63,6 +67,10 @@ class ElectionOnLoop:
     def is_healthy(self) -> bool:
         """Whether a leader still renews its lease."""
         return self._elector.is_healthy()
+
+    def state(self) -> JsonObject:
+        """Return who leads as far as is known, for people."""
+        return self._elector.state()
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work."""
@@ -93,6 +101,10 @@ class ElectionInThread:
     def is_healthy(self) -> bool:
         """Whether a leader still renews its lease."""
         return self._elector.is_healthy()
+
+    def state(self) -> JsonObject:
+        """Return who leads as far as is known, for people."""
+        return self._elector.state()
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work on this loop.

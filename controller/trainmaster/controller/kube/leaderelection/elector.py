@@ -21,7 +21,7 @@ Guarantees:
   even if one's clock runs faster than the other's, by up to the ratio of lease duration and renew deadline.
 
 What is in the lease, and when that of another has expired, is the business of `lease`. All state belongs to the event
-loop that runs the elector; `guard` and `is_healthy` may be called from any thread.
+loop that runs the elector; `guard`, `is_healthy` and `state` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient, LeaseLock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.metrics.controller import LeaderMetrics
+from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
@@ -128,6 +129,19 @@ class LeaderElector:
     def is_healthy(self) -> bool:
         """Unhealthy is only a leader whose last renewal is older than its lease (L-13)."""
         return not self.guard.is_open or self._seconds_left() >= -_HEALTHY_TOLERANCE
+
+    def state(self) -> JsonObject:
+        """Return who leads as far as this candidate knows, for people."""
+        leading = self.guard.is_open
+        return {
+            "lease": str(self._lease),
+            "identity": self.identity,
+            "leading": leading,
+            "holder": self._lease.holder,
+            "secondsSinceRenewal": round(self._clock.boottime() - self._lease.renewed_at, 1) if leading else None,
+            "secondsToRenew": round(self.guard.seconds_to_renew(), 1) if leading else None,
+            "healthy": self.is_healthy(),
+        }
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `on_started` while holding it, release it.

@@ -36,6 +36,10 @@ class KeyedBackoff:
         delay = min(_BASE_DELAY * 2.0 ** min(failures, _DOUBLINGS_AT_MOST), _MAX_DELAY)
         return delay * (1.0 - _JITTER * self._random())
 
+    def failures(self, key: str) -> int:
+        """Return how often `key` has failed since it was last forgotten."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: str) -> None:
         """Forget the failures of `key`."""
         self._failures.pop(key, None)

@@ -34,6 +34,7 @@ from typing import Final, Protocol
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.delaying_queue import DelayingQueue
+from trainmaster.runtime.jsontree import JsonObject
 
 LOW_PRIORITY: Final = -100
 """The priority of keys from the initial list and from resyncs (W-22)."""
@@ -182,6 +183,35 @@ class WorkQueue:
             # The place it got when it was added: those who came later stay behind it.
             heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
             self._wake()
+
+    def state(self, *, limit: int) -> JsonObject:
+        """Return what the queue holds, for people: counts, and of each state the first keys."""
+        now = self._clock.monotonic()
+        entries = self._entries.values()
+        ready = [entry for entry in entries if entry.due is None]
+        delayed = [entry for entry in entries if entry.due is not None]
+
+        def shown(key: str, **fields: float) -> JsonObject:
+            return {"key": key, **fields, "retries": self._backoff.failures(key)}
+
+        return {
+            "ready": len(ready),
+            "delayed": len(delayed),
+            "running": len(self._running),
+            "shutDown": self._closed,
+            "readyKeys": [
+                shown(entry.key, priority=entry.priority, waitedSeconds=round(now - entry.ready_since, 3))
+                for entry in heapq.nsmallest(limit, ready, key=lambda each: (-each.priority, each.ticket))
+            ],
+            "delayedKeys": [
+                shown(entry.key, priority=entry.priority, dueInSeconds=round((entry.due or 0.0) - now, 3))
+                for entry in heapq.nsmallest(limit, delayed, key=lambda each: (each.due or 0.0, each.key))
+            ],
+            "runningKeys": [
+                shown(key, priority=running.priority, runningSeconds=round(now - running.since, 3))
+                for key, running in heapq.nsmallest(limit, self._running.items(), key=lambda each: each[1].since)
+            ],
+        }
 
     def shut_down(self) -> None:
         """End the queue: what waits is dropped, and so is all that comes."""
