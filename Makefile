@@ -12,6 +12,8 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 # How long `make soak` makes trouble.
 MINUTES ?= 20
+# The cluster of `make e2e`: only one that is named on the command line, never that of the shell.
+E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG)))
 # UPGRADE=1: `make lock` moves every pin to the newest version.
 UPGRADE ?=
 
@@ -30,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test test-lowest check bench matrix soak fuzz image-rootfs generate lock build clean help FORCE
+.PHONY: run test test-lowest check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -51,6 +53,9 @@ check: $(VENV)/.dev $(VENV)/.deploy ## Lint, formatting, types, imports between 
 test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with the oldest of them that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) tests/controller tests/runtime tests/plugins tests/metrics \
 		tests/devcluster/apiserver tests/conformance $(ARGS)
+
+e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG=FILE, which has Trainmaster; default: an embedded one
+	TRAINMASTER_E2E_KUBECONFIG='$(E2E_KUBECONFIG)' $(BIN)/python -m pytest -m any_cluster tests/e2e $(ARGS)
 
 image-rootfs: $(VENV)/.dev ## Build what the image of the controller has, without an engine; run the manager from it (Linux, root)
 	TRAINMASTER_IMAGE_ROOTFS=1 $(BIN)/python -m pytest tests/image $(ARGS)

@@ -28,7 +28,7 @@ if rank == 0:
                 came.add(peer.recv(100))
     print("met", sorted(came), flush=True)
 else:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             with socket.create_connection(address, timeout=5) as connection:
@@ -82,7 +82,11 @@ async def apply_runtime(client: KubeClient, obj: JsonObject) -> None:
 
 async def conditions(client: KubeClient, name: str) -> dict[str, JsonObject]:
     """The conditions of a TrainJob that hold, by type."""
-    job = await client.get(TRAINJOBS, "default", name)
+    return conditions_of(await client.get(TRAINJOBS, "default", name))
+
+
+def conditions_of(job: JsonObject) -> dict[str, JsonObject]:
+    """The conditions of a TrainJob that hold, by type."""
     return {c["type"]: c for c in (job.get("status") or {}).get("conditions", []) if c["status"] == "True"}
 
 
@@ -93,9 +97,9 @@ async def pods(client: KubeClient, name: str) -> list[JsonObject]:
     return found
 
 
-async def until(ask: Callable[[], Any]) -> Any:
+async def until(ask: Callable[[], Any], *, timeout: float = TIMEOUT) -> Any:
     """Ask again until the answer is true; returns it."""
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(timeout):
         while not (answer := await ask()):
             await asyncio.sleep(0.05)
         return answer

@@ -1,0 +1,28 @@
+"""The cluster that a test runs on: the embedded one, unless a kubeconfig is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.any_cluster import KUBECONFIG_VARIABLE, Place, new_place
+
+
+@pytest.fixture(scope="session")
+def any_kubeconfig(request: pytest.FixtureRequest) -> str:
+    """That of TRAINMASTER_E2E_KUBECONFIG, or of the embedded cluster of this worker."""
+    given = os.environ.get(KUBECONFIG_VARIABLE)
+    if given:
+        return given
+    home: Path = request.getfixturevalue("cluster_home")
+    return str(home / ".trainmaster" / "kubeconfig")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(any_kubeconfig: str) -> AsyncIterator[Place]:
+    """A namespace of a cluster with Trainmaster, for the tests of a module."""
+    async with new_place(any_kubeconfig) as place:
+        yield place
