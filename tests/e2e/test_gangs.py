@@ -152,7 +152,7 @@ async def test_u17_a_scheduler_that_is_installed_later_is_used(tmp_path: Path) -
             async def blocked() -> JsonObject | None:
                 return (await conditions(stack.client, "waits")).get("Blocked")
 
-            served = "the cluster does not serve PodGroup (scheduling.x-k8s.io/v1alpha1); install what serves it"
+            served = "the cluster does not serve PodGroup (scheduling.x-k8s.io/v1alpha1); install the CustomResource"
             assert served in (await until(blocked))["message"]
             with pytest.raises(NotFound):
                 await stack.client.get(JOBSETS, "default", "waits")

@@ -75,9 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
     )
     if arguments.output == "table":
-        print("\n".join(aligned(table(rules))))
+        print("\n".join(aligned(table(rules, watch_namespaces=configuration.watch_namespaces))))
     else:
-        objects = roles(rules, namespace=arguments.namespace, service_account=arguments.service_account)
+        objects = roles(
+            rules,
+            namespace=arguments.namespace,
+            service_account=arguments.service_account,
+            watch_namespaces=configuration.watch_namespaces,
+        )
         print_objects(objects, form=arguments.output)
     return 0
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.names import dns_label
 
 OFF: Final = "0"
 """The address that switches a server off."""
@@ -65,6 +66,20 @@ def _endpoint(name: str) -> str:
     return name.removeprefix("/")
 
 
+def _namespace(name: str) -> str:
+    problems = dns_label(name)
+    if problems:
+        raise ValueError(f"{name!r} is no name of a namespace: {'; '.join(problems)}")
+    return name
+
+
+def _no_repetition(names: list[str]) -> list[str]:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)} must be named once only")
+    return names
+
+
 def _known_kind(key: str) -> str:
     known = [f"{each.kind}.{each.group}" for each in (TRAINJOBS, *RUNTIMES.values())]
     if key not in known:
@@ -93,4 +108,5 @@ Address = Annotated[str, AfterValidator(_bindable)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 KindName = Annotated[str, AfterValidator(_known_kind)]
 CipherSuite = Annotated[str, AfterValidator(_known_suite)]
+Namespaces = Annotated[list[Annotated[str, AfterValidator(_namespace)]], AfterValidator(_no_repetition)]
 Protocols = Annotated[list[str], AfterValidator(_with_http)]

@@ -20,6 +20,7 @@ from trainmaster.controller.configuration.fields import (
     Duration,
     Endpoint,
     KindName,
+    Namespaces,
     NotNegative,
     Port,
     Protocols,
@@ -275,6 +276,12 @@ class Configuration(_Section):
         "configuration; see [operations](operations.md#debug). Only with `metrics.auth.enabled`, for whom RBAC allows "
         "`get` of the path, or on the loopback interface.",
         json_schema_extra=OURS,
+    )
+    watch_namespaces: Namespaces = Field(
+        default_factory=list,
+        description="The namespaces that are served. Each is watched for itself, so that rights in these are enough "
+        "(see [namespaced.md](namespaced.md)).",
+        json_schema_extra={"default": "all namespaces", **OURS},
     )
     shutdown_delay_duration: ShutdownDelay = Field(
         "5s",

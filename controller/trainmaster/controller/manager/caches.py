@@ -5,7 +5,10 @@ Guarantees:
   when the function of a plugin that says so fails (see `job_mapper`).
 - E-6: a runtime finds the TrainJobs that wait for it by an index, and decodes none of them.
 - B27: how a workload ended is remembered when it is deleted, from before the first TrainJob is reconciled.
-- E-7: an optional kind that the cluster does not serve holds nobody up; a needed one is named, with what to do.
+- E-7: an optional kind that the cluster does not serve holds nobody up; a needed one is named, with what to do (see
+  `cache_sync`). When it is served, all TrainJobs are reconciled again.
+- With named namespaces everything that has a namespace is read by namespace, as by controller-runtime's
+  `DefaultNamespaces`; no TrainJob of a namespace is seen before everything else there.
 - S-14: TrainJobs and runtimes are reconciled again about every ten hours (resync), after everything else.
 - S-18, S-19: what is read from the server, and kept, is no more than what plugins declared (see `scopes`).
 """
@@ -13,9 +16,8 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
@@ -25,6 +27,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
@@ -38,7 +41,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind
-from trainmaster.controller.resources import RUNTIMES, TRAINJOBS, watched_resource
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.jsontree import JsonObject
@@ -46,9 +49,6 @@ from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
-
-_REQUEST: Final = re.compile(r"^GET \S+: ")
-"""With which the texts of failed requests begin; the rest is the same for all kinds if the API server is away."""
 
 _JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
 
@@ -89,22 +89,36 @@ class Caches:
     Args:
         client: Where they read from.
         watches: What plugins declared, in addition to what the controller itself needs.
+        namespaces: What is read of kinds that have namespaces; empty: all of it.
         clock: The time.
     """
 
-    def __init__(self, client: ListWatcher, watches: Iterable[Watch], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: ListWatcher,
+        watches: Iterable[Watch],
+        *,
+        namespaces: Sequence[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
         watches = list(watches)
         refuse_contradictions([*OWN_WATCHES, *watches])
-        self.trainjobs = Informer(client, TRAINJOBS, clock=clock)
+        own = {each.name for each in (TRAINJOBS, *RUNTIMES.values(), CONFIGMAPS)}
+        self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all)
+        new = partial(Informer, client, namespaces=namespaces, on_state_change=self._sync.note, clock=clock)
+        self.trainjobs = new(TRAINJOBS, start_after=self._wait_for_rest_of)
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
-        self.runtimes = {resource: Informer(client, resource, clock=clock) for resource in RUNTIMES.values()}
+        # Who serves some namespaces may have no right to anything beyond them.
+        optional = {CLUSTER_TRAINING_RUNTIMES} if namespaces else set()
+        self.runtimes = {each: new(each, optional=each in optional) for each in RUNTIMES.values()}
         whole = {_kind_of(each.resource): each for each in (self.trainjobs, *self.runtimes.values())}
         self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
         self._watches: list[tuple[Informer, MapFunc]] = []
         for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
             for scope, served in served_by(declared).items():
                 scopes = self._by_kind.setdefault(kind, [])
-                informer = whole.get(kind) or _informer_for(client, scope, served, first=not scopes, clock=clock)
+                informer = whole.get(kind) or _informer_for(new, scope, served, first=not scopes)
+                self._sync.add(informer)
                 scopes.append((scope, informer))
                 self._watches += [(informer, _map_func(watch)) for watch in served if watch not in OWN_WATCHES]
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
@@ -162,17 +176,15 @@ class Caches:
                 tasks.create_task(informer.run(), name=f"informer-{informer.name}")
 
     async def wait_for_sync(self) -> None:
-        """Wait until every cache has synced, but for optional kinds that the cluster does not serve."""
-        for informer in self.informers():
-            await informer.wait_ready()
+        """Wait until the caches are filled so far that controllers may begin (see `cache_sync`)."""
+        await self._sync.wait()
 
     def not_synced(self) -> list[str]:
-        """The resources whose caches have not synced and should have, with the reason if there is one: once for all."""
-        by_reason: dict[str, list[str]] = {}
-        for informer in self.informers():
-            if not informer.is_ready:
-                by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
-        return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
+        """The resources whose caches have not synced and should have, each with the reason if there is one."""
+        return self._sync.missing()
+
+    async def _wait_for_rest_of(self, namespace: str) -> None:
+        await self._sync.wait_for_rest_of(namespace, self.trainjobs)
 
     def synced(self) -> int:
         """Count the caches that have synced."""
@@ -194,20 +206,16 @@ def _kind_of(resource: Resource) -> GroupVersionKind:
     return resource.api_version, resource.kind
 
 
-def _informer_for(
-    client: ListWatcher, scope: Scope, watches: list[Watch], *, first: bool, clock: Clock | None
-) -> Informer:
+def _informer_for(new: Callable[..., Informer], scope: Scope, watches: list[Watch], *, first: bool) -> Informer:
     """Make the informer of one scope, for the plugins that it serves; `first` is the widest of its kind."""
     resource = watched_resource(watches[0])
-    return Informer(
-        client,
+    return new(
         resource,
         label_selector=scope.label_selector,
         metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
         transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
         name=None if first else f"{resource.name}[{scope}]",
-        clock=clock,
     )
 
 

@@ -147,7 +147,12 @@ class Manager:
         async with AsyncExitStack() as stack:
             guard = election.guard if election is not None else None
             client = await stack.enter_async_context(self._new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
-            caches = Caches(client, self._framework.watches(), clock=self._clock)
+            caches = Caches(
+                client,
+                self._framework.watches(),
+                namespaces=self._configuration.watch_namespaces,
+                clock=self._clock,
+            )
             recorder = EventRecorder(
                 client,
                 reporting_controller="trainer-trainjob-controller",
@@ -281,7 +286,14 @@ class Manager:
         reader = self._new_client(user_agent=USER_AGENT + WEBHOOKS_SUFFIX, guard=None, tries=TRIES)
         await stack.enter_async_context(reader)
         workers = Workers()
-        admission = AdmissionHandlers(self._framework, caches.stores(), reader, workers=workers, clock=self._clock)
+        admission = AdmissionHandlers(
+            self._framework,
+            caches.stores(),
+            reader,
+            namespaces=frozenset(self._configuration.watch_namespaces),
+            workers=workers,
+            clock=self._clock,
+        )
         return WebhookServer(admission.handlers(), workers, settings, self._configuration.tls, clock=self._clock)
 
     def _election(self) -> Election | None:

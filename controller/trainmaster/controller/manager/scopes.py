@@ -129,6 +129,10 @@ class JoinedStore(Store):
         """The version that those parts have reached that see every object; the others hear of few."""
         return min(store.resource_version for store in self._unselected)
 
+    def reached(self, key: str) -> int:
+        """Return the version that those parts have reached for the object of `key` that see every object."""
+        return min(store.reached(key) for store in self._unselected)
+
     def __len__(self) -> int:
         return len(self.keys())
 

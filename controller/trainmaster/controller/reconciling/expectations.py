@@ -4,8 +4,8 @@ A cache lags behind the server, so a reconcile right after a write may see the w
 (C-1). What each key wrote last is expected from the caches; until they have shown it, the key waits. Other keys do not.
 
 Guarantees:
-- C-4, C-6: after a write the key waits until the store has reached the resource version that the write returned, or a
-  later one; that exact version need not be seen, it may have been skipped.
+- C-4, C-6: after a write the key waits until the store has reached, for that object, the resource version that the
+  write returned, or a later one; that exact version need not be seen, it may have been skipped.
 - C-3: after a delete it waits until the cache shows the object gone, on its way out, or replaced by one of another UID.
   No wait lasts longer than `EXPECTATIONS_TIMEOUT`: a missed event delays a key, it does not block it.
 - C-5: a version that is no number holds nothing up. Writes of the object itself are forgotten when its UID changes; of
@@ -67,8 +67,8 @@ class Expectations:
         metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
         if version:
-            owner = metadata["uid"] if own else None
-            self._expect(key, written, lambda: store.resource_version >= version, owner=owner)
+            owner, name = metadata["uid"] if own else None, object_key(written)
+            self._expect(key, written, lambda: store.reached(name) >= version, owner=owner)
 
     def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""

@@ -4,7 +4,9 @@ Guarantees:
 - H-6: a dry run is a request like any other.
 - H-7: called again with its own result, the defaulter changes nothing more.
 - H-17: a runtime that is not cached is asked for within limits; that there was no time for it is no reason to call it
-  missing.
+  missing. Neither is that it may not be read.
+- Who serves named namespaces has no say about any other, nor about what has none: it admits that as it is, because
+  another installation may be in charge, whose users this one must not get in the way of.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     CONFIG_MAP,
     APIReader,
     GroupVersionKind,
+    RuntimeDenied,
     StoreListers,
     lacks_runtime,
     with_live_runtime,
@@ -74,6 +77,7 @@ class AdmissionHandlers:
         framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
         reader: Who is asked for a runtime that the caches do not hold; a client that nobody else waits for.
+        namespaces: Those that are served; empty: all of them.
         workers: Where is judged.
         clock: The time, for that of runtime patches.
     """
@@ -84,24 +88,46 @@ class AdmissionHandlers:
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         reader: APIReader,
         *,
+        namespaces: frozenset[str] = frozenset(),
         workers: Workers,
         clock: Clock,
     ) -> None:
         self._framework = framework
         self._stores = stores
         self._reader = reader
+        self._namespaces = namespaces
+        self._told_of_others = False
         self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
         self._workers = workers
         self._clock = clock
 
     def handlers(self) -> Mapping[str, Handler]:
         """All webhooks by path."""
-        return {
+        handlers: dict[str, Handler] = {
             MUTATE_TRAINJOB: self.default_trainjob,
             VALIDATE_TRAINJOB: self.validate_trainjob,
             VALIDATE_TRAINING_RUNTIME: self.validate_runtime,
             VALIDATE_CLUSTER_TRAINING_RUNTIME: self.validate_runtime,
         }
+        return {path: self._of_served_namespaces(handler) for path, handler in handlers.items()}
+
+    def _of_served_namespaces(self, handler: Handler) -> Handler:
+        if not self._namespaces:
+            return handler
+
+        async def judge(request: AdmissionRequest) -> AdmissionResponse:
+            if request.namespace in self._namespaces:
+                return await handler(request)
+            if not self._told_of_others:
+                self._told_of_others = True
+                log.warning(
+                    "asked about an object of a namespace that is not served here, and admitted it unseen",
+                    namespace=request.namespace,
+                    hint="give the webhook configuration a namespaceSelector for the namespaces of watchNamespaces",
+                )
+            return ALLOWED
+
+        return judge
 
     async def default_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
         """Fill in the times of runtime patches."""
@@ -126,6 +152,8 @@ class AdmissionHandlers:
                 except TimeoutError:
                     log.warning("a runtime that is not cached was not answered for in time", seconds=LOOKUP_TIMEOUT)
                     return overloaded(RETRY_WHEN_BUSY)
+                except RuntimeDenied as error:
+                    return AdmissionResponse(allowed=False, message=str(error))
         size = request.size + _size_of_runtime(obj, listers)
         result = await self._judge(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
         return _response(result)
@@ -139,6 +167,7 @@ class AdmissionHandlers:
 
         Raises:
             TimeoutError: The API server, or those who asked it before, took too long.
+            RuntimeDenied: It may not be read.
         """
         try:
             async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:

@@ -49,6 +49,9 @@ class AdmissionRequest:
     size: int = 0
     """Bytes of the whole review."""
 
+    namespace: str = ""
+    """That of the object; empty if it has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
@@ -109,7 +112,17 @@ def decode_request(body: bytes) -> AdmissionRequest:
         objects[field] = request.get(field)
         if objects[field] is not None and not isinstance(objects[field], dict):
             raise InvalidReview(f"the {field} of the AdmissionReview is no object", uid=uid)
-    return AdmissionRequest(uid, operation, objects["object"], objects["oldObject"], version, kind, len(body))
+    namespace = request.get("namespace")
+    return AdmissionRequest(
+        uid,
+        operation,
+        objects["object"],
+        objects["oldObject"],
+        version,
+        kind,
+        len(body),
+        namespace if isinstance(namespace, str) else "",
+    )
 
 
 def encode_response(

@@ -101,7 +101,7 @@ class Follower:
         informers = []
         for namespace in sorted({status.job.namespace for status in self.jobs}):
             names = sorted(status.job.name for status in self.jobs if status.job.namespace == namespace)
-            jobs = Informer(self._client, TRAINJOBS, namespace=namespace)
+            jobs = Informer(self._client, TRAINJOBS, namespaces=[namespace])
             jobs.add_event_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda job, _: self._on_job(job),
@@ -110,7 +110,7 @@ class Follower:
                 )
             )
             selector = f"{JOBSET_LABEL} in ({','.join(names)})"
-            pods = Informer(self._client, PODS, namespace=namespace, label_selector=selector)
+            pods = Informer(self._client, PODS, namespaces=[namespace], label_selector=selector)
             pods.add_event_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda pod, _: self._on_pod(pod),
@@ -118,7 +118,7 @@ class Follower:
                     on_delete=self._on_pod_deleted,
                 )
             )
-            events = Informer(self._client, EVENTS, namespace=namespace)
+            events = Informer(self._client, EVENTS, namespaces=[namespace])
             events.add_event_handler(ResourceEventHandlerFuncs(on_add=lambda event, _: self._on_event(event)))
             informers += [jobs, pods, events]
         return informers

@@ -21,7 +21,9 @@ Guarantees:
 - S-18: with `metadata_only` neither the server nor the store is burdened with more.
 - E-7: a server that is away, a kind that does not exist yet, a permission that is missing: all are waited for, and
   `failure` says which it is. An optional kind that the server refuses counts as ready meanwhile.
-- P-10: there is one task for a collection, however many objects it has.
+- P-10: there is one task for a collection, however many objects it has; of named namespaces one for each.
+- Namespaces that are read for themselves share the store, the handlers and the metrics. Of one object everything said
+  above holds; of two namespaces nothing is said about which comes first.
 - P-35: other tasks run while a snapshot is taken, stored and delivered.
 
 Handlers are synchronous and quick: they put keys into queues.
@@ -32,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import random as randomness
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -40,7 +42,8 @@ import structlog
 
 from trainmaster.controller.kube.cache.backoff import YieldBudget
 from trainmaster.controller.kube.cache.delta import Delta, Entry, ResourceEventHandler
-from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher, ListWatchFailure
+from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher
+from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
@@ -79,13 +82,15 @@ class Informer:
     Args:
         client: Where it is read from.
         resource: What is read.
-        namespace: Of which namespace; all of them if None.
+        namespaces: Of which namespaces, if its kind has any, each read for itself; empty: all at once.
         label_selector: Which objects; the others cost neither traffic nor memory (S-19).
         field_selector: Which objects, by their fields.
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
+        start_after: What a namespace has to wait for before it is read.
+        on_state_change: Called when something has synced, or cannot be read any more, or can again.
         resync_period: Seconds between two resyncs.
         clock: The time.
         random: Where jitter comes from.
@@ -96,13 +101,15 @@ class Informer:
         client: ListWatcher,
         resource: Resource,
         *,
-        namespace: str | None = None,
+        namespaces: Sequence[str] = (),
         label_selector: str | None = None,
         field_selector: str | None = None,
         metadata_only: bool = False,
         optional: bool = False,
         transform: Transform = strip_managed_fields,
         name: str | None = None,
+        start_after: Callable[[str], Awaitable[object]] | None = None,
+        on_state_change: Callable[[Informer], object] = lambda _: None,
         resync_period: float = RESYNC_PERIOD,
         clock: Clock | None = None,
         random: Random = randomness.random,
@@ -121,30 +128,38 @@ class Informer:
         _measure(self._metrics, self.store)
         self._registrations: list[_Registration] = []
         self._resync_wanted = asyncio.Event()
-        self._undelivered = 0
         self._synced = asyncio.Event()
         self._ready = asyncio.Event()
-        self._failure: ListWatchFailure | None = None
+        self._start_after = start_after
+        self._on_state_change = on_state_change
         self._log = log.bind(resource=self.name)
-        self._reflector = Reflector(
-            client,
-            Collection(
-                resource=resource,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                metadata_only=metadata_only,
-            ),
-            self,
-            optional=optional,
-            clock=self._clock,
-            random=random,
-            metrics=self._metrics,
-        )
+        lookout = Lookout(self._clock)
+        self._partitions = {
+            namespace: Partition(self, lookout, namespace, optional=optional)
+            for namespace in (resource.namespaced and namespaces) or (None,)
+        }
+        self._reflectors = [
+            Reflector(
+                client,
+                Collection(
+                    resource=resource,
+                    namespace=namespace,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                    metadata_only=metadata_only,
+                ),
+                partition,
+                optional=optional,
+                clock=self._clock,
+                random=random,
+                metrics=self._metrics,
+            )
+            for namespace, partition in self._partitions.items()
+        ]
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first snapshot was delivered to the handlers."""
+        """Whether the first snapshot was delivered to the handlers, that of each namespace."""
         return self._synced.is_set()
 
     @property
@@ -153,9 +168,18 @@ class Informer:
         return self._ready.is_set()
 
     @property
+    def partitions(self) -> Mapping[str | None, Partition]:
+        """How each namespace fares, or, under None, the whole."""
+        return self._partitions
+
+    @property
     def failure(self) -> str | None:
-        """Why the collection cannot be read at present, and what to do about it."""
-        return self._failure.text if self._failure else None
+        """Why the collection cannot be read at present, and what to do about it; of several namespaces the first."""
+        failures = [each.failure for each in self._partitions.values() if each.failure is not None]
+        if not failures:
+            return None
+        more = f"; so it is in {len(failures) - 1} more namespaces" if len(failures) > 1 else ""
+        return f"{failures[0].text}{more}"
 
     def state(self) -> JsonObject:
         """Return how it is, for people."""
@@ -185,7 +209,8 @@ class Informer:
     async def run(self) -> None:
         """Keep the store current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reflector.run(), name=f"reflector-{self.resource.name}")
+            for namespace, reflector in zip(self._partitions, self._reflectors, strict=True):
+                tasks.create_task(self._read(namespace, reflector), name=f"reflector-{self.resource.name}")
             tasks.create_task(self._resync_for_ever(), name=f"resync-{self.resource.name}")
 
     def add_event_handler(self, handler: ResourceEventHandler, *, resync: bool = False) -> Callable[[], None]:
@@ -214,40 +239,35 @@ class Informer:
 
         return remove
 
-    # What the reflector calls
+    # What the partitions call
 
     def to_entry(self, obj: JsonObject) -> Entry:
         """Trim an object and make of it what is stored."""
         return self.store.entry(self._trim(obj))
 
-    async def replace(self, entries: list[Entry], resource_version: str) -> None:
+    async def replace(self, partition: Partition, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
-        deltas = self.store.replace(entries, resource_version=resource_version)
+        deltas = self.store.replace(entries, resource_version=resource_version, namespace=partition.namespace)
         self._forget_unreadable(list(self._unreadable))
         entries.clear()
-        registrations, initial, budget = self._registrations, not self.has_synced, YieldBudget()
+        registrations, initial, budget = self._registrations, not partition.has_synced, YieldBudget()
         # From the end, so that each delta is let go once it is delivered, with the trees that handlers had decoded.
         deltas.reverse()
         while deltas:
-            self._undelivered = len(deltas)
             delta = deltas.pop()
+            partition.undelivered = len(deltas)
             delta.initial = initial and delta.is_addition
             delta.final_state_unknown = delta.is_deletion
             for registration in registrations:
                 self._notify(registration, delta)
             if budget.spent(delta.size):
-                self._metrics.undelivered(len(deltas))
-                # Nothing can overtake the rest: the reflector, which alone brings changes, waits for us.
+                self._metrics.undelivered(self._undelivered)
+                # Nothing can overtake the rest: the reflector, which alone brings changes of it, waits for us.
                 await self._clock.sleep(0)
-        self._undelivered = 0
-        self._metrics.undelivered(0)
-        if initial:
-            self._synced.set()
-            self._ready.set()
-            self._metrics.synced()
-            self._log.debug("informer synced", objects=len(self.store))
+        partition.undelivered = 0
+        self._metrics.undelivered(self._undelivered)
 
-    def handle_event(self, event: WatchEvent, resource_version: str) -> None:
+    def handle_event(self, partition: Partition, event: WatchEvent, resource_version: str) -> None:
         """Take one event."""
         obj = event.object
         delta: Delta | None = None
@@ -259,23 +279,36 @@ class Informer:
                 delta = self.store.delete(key, last=last)
         elif not self.store.holds(obj):
             delta = self.store.put(self._trim(obj))
-        self.store.update_resource_version(resource_version)
+        self.store.update_resource_version(resource_version, partition.namespace)
         if delta is not None:
             self._forget_unreadable([delta.key])
             for registration in self._registrations:
                 self._notify(registration, delta)
 
-    def update_resource_version(self, resource_version: str) -> None:
+    def update_resource_version(self, partition: Partition, resource_version: str) -> None:
         """Take a bookmark."""
-        self.store.update_resource_version(resource_version)
+        self.store.update_resource_version(resource_version, partition.namespace)
 
-    def set_failure(self, failure: ListWatchFailure | None) -> None:
-        """Take note of why the collection cannot be read."""
-        self._failure = failure
-        if failure is not None and failure.is_refused and self.optional:
+    def state_changed(self) -> None:
+        """Take note that a partition has synced, or fares otherwise than before."""
+        if not self.has_synced and all(each.has_synced for each in self._partitions.values()):
+            self._synced.set()
+            self._metrics.synced()
+            self._log.debug("informer synced", objects=len(self.store))
+        if all(each.is_ready for each in self._partitions.values()):
             self._ready.set()
+        self._on_state_change(self)
 
     # Details
+
+    @property
+    def _undelivered(self) -> int:
+        return sum(each.undelivered for each in self._partitions.values())
+
+    async def _read(self, namespace: str | None, reflector: Reflector) -> None:
+        if namespace is not None and self._start_after is not None:
+            await self._start_after(namespace)
+        await reflector.run()
 
     def _trim(self, obj: JsonObject) -> JsonObject:
         try:

@@ -87,8 +87,14 @@ class ReflectorStore(Protocol):
     def update_resource_version(self, resource_version: str) -> None:
         """Take a bookmark: nothing changed up to this version."""
 
-    def set_failure(self, failure: ListWatchFailure | None) -> None:
-        """Take note of why the collection cannot be read, or, by None, that it can be read again."""
+    def set_failure(self, failure: ListWatchFailure | None) -> bool:
+        """Take note of why the collection cannot be read, or, by None, that it can be read again.
+
+        Returns whether that is news: another reflector may have met the same.
+        """
+
+    async def pause(self, failure: ListWatchFailure, delay: float) -> None:
+        """Wait before another try, for so many seconds or until there is reason to try."""
 
 
 class Reflector:
@@ -130,6 +136,7 @@ class Reflector:
         self._version_unusable = False
         self._verb: Verb = "watch"
         self._failure: ListWatchFailure | None = None
+        self._told = False
         names = {"namespace": collection.namespace} if collection.namespace else {}
         self._log = log.bind(resource=resource.name, **names)
 
@@ -290,20 +297,21 @@ class Reflector:
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
         self._metrics.failed()
-        if failure.is_same_as(self._failure) or (self._optional and failure.is_not_served):
-            write = self._log.debug  # who uses a kind that is not there is told by its TrainJob
-        elif self._optional and failure.is_refused:
-            write = self._log.info
+        is_news = self._store.set_failure(failure)
+        if failure.is_same_as(self._failure):
+            write = self._log.debug
         else:
-            write = self._log.warning
+            # Who uses an optional kind is told where it is used; to everybody else its absence means nothing.
+            self._told = is_news and not (self._optional and failure.is_not_served)
+            write = self._log.info if self._optional and failure.is_refused else self._log.warning
+            write = write if self._told else self._log.debug
         self._failure = failure
-        self._store.set_failure(failure)
         details = {} if failure.text == str(error) else {"error": str(error)}
         write("collection cannot be read, trying again", reason=failure.text, **details, delay=round(delay, 2))
-        await self._clock.sleep(delay)
+        await self._store.pause(failure, delay)
 
     def _recovered(self) -> None:
         if self._failure is not None:
             self._failure = None
             self._store.set_failure(None)
-            self._log.info("collection can be read again")
+            (self._log.info if self._told else self._log.debug)("collection can be read again")

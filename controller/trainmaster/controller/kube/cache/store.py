@@ -3,7 +3,8 @@
 Guarantees:
 - S-2: `replace` is one step; a reader sees the state before it or after it, never between.
 - S-6: each call answers from one state, and the indexes always fit the objects.
-- S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included.
+- S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included. What is read by
+  namespace reaches its versions by namespace: `reached` tells that of an object.
 - S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
@@ -69,6 +70,8 @@ class Store:
         self._namespaces = Index()
         self._bytes = 0
         self._resource_version = 0
+        self._reached: dict[str, int] = {}
+        """By namespace, where each is read for itself."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -80,6 +83,10 @@ class Store:
     def resource_version(self) -> int:
         """The newest resource version that the store has reached; 0 before the first snapshot."""
         return self._resource_version
+
+    def reached(self, key: str) -> int:
+        """Return the newest resource version up to which the store has seen what became of the object of `key`."""
+        return self._reached.get(key.rpartition("/")[0], 0) if self._reached else self._resource_version
 
     @property
     def bytes(self) -> int:
@@ -177,12 +184,15 @@ class Store:
             self._indexers.delete(key, before[3])
         return Delta(key, before, None, old=last)
 
-    def replace(self, entries: Iterable[Entry], *, resource_version: str) -> Deltas:
-        """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out."""
-        before, self._records = self._records, {}
-        self._indexers.clear()
-        self._namespaces = Index()
-        self._bytes = 0
+    def replace(self, entries: Iterable[Entry], *, resource_version: str, namespace: str | None = None) -> Deltas:
+        """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out.
+
+        Args:
+            entries: The objects.
+            resource_version: That of this state.
+            namespace: If it is the content of one namespace only.
+        """
+        before = self._take_all() if namespace is None else self._take(namespace)
         for key, record in entries:
             # An index may have come after the entry was made.
             fresh = record if len(record[3]) == len(self._indexers) else self._completed(key, record)
@@ -191,18 +201,21 @@ class Store:
             self._records[key] = fresh
             self._bytes += len(fresh[2])
             self._insert(key, fresh)
-        self.update_resource_version(resource_version)
+        self.update_resource_version(resource_version, namespace)
         deltas = [Delta(key, old, None) for key, old in before.items() if key not in self._records]
-        for key, new in self._records.items():
-            old = before.get(key)
+        for key in self.keys(namespace):
+            old, new = before.get(key), self._records[key]
             if old is None or old[:2] != new[:2] or new[1] == "":
                 deltas.append(Delta(key, old, new))
         return deltas
 
-    def update_resource_version(self, resource_version: str) -> None:
-        """Record that the store reflects everything up to `resource_version`."""
+    def update_resource_version(self, resource_version: str, namespace: str | None = None) -> None:
+        """Record that the store reflects everything up to `resource_version`, or everything of a namespace."""
         # A list served by a lagging server may be older than what was seen; what was reached stays reached.
-        self._resource_version = max(self._resource_version, parse_resource_version(resource_version))
+        version = parse_resource_version(resource_version)
+        self._resource_version = max(self._resource_version, version)
+        if namespace is not None:
+            self._reached[namespace] = max(self._reached.get(namespace, 0), version)
 
     # Deltas for event handlers
 
@@ -220,6 +233,19 @@ class Store:
         return delta
 
     # Details
+
+    def _take_all(self) -> dict[str, Record]:
+        before, self._records = self._records, {}
+        self._indexers.clear()
+        self._namespaces = Index()
+        self._bytes = 0
+        return before
+
+    def _take(self, namespace: str) -> dict[str, Record]:
+        before = {key: self._records[key] for key in self.keys(namespace)}
+        for key in before:
+            self.delete(key)
+        return before
 
     def _insert(self, key: str, record: Record) -> None:
         self._namespaces.insert(key, _namespace(key))

@@ -256,7 +256,7 @@ class Applier:
             if error.reason:
                 raise
             # A kind that is not served is answered by a page of the web server, not by a Status.
-            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); install what serves it"
+            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
             raise NotFound(status=404, reason="NotFound", message=missing) from error
 
     async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: ApiError) -> str:
@@ -278,7 +278,7 @@ class Applier:
         own = is_controlled_by(live, observed.job)
         if not own and not is_left_over(live, observed.job):
             raise NameTaken(name_taken(obj["kind"], metadata["name"])) from conflict
-        is_current = store.resource_version >= parse_resource_version(live["metadata"]["resourceVersion"])
+        is_current = store.reached(object_key(obj)) >= parse_resource_version(live["metadata"]["resourceVersion"])
         if own and is_current and object_key(obj) not in store:
             return str(live["metadata"]["uid"])
         log.debug("to be created, but there already", kind=obj["kind"], object=metadata["name"], own=own)

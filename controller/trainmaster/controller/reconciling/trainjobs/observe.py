@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import orjson
 
 from trainmaster.controller.kube.cache.store import Store, object_key
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import RUNTIMES
@@ -131,6 +131,9 @@ class Observed:
     deleted_workload: JsonObject | None = None
     """The last state of its JobSet, if that is gone and its last state is known (see `deleted_workloads`)."""
 
+    runtime_denied: str | None = None
+    """Why nobody knows whether there is a runtime: it may not be read."""
+
     @property
     def size(self) -> int:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
@@ -183,6 +186,10 @@ def observe(
     )
 
 
+class RuntimeDenied(Exception):
+    """There may be the runtime that a TrainJob names, but the manager may not read it."""
+
+
 class APIReader(Protocol):
     """Reads objects from the server, past the caches."""
 
@@ -204,6 +211,7 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
     """Return listers that hold the runtime that a TrainJob names, if there is one.
 
     Raises:
+        RuntimeDenied: The manager may not read it.
         KubeError: The server could not be read from.
     """
     if not lacks_runtime(job, listers):
@@ -216,4 +224,11 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
         )
     except NotFound:
         return listers
+    except Forbidden as error:
+        role = "Role in this namespace" if resource.namespaced else "ClusterRole"
+        instead = "" if resource.namespaced else ", or name a TrainingRuntime of this namespace"
+        raise RuntimeDenied(
+            f'{resource.kind} "{reference.name}" cannot be read: Trainmaster may not get {resource.name} here; '
+            f"grant it get, list and watch by a {role}{instead}"
+        ) from error
     return listers.with_object(runtime)

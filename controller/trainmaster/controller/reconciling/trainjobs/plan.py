@@ -22,7 +22,7 @@ from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_ex
 from trainmaster.controller.reconciling.trainjobs.drift import Drift, drift
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
-from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_NOT_FOUND, Problem
+from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
@@ -202,7 +202,9 @@ def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | Clus
             return None
         return decode_snapshot(observed.snapshot, job)
     if observed.runtime is None:
-        planned.problem = _missing_runtime(job)
+        # The appearance of a runtime is an event that enqueues this job: nothing is gained by trying again before.
+        denied = observed.runtime_denied
+        planned.problem = Problem(RUNTIME_DENIED, denied, retry=False) if denied else _missing_runtime(job)
         return None
     text = encode_runtime(observed.runtime)
     planned.applies.append(Apply(build_snapshot(job, text)))
@@ -217,7 +219,6 @@ def _missing_runtime(job: TrainJob) -> Problem:
         message = f"TrainingRuntime specified in TrainJob is not found: {missing}"
     else:
         message = f"not found ClusterTrainingRuntime specified in TrainJob: {missing}"
-    # Its appearance is an event that enqueues this job: nothing is gained by trying again before.
     return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 

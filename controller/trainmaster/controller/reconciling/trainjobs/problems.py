@@ -28,6 +28,8 @@ It is removed, not set to False, because the Kubeflow SDK takes a job without co
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 """Condition reason; `trainmaster run` looks for it, because waiting does not help then."""
 
+RUNTIME_DENIED: Final = "RuntimeForbidden"
+
 EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
 CONTESTED_REASON: Final = "TrainJobResourceContested"

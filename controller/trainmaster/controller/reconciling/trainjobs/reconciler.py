@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -46,6 +47,7 @@ from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreatio
 from trainmaster.controller.reconciling.trainjobs.observe import (
     GroupVersionKind,
     Observed,
+    RuntimeDenied,
     StoreListers,
     observe,
     with_live_runtime,
@@ -171,7 +173,10 @@ class TrainJobReconciler:
             job, raw, StoreListers(self._stores), deleted_workload=self._deleted_workloads.last_state(key)
         )
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
-            listers = await with_live_runtime(job, observed.listers, self._client)
+            try:
+                listers = await with_live_runtime(job, observed.listers, self._client)
+            except RuntimeDenied as error:
+                return replace(observed, runtime_denied=str(error))
             observed = observe(job, raw, listers, deleted_workload=observed.deleted_workload)
         return observed
 

@@ -1,0 +1,123 @@
+"""The partitions of an informer: what each of its reflectors reads, which is a namespace, or everything.
+
+Guarantees:
+- S-1, S-2: a snapshot of one namespace replaces what is stored of that namespace in one step, and nothing else.
+- E-7: a kind that the server does not serve is looked for once every ten seconds, by one reflector for all namespaces;
+  the others go on when that one has found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from trainmaster.controller.kube.cache.delta import Entry
+from trainmaster.controller.kube.cache.listwatch import ListWatchFailure
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.watch import WatchEvent
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Lookout:
+    """Which of several reflectors looks for a kind that is not served, while the others wait for what it finds.
+
+    Args:
+        clock: The time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._holder: Partition | None = None
+        self._relieved = asyncio.Event()
+
+    async def pause(self, partition: Partition, failure: ListWatchFailure, delay: float) -> None:
+        """Wait before another try: so many seconds, or until whoever looks has found something."""
+        if failure.is_not_served and self._holder is not partition:
+            await self._relieved.wait()
+        else:
+            await self._clock.sleep(delay)
+
+    def note(self, partition: Partition, *, is_not_served: bool) -> bool:
+        """Take note of how a reflector fares; returns whether it is the one that looks for the kind now."""
+        if is_not_served and self._holder is None:
+            self._holder = partition
+        if self._holder is partition and not is_not_served:
+            self._holder = None
+            self._relieved.set()
+            self._relieved = asyncio.Event()
+        return self._holder is partition
+
+
+class Collector(Protocol):
+    """The informer behind a partition."""
+
+    def to_entry(self, obj: JsonObject) -> Entry:
+        """Make of an object of a snapshot what is held in memory."""
+
+    async def replace(self, partition: Partition, entries: list[Entry], resource_version: str) -> None:
+        """Take a complete snapshot of a partition."""
+
+    def handle_event(self, partition: Partition, event: WatchEvent, resource_version: str) -> None:
+        """Take an event of a partition."""
+
+    def update_resource_version(self, partition: Partition, resource_version: str) -> None:
+        """Take a bookmark of a partition."""
+
+    def state_changed(self) -> None:
+        """Take note that a partition has synced, or fares otherwise than before."""
+
+
+class Partition:
+    """What one reflector reads, and how it fares: the `ReflectorStore` of that reflector.
+
+    Args:
+        collector: What takes everything that is read.
+        lookout: Who looks for a kind that is not served.
+        namespace: What is read; None: everything.
+        optional: Whether nobody needs to wait for what the server refuses.
+    """
+
+    def __init__(self, collector: Collector, lookout: Lookout, namespace: str | None, *, optional: bool) -> None:
+        self.namespace = namespace
+        self.has_synced = False
+        self.is_ready = False
+        """Whether nobody needs to wait: it has synced, or it is optional and was refused."""
+
+        self.failure: ListWatchFailure | None = None
+        self.undelivered = 0
+        """Changes of a snapshot that event handlers have not heard of yet."""
+
+        self.to_entry = collector.to_entry
+        self._collector = collector
+        self._lookout = lookout
+        self._optional = optional
+
+    async def replace(self, entries: list[Entry], resource_version: str) -> None:
+        """Take a complete snapshot."""
+        await self._collector.replace(self, entries, resource_version)
+        self._lookout.note(self, is_not_served=False)
+        if not self.has_synced:
+            self.has_synced = self.is_ready = True
+            self._collector.state_changed()
+
+    def handle_event(self, event: WatchEvent, resource_version: str) -> None:
+        """Take one event."""
+        self._collector.handle_event(self, event, resource_version)
+
+    def update_resource_version(self, resource_version: str) -> None:
+        """Take a bookmark."""
+        self._collector.update_resource_version(self, resource_version)
+
+    def set_failure(self, failure: ListWatchFailure | None) -> bool:
+        """Take note of why it cannot be read; returns whether that is news."""
+        self.failure = failure
+        is_not_served = failure is not None and failure.is_not_served
+        looks = self._lookout.note(self, is_not_served=is_not_served)
+        if failure is not None and failure.is_refused and self._optional:
+            self.is_ready = True
+        self._collector.state_changed()
+        return looks or not is_not_served
+
+    async def pause(self, failure: ListWatchFailure, delay: float) -> None:
+        """Wait before another try."""
+        await self._lookout.pause(self, failure, delay)

@@ -1,0 +1,135 @@
+"""Whether the caches are filled, and of which namespaces.
+
+Guarantees:
+- E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve there are
+  no objects, so controllers may begin, and tell whose TrainJobs need it; the manager is not ready. When a kind is
+  served that was not, `on_served` is called.
+- Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
+  one; it is served as soon as everything in it can be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.partition import Partition
+from trainmaster.controller.kube.rest.errors import Forbidden
+
+log = structlog.get_logger(__name__)
+
+_REQUEST: Final = re.compile(r"^GET \S+: ")
+"""With which the texts of failed requests begin; the rest is the same for all kinds if the API server is away."""
+
+
+class CacheSync:
+    """Knows how all informers fare.
+
+    Args:
+        namespaces: Those that are read; empty: all of them at once.
+        own: The resources that the controller itself needs: without those there is nothing to do.
+        on_served: Called when the server serves a kind that it did not.
+    """
+
+    def __init__(
+        self, namespaces: Sequence[str], *, own: Collection[str], on_served: Callable[[], object] = lambda: None
+    ) -> None:
+        self._namespaces = namespaces
+        self._own = own
+        self._on_served = on_served
+        self._informers: list[Informer] = []
+        self._changed = asyncio.Event()
+        self._absent: set[Informer] = set()
+        self._left_out: set[str] = set()
+
+    def add(self, informer: Informer) -> None:
+        """Take an informer into account."""
+        self._informers.append(informer)
+
+    def note(self, informer: Informer) -> None:
+        """Take note that an informer fares otherwise than before."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+        is_absent = any(map(_is_absent, informer.partitions.values()))
+        if is_absent:
+            self._absent.add(informer)
+        elif informer in self._absent:
+            self._absent.discard(informer)
+            self._on_served()
+        for namespace in self._namespaces:
+            if namespace in informer.partitions:
+                self._tell_of(namespace, informer.partitions[namespace])
+
+    async def wait(self) -> None:
+        """Wait until controllers may begin."""
+        await self._wait_until(self._may_begin)
+
+    async def wait_for_rest_of(self, namespace: str, last: Informer) -> None:
+        """Wait until everything of a namespace is there but for what the informer `last` reads."""
+        await self._wait_until(partial(self._is_filled, namespace, but=last))
+
+    def missing(self) -> list[str]:
+        """The resources whose caches have not synced and should have, with the reason if there is one: once for all."""
+        left_out = {each for each in self._namespaces if self._is_left_out(each)}
+        if len(left_out) == len(self._namespaces):
+            left_out = set()
+        by_reason: dict[str, list[str]] = {}
+        for informer in self._informers:
+            if not all(each.is_ready or name in left_out for name, each in informer.partitions.items()):
+                by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
+        return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
+
+    def _may_begin(self) -> bool:
+        if not self._is_filled(None):
+            return False
+        filled = [each for each in self._namespaces if self._is_filled(each)]
+        rest = set(self._namespaces).difference(filled)
+        return not rest or (bool(filled) and all(map(self._is_left_out, rest)))
+
+    def _is_filled(self, namespace: str | None, *, but: Informer | None = None) -> bool:
+        """Whether everything of a namespace is there; of None: what is not read by namespace."""
+        return all(
+            each.is_ready or (_is_absent(each) and informer.resource.name not in self._own)
+            for informer in self._informers
+            if informer is not but and (each := informer.partitions.get(namespace)) is not None
+        )
+
+    def _is_left_out(self, namespace: str) -> bool:
+        return any(
+            _is_denied(each) for informer in self._informers if (each := informer.partitions.get(namespace)) is not None
+        )
+
+    def _tell_of(self, namespace: str, partition: Partition) -> None:
+        """Tell that a namespace is left out, or that it is served after all."""
+        if namespace not in self._left_out:
+            if _is_denied(partition) and partition.failure is not None:
+                self._left_out.add(namespace)
+                log.warning(
+                    "a namespace is not served, because something in it may not be read",
+                    namespace=namespace,
+                    reason=partition.failure.text,
+                    hint="there may be no such namespace, or no Role in it; it is tried again",
+                )
+        elif self._is_filled(namespace):
+            self._left_out.discard(namespace)
+            log.info("the namespace is served now", namespace=namespace)
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+
+def _is_absent(partition: Partition) -> bool:
+    """Whether the server does not serve the kind."""
+    return partition.failure is not None and partition.failure.is_not_served
+
+
+def _is_denied(partition: Partition) -> bool:
+    """Whether it cannot be read for want of a permission, and has never been."""
+    return not partition.is_ready and partition.failure is not None and isinstance(partition.failure.error, Forbidden)
