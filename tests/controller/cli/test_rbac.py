@@ -43,6 +43,21 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     assert resources(roles) >= {"jobsets", "configmaps", "leases"}
 
 
+def test_roles_for_named_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beyond these it needs what has no namespace, and its own."""
+    config = tmp_path / "config.yaml"
+    config.write_text(HEAD + "leaderElection: {leaderElect: true}\nwatchNamespaces: [team-a, team-b]\n")
+    roles = list(yaml.safe_load_all(printed(capsys, "--config", str(config), "-n", "home")))
+    by_namespace = {each["metadata"].get("namespace", ""): each for each in roles if "rules" in each}
+    assert sorted(by_namespace) == ["", "home", "team-a", "team-b"]
+    assert by_namespace["team-a"]["rules"] == by_namespace["team-b"]["rules"]
+    assert resources([by_namespace["team-a"]]) >= {"trainjobs", "trainjobs/status", "jobsets", "configmaps", "events"}
+    assert "clustertrainingruntimes" in resources([by_namespace[""]])
+    assert not resources([by_namespace[""]]) & {"trainjobs", "jobsets", "configmaps", "secrets", "events", "leases"}
+    table = printed(capsys, "--config", str(config), "-o", "table")
+    assert "namespace team-a, namespace team-b" in table
+
+
 def test_a_feature_gate_is_taken_from_the_command_line_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--feature-gates", "TrainJobStatus=true")
     assert resources(list(yaml.safe_load_all(text))) >= {"tokenreviews", "pods", "jobs"}

@@ -32,6 +32,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
 from trainmaster.controller.manager import manager as manager_module
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
@@ -363,11 +364,34 @@ def test_options_of_plugins_reach_their_constructors() -> None:
         ({"controller": {"groupKindConcurrency": {"Job.batch": 1}}}, "there is no controller of 'Job.batch'"),
         ({"shutdownDelayDuration": "26s"}, "shutdownDelayDuration: 26s must not be longer than 25s"),
         ({"shutdownDelayDuration": "soon"}, "shutdownDelayDuration: must"),
+        ({"watchNamespaces": "team"}, "watchNamespaces: must be a valid list"),
+        ({"watchNamespaces": ["Team"]}, r"watchNamespaces\[0\]: 'Team' is no name of a namespace"),
+        ({"watchNamespaces": ["a.b"]}, r"watchNamespaces\[0\]: 'a\.b' .* must not contain dots"),
+        ({"watchNamespaces": [""]}, r"watchNamespaces\[0\]: '' is no name of a namespace"),
+        ({"watchNamespaces": ["a", "b", "a"]}, "watchNamespaces: a must be named once only"),
     ],
 )
 def test_what_could_have_no_effect_is_refused(sections: JsonObject, message: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=message):
         configured(**sections)
+
+
+@proves("watchNamespaces")
+async def test_only_named_namespaces_are_read(stack: Stack) -> None:
+    """Which rights that takes is proved in `test_namespaces`."""
+    for namespace in ("default", "kube-public"):
+        job = {
+            "apiVersion": TRAINJOBS.api_version,
+            "kind": TRAINJOBS.kind,
+            "metadata": {"name": "job", "namespace": namespace},
+            "spec": {"runtimeRef": {"name": "none"}},
+        }
+        await stack.client.create(TRAINJOBS, job)
+    filled: list[int] = []
+    with capture_logs() as logged:
+        async with manager(stack.access, configuration=configured(watchNamespaces=["kube-public"])):
+            filled += [entry["trainjobs"] for entry in logged if entry["event"] == "caches are filled"]
+    assert filled == [1]
 
 
 FLAGS: dict[str, tuple[list[str], int, str]] = {

@@ -7,17 +7,18 @@ from contextlib import closing
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, KnownServer
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected
+from trainmaster.controller.kube.rest.errors import Forbidden, NotConnected
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import LOOKUP_TIMEOUT, MAX_LOOKUPS, VALIDATE_TRAINJOB
-from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
+from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse
 from trainmaster.controller.webhooks.workers import LARGE
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework
@@ -45,13 +46,42 @@ async def test_one_that_the_server_has_not_either_is_missing() -> None:
     assert MISSING in response.message
 
 
-@pytest.mark.parametrize("failure", [NotConnected("connection refused"), Forbidden(status=403)])
-async def test_a_server_that_cannot_be_asked_is_no_crash(failure: KubeError) -> None:
+async def test_a_server_that_cannot_be_asked_is_no_crash() -> None:
     server = KnownServer(runtime_object())
-    server.failure = failure
+    server.failure = NotConnected("connection refused")
     response = await judge(server, trainjob_object())
     assert not response.allowed
     assert MISSING in response.message
+
+
+async def test_a_runtime_that_may_not_be_read_is_not_called_missing() -> None:
+    server = KnownServer(runtime_object())
+    server.failure = Forbidden(status=403)
+    response = await judge(server, trainjob_object())
+    assert not response.allowed
+    assert response.message == (
+        'TrainingRuntime "rt" cannot be read: Trainmaster may not get trainingruntimes.trainer.kubeflow.org here; '
+        "grant it get, list and watch by a Role in this namespace"
+    )
+
+
+async def test_who_serves_named_namespaces_has_no_say_about_others() -> None:
+    """Another installation may be in charge there; objects without a namespace are nobody's in particular."""
+    with closing(Workers()) as workers, capture_logs() as logs:
+        handlers = AdmissionHandlers(
+            FRAMEWORK, {}, KnownServer(), namespaces=frozenset({"team"}), workers=workers, clock=VirtualClock()
+        ).handlers()
+
+        async def answers(namespace: str) -> dict[str, AdmissionResponse]:
+            request = AdmissionRequest("u", "CREATE", trainjob_object(numNodes="odd"), None, namespace=namespace)
+            return {path: await handler(request) for path, handler in handlers.items()}
+
+        assert not (await answers("team"))[VALIDATE_TRAINJOB].allowed
+        for namespace in ("other", ""):
+            assert set(map(repr, (await answers(namespace)).values())) == {repr(ALLOWED)}
+    (told,) = logs
+    assert told["namespace"] == "other"
+    assert "namespaceSelector" in told["hint"]
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../../../api/v1/namespaces/kube-system/secrets/a", "rt?x=y", "%2e"])

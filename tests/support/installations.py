@@ -1,0 +1,71 @@
+"""Installations of Trainmaster in one cluster, each with an account of its own and the rights that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from support.stack import QUIET
+
+from trainmaster.controller.configuration import Configuration, LeaderElection
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig, Token
+from trainmaster.controller.kube.rest.errors import AlreadyExists
+from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.roles import roles
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+_RBAC = "rbac.authorization.k8s.io"
+_ROLES = {
+    kind: Resource(_RBAC, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
+    for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A manager's namespace, account and configuration."""
+
+    home: str
+    access: RestConfig
+    configuration: Configuration
+    objects: Sequence[JsonObject]
+    """Its roles and their bindings."""
+
+
+async def create_namespace(client: KubeClient, name: str) -> None:
+    """Create a namespace, unless there is one."""
+    with suppress(AlreadyExists):
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def grant(client: KubeClient, objects: Iterable[JsonObject]) -> None:
+    """Create roles and their bindings."""
+    for obj in objects:
+        await client.apply(_ROLES[obj["kind"]], obj, field_manager="tests")
+
+
+async def install(
+    client: KubeClient, access: RestConfig, home: str, *, watch_namespaces: Sequence[str] = (), **more: Any
+) -> Installation:
+    """Create namespace and account of an installation that elects a leader; its roles are yet to be granted."""
+    election = LeaderElection(leader_elect=True, resource_namespace=home, retry_period="200ms")
+    configuration = QUIET.model_copy(
+        update={"watch_namespaces": list(watch_namespaces), "leader_election": election, **more}
+    )
+    await create_namespace(client, home)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": home, "namespace": home}}
+    await client.create(ACCOUNTS, account)
+    _, _, body = await client.raw(
+        "POST", ACCOUNTS.path(home, home, "token"), body=orjson.dumps({"spec": {"expirationSeconds": 3600}})
+    )
+    rules = policy_rules(configuration, features=(), watches=Framework(load_plugins()).watches(), namespace=home)
+    objects = roles(rules, namespace=home, service_account=home, watch_namespaces=watch_namespaces)
+    token = Token(orjson.loads(body)["status"]["token"])
+    return Installation(home, replace(access, credentials=token, namespace=home), configuration, objects)
