@@ -364,7 +364,7 @@ def test_options_of_plugins_reach_their_constructors() -> None:
         ({"controller": {"groupKindConcurrency": {"Job.batch": 1}}}, "there is no controller of 'Job.batch'"),
         ({"shutdownDelayDuration": "26s"}, "shutdownDelayDuration: 26s must not be longer than 25s"),
         ({"shutdownDelayDuration": "soon"}, "shutdownDelayDuration: must"),
-        ({"watchNamespaces": "team"}, "watchNamespaces: must be a valid list"),
+        ({"watchNamespaces": "team"}, "watchNamespaces: must be a list"),
         ({"watchNamespaces": ["Team"]}, r"watchNamespaces\[0\]: 'Team' is no name of a namespace"),
         ({"watchNamespaces": ["a.b"]}, r"watchNamespaces\[0\]: 'a\.b' .* must not contain dots"),
         ({"watchNamespaces": [""]}, r"watchNamespaces\[0\]: '' is no name of a namespace"),
