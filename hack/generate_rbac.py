@@ -126,8 +126,8 @@ TAIL: Final = """
   ConfigMaps that no TrainJob owns nothing but their names; but a right to list a kind is a right to read all of it. Who
   cannot accept that lets the manager serve named namespaces only, or disables the plugins that need Secrets.
 - **TrainJobs live in any namespace**, and what they consist of lives beside them, so the right to make it is one for
-  all namespaces. It is `create` and `patch`: the manager deletes no Secret and no ConfigMap, as the garbage collector
-  does that, and never replaces one (`update`). The one Secret that it does update is named, in its own namespace.
+  all namespaces: `create` of Secrets, `create` and `patch` of ConfigMaps. The manager changes no Secret and deletes
+  neither, as the garbage collector does that. The one Secret that it does update is named, in its own namespace.
 - `create` cannot be limited to a name, because a request to create has none in its path. So the manager may create
   Leases in its own namespace, and read and renew only its own.
 - **`trainjobs/finalizers`** is never requested. Where the admission plugin OwnerReferencesPermissionEnforcement is on,

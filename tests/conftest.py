@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rights import RightsPlugin
 from support.scheduling import ModuleScheduling, longest_first
 
 CLUSTER = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
@@ -21,6 +22,10 @@ def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run([*CLUSTER, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
     yield home
     subprocess.run([*CLUSTER, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RightsPlugin(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,9 +22,12 @@ from typing import Any
 import orjson
 import yaml
 from support.commands import client_of
+from support.rights import declare
 
+from trainmaster.controller.configuration import parse_configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
@@ -183,7 +186,9 @@ class ManagerProcess(Program):
             "metrics": {"bindAddress": "0"},
             "health": {"healthProbeBindAddress": "0"},
         }
-        config.write_text(yaml.safe_dump({**head, **silent, **configuration}))
+        document = {**head, **silent, **configuration}
+        declare(policy_rules(parse_configuration(document), features=(), watches=(), namespace="default"))
+        config.write_text(yaml.safe_dump(document))
         self.user = _user(name)
         """Who it is in the audit log."""
         super().__init__(

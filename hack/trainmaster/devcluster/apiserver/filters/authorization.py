@@ -7,6 +7,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, require
 from trainmaster.devcluster.apiserver.auth.user import MASTERS
 from trainmaster.devcluster.apiserver.filters.authentication import ALWAYS_ALLOW_PATHS, USER
+from trainmaster.devcluster.apiserver.filters.recording import record
 from trainmaster.devcluster.apiserver.http.query import read_boolean
 from trainmaster.devcluster.apiserver.http.request_info import request_info_of
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
@@ -32,13 +34,21 @@ def with_authorization(authorizer: Authorizer, api: Api) -> Middleware:
     async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
         user = request.get(USER)
         if user is not None and request.path not in ALWAYS_ALLOW_PATHS:
-            attributes = authorizer_attributes(request)
-            require(authorizer, user, attributes)
-            if _creates_by_applying(api, request, attributes):
-                require(authorizer, user, replace(attributes, verb="create"))
+            program = request.headers.get("User-Agent", "")
+            for demanded in _demanded(api, request):
+                record(program, demanded)
+                require(authorizer, user, demanded)
         return await handler(request)
 
     return authorize
+
+
+def _demanded(api: Api, request: web.Request) -> Iterator[Attributes]:
+    """Everything that one needs a right to, to make a request."""
+    attributes = authorizer_attributes(request)
+    yield attributes
+    if _creates_by_applying(api, request, attributes):
+        yield replace(attributes, verb="create")
 
 
 def require_administrator(request: web.Request, what: str) -> None:

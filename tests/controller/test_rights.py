@@ -1,0 +1,316 @@
+"""The rights of the manager: with exactly the roles that are generated for it everything works, and none is idle.
+
+The API server enforces RBAC, and OwnerReferencesPermissionEnforcement as OpenShift does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from support.admission import free_port
+from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
+from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
+from support.objects import replicated_job, runtime_object, trainjob_object
+from support.rights import Recording
+from support.series import series
+from support.stack import manager
+from support.training import until
+
+from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.manager.manager import USER_AGENT
+from trainmaster.controller.reconciling.trainjobs import job_creation
+from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.testing.faults import Refuse
+from trainmaster.runtime.api.constants import LEGACY_FINALIZER
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+TEAM = "team"
+
+CACHED = (
+    *("trainjobs", "trainingruntimes", "clustertrainingruntimes", "configmaps", "secrets", "jobsets"),
+    *("podgroups", "limitranges", "runtimeclasses", "priorityclasses", "resourceclaims", "resourceclaimtemplates"),
+)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Enforced]:
+    async with enforced(tmp_path) as cluster:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
+        await cluster.client.create(NAMESPACES, namespace)
+        yield cluster
+
+
+def refused() -> float:
+    """How many requests of this process were refused so far."""
+    return sum(
+        sample.value for sample in series("rest_client_requests_total") if sample.labels.get("code") in ("401", "403")
+    )
+
+
+def runtime(name: str, *jobs: JsonObject, gang: str = "", **policy: Any) -> JsonObject:
+    obj = runtime_object(*jobs, policy=policy)
+    obj["metadata"]["name"] = name
+    if gang:
+        obj["spec"]["podGroupPolicy"] = {gang: {}}
+    return obj
+
+
+RUNTIMES_BY_NAME = {
+    "torch": runtime("torch", torch={}),
+    "mpi": runtime("mpi", replicated_job("launcher"), replicated_job("node", ancestor=None), mpi={}),
+    "flux": runtime("flux", flux={}),
+    "coscheduling": runtime("coscheduling", torch={}, gang="coscheduling"),
+    "volcano": runtime("volcano", torch={}, gang="volcano"),
+}
+
+BUILT: dict[str, list[tuple[Resource, str]]] = {
+    "torch": [(CONFIGMAPS, "{}-runtime-snapshot"), (JOBSETS, "{}")],
+    "mpi": [(SECRETS, "{}-mpi-ssh-auth"), (CONFIGMAPS, "{}-mpi-hostfile"), (JOBSETS, "{}")],
+    "flux": [(SECRETS, "{}-flux-curve"), (CONFIGMAPS, "{}-flux-entrypoint"), (JOBSETS, "{}")],
+    "coscheduling": [(POD_GROUPS, "{}"), (JOBSETS, "{}")],
+    "volcano": [(VOLCANO_POD_GROUPS, "{}"), (JOBSETS, "{}")],
+}
+"""What a TrainJob on each of them becomes."""
+
+
+async def create(cluster: Enforced, name: str, *, on: str, **spec: Any) -> None:
+    obj = trainjob_object(name, **spec, runtimeRef={"kind": "TrainingRuntime", "name": on})
+    obj["metadata"] = {"name": name, "namespace": TEAM}
+    await cluster.client.create(TRAINJOBS, obj)
+
+
+async def there(cluster: Enforced, resource: Resource, name: str) -> JsonObject | None:
+    try:
+        return await cluster.client.get(resource, TEAM, name)
+    except NotFound:
+        return None
+
+
+async def appears(cluster: Enforced, resource: Resource, name: str) -> None:
+    async def is_there() -> bool:
+        return await there(cluster, resource, name) is not None
+
+    await until(is_there)
+
+
+async def vanishes(cluster: Enforced, resource: Resource, name: str) -> None:
+    async def is_gone() -> bool:
+        return await there(cluster, resource, name) is None
+
+    await until(is_gone)
+
+
+async def has_condition(cluster: Enforced, name: str, type_: str, *, text: str = "") -> None:
+    async def holds() -> bool:
+        job = await there(cluster, TRAINJOBS, name) or {}
+        conditions = (job.get("status") or {}).get("conditions") or ()
+        return any(each["type"] == type_ and text in each["message"] for each in conditions)
+
+    await until(holds)
+
+
+async def events_about(cluster: Enforced, name: str) -> list[JsonObject]:
+    listed = (await cluster.client.list(EVENTS, TEAM))["items"]
+    return [event for event in listed if event["regarding"]["name"] == name]
+
+
+@pytest.mark.slow(seconds=15)
+async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
+    cluster: Enforced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_creation, "FIRST_LOOK", 1.0)
+    await cluster.apply(shipped_objects())
+    for obj in RUNTIMES_BY_NAME.values():
+        await cluster.client.create(TRAINING_RUNTIMES, obj)
+    port, before = free_port(), refused()
+    metrics = Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False, auth=MetricsAuth(enabled=True))
+    async with manager(cluster.access, configuration=shipped_configuration(metrics=metrics)):
+        for name in RUNTIMES_BY_NAME:
+            await create(cluster, f"{name}-job", on=name)
+        for name, objects in BUILT.items():
+            for resource, pattern in objects:
+                await appears(cluster, resource, pattern.format(f"{name}-job"))
+        lease = await cluster.client.get(LEASES, NAMESPACE, "trainer.kubeflow.org")
+        assert lease["spec"]["holderIdentity"]
+        await _a_whole_life(cluster)
+        await _an_exceeded_deadline(cluster)
+        await _events_that_repeat(cluster)
+        await _a_finalizer_of_the_past(cluster)
+        await _refused_jobs(cluster)
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert answer.status == 401
+        token = (await cluster.access.headers())["Authorization"]
+        url, headers = f"http://127.0.0.1:{port}/metrics", {"Authorization": token}
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+            assert answer.status == 403, "it is authenticated, and may not read metrics itself"
+    assert refused() == before
+
+
+async def _a_whole_life(cluster: Enforced) -> None:
+    """The status follows the JobSet, and the TrainJob is deleted when its time to live has passed."""
+    await create(cluster, "short", on="torch", ttlSecondsAfterFinished=0)
+    await appears(cluster, JOBSETS, "short")
+    done = {
+        "type": "Completed",
+        "status": "True",
+        "reason": "AllJobsCompleted",
+        "message": "jobset completed successfully",
+        "lastTransitionTime": "2026-01-01T00:05:00Z",
+    }
+    await cluster.client.patch(JOBSETS, TEAM, "short", {"status": {"conditions": [done]}}, subresource="status")
+    await vanishes(cluster, TRAINJOBS, "short")
+
+
+async def _an_exceeded_deadline(cluster: Enforced) -> None:
+    await create(cluster, "late", on="torch", activeDeadlineSeconds=1)
+    await has_condition(cluster, "late", "Failed")
+    await vanishes(cluster, JOBSETS, "late")
+
+
+async def _events_that_repeat(cluster: Enforced) -> None:
+    """Looked for past the cache, a runtime is not there; it comes, and goes with its snapshot: the same event again."""
+    for kind, resource in RUNTIMES.items():
+        name = f"early-{kind.lower()}"
+        obj = trainjob_object(name, runtimeRef={"kind": kind, "name": name})
+        obj["metadata"] = {"name": name, "namespace": TEAM}
+        await cluster.client.create(TRAINJOBS, obj)
+        await has_condition(cluster, name, "Blocked", text="not found")
+        late = runtime(name, torch={}) | {"kind": kind}
+        if not resource.namespaced:
+            del late["metadata"]["namespace"]
+        await cluster.client.create(resource, late)
+        await appears(cluster, JOBSETS, name)
+        await cluster.client.delete(resource, late["metadata"].get("namespace"), name)
+
+        async def is_counted(name: str = name) -> bool:
+            snapshot = f"{name}-runtime-snapshot"
+            if await there(cluster, CONFIGMAPS, snapshot) is not None:
+                await cluster.client.delete(CONFIGMAPS, TEAM, snapshot)
+            return any((event.get("series") or {}).get("count") == 2 for event in await events_about(cluster, name))
+
+        await until(is_counted)
+
+
+async def _a_finalizer_of_the_past(cluster: Enforced) -> None:
+    for kind, resource in RUNTIMES.items():
+        obj = runtime("past", torch={}) | {"kind": kind}
+        obj["metadata"]["finalizers"] = [LEGACY_FINALIZER]
+        namespace = TEAM if resource.namespaced else None
+        if not namespace:
+            del obj["metadata"]["namespace"]
+        await cluster.client.create(resource, obj)
+
+        async def is_free(resource: Resource = resource, namespace: str | None = namespace) -> bool:
+            return "finalizers" not in (await cluster.client.get(resource, namespace, "past"))["metadata"]
+
+        await until(is_free)
+
+
+async def _refused_jobs(cluster: Enforced) -> None:
+    """Why a JobSet has no Jobs is in an event of its controller."""
+    imageless = replicated_job(containers=[{"name": "node"}])
+    await cluster.client.create(TRAINING_RUNTIMES, runtime("imageless", imageless, torch={}))
+    await create(cluster, "imageless", on="imageless")
+    await appears(cluster, JOBSETS, "imageless")
+    jobset = await cluster.client.get(JOBSETS, TEAM, "imageless")
+    about = {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "name": "imageless", "namespace": TEAM}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "imageless.1", "namespace": TEAM},
+        "involvedObject": about | {"uid": jobset["metadata"]["uid"]},
+        "reason": job_creation.REFUSED,
+        "message": 'Job.batch "imageless-node-0" is invalid: spec.template.spec.containers[0].image: Required value',
+        "type": "Warning",
+    }
+    await cluster.client.create(job_creation.CORE_EVENTS, event)
+    await has_condition(cluster, "imageless", "Blocked", text="imageless-node-0")
+
+
+@pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize("on", RUNTIMES_BY_NAME)
+async def test_who_undoes_our_writes_is_looked_for_with_exactly_its_roles(cluster: Enforced, on: str) -> None:
+    """Whatever somebody keeps deleting is read past the cache before its owner is told; keys are new each time."""
+    await cluster.apply(shipped_objects())
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME[on])
+    before = refused()
+    async with manager(cluster.access, configuration=shipped_configuration()):
+        for resource, pattern in ((each, pattern) for each, pattern in BUILT[on] if each != SECRETS):
+            name = f"{on}-{resource.plural}"
+            await create(cluster, name, on=on, suspend=True)
+
+            async def is_contested(
+                name: str = name, resource: Resource = resource, victim: str = pattern.format(name)
+            ) -> bool:
+                if await there(cluster, resource, victim) is not None:
+                    await cluster.client.delete(resource, TEAM, victim)
+                return any(
+                    event["reason"] == "TrainJobResourceContested" for event in await events_about(cluster, name)
+                )
+
+            await until(is_contested)
+    assert refused() == before
+
+
+async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced) -> None:
+    await cluster.apply(shipped_objects())
+    before = refused()
+    assert cluster.stack.cluster is not None
+    faults = cluster.stack.cluster.faults
+    failed = [
+        faults.add(Refuse(500), verb="watch", resource=plural, user_agent="trainmaster/", times=2) for plural in CACHED
+    ]
+    async with manager(cluster.access, configuration=shipped_configuration()):
+        assert all(fault.count for fault in failed)
+    assert refused() == before
+
+
+async def test_without_plugins_what_they_needed_is_not_granted_and_not_missed(cluster: Enforced) -> None:
+    disabled = ["mpi", "flux", "volcano", "coscheduling", "claims"]
+    configuration = shipped_configuration(plugins=Plugins(disabled=disabled))
+    granted = roles_for(configuration, disabled=disabled)
+    everywhere = [rule for role in granted if role["kind"] == "ClusterRole" for rule in role["rules"]]
+    assert not {"secrets", "podgroups"} & {resource for rule in everywhere for resource in rule["resources"]}
+    await cluster.apply(granted)
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
+    before = refused()
+    framework = Framework(load_plugins(disabled=frozenset(disabled)))
+    async with manager(cluster.access, configuration=configuration, framework=framework):
+        await create(cluster, "plain", on="torch")
+        await appears(cluster, JOBSETS, "plain")
+    assert refused() == before
+
+
+def recording(directory: Path, *requests: tuple[str, str, str], program: str = USER_AGENT) -> Recording:
+    """What a run leaves behind in which these requests were made."""
+    lines = [
+        {"program": program, "verb": verb, "group": "", "resource": resource, "name": name, "test": "test_x (call)"}
+        for verb, resource, name in requests
+    ]
+    (directory / "1.requests").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    return Recording(directory)
+
+
+def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) -> None:
+    """`update` is granted for one Secret alone; what the command line requests is not the manager's business."""
+    covered = [("list", "configmaps", ""), ("update", "secrets", "kubeflow-trainer-webhook-cert")]
+    made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "configmaps", "a"))
+    assert made.missing() == ["delete configmaps a (test_x)", "update secrets other (test_x)"]
+    theirs = recording(tmp_path, ("delete", "configmaps", "a"), program="trainmaster-run/1")
+    assert theirs.missing() == []
+
+
+def test_a_right_that_no_request_used_is_told(tmp_path: Path) -> None:
+    made = recording(tmp_path, ("list", "configmaps", ""))
+    assert [str(right) for right in made.used()] == ["list configmaps"]
+    idle = {str(right) for right in made.unused()}
+    assert {"watch configmaps", "list secrets"} <= idle
+    assert "list configmaps" not in idle

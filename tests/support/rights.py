@@ -1,0 +1,194 @@
+"""The rights of the manager against its requests: what it needed in the tests, and what its roles grant.
+
+Every API server of the embedded cluster that a test starts, in its own process or in another one, records the requests
+that it gets (`trainmaster.devcluster.apiserver.filters.recording`). Those of managers are known by their User-Agent,
+which neither the command line nor the tests' own clients have. At the end of a run they are compared with the rights
+that the manager declares:
+
+- a request that no declared right covers fails the run;
+- after a run of the whole suite, so does a right that no test has used.
+
+Managers of tests that have other plugins, or leases of other names, declare what they need in the same way: `Caches`
+and `LeaseLock`, of which they are made, and `ManagerProcess` tell it here. So nothing is excepted by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth
+from trainmaster.controller.feature_gates import FEATURES
+from trainmaster.controller.kube.leaderelection import lease
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.manager import caches
+from trainmaster.controller.manager.manager import USER_AGENT
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.runtime.framework import Framework, load_plugins
+
+EVERYTHING = Configuration(
+    leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
+)
+"""A configuration in which every part that needs rights is on."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource."""
+
+    group: str
+    resource: str
+    verb: str
+    names: tuple[str, ...] = ()
+
+    def covers(self, request: Right) -> bool:
+        """Whether it allows a request, which names one object or none."""
+        asked = (request.group, request.resource, request.verb)
+        return (self.group, self.resource, self.verb) == asked and (not self.names or request.names[0] in self.names)
+
+    def __str__(self) -> str:
+        group = f".{self.group}" if self.group else ""
+        names = f" {','.join(self.names)}" if any(self.names) else ""
+        return f"{self.verb} {self.resource}{group}{names}"
+
+
+def rights_of(rules: Iterable[PolicyRule]) -> set[Right]:
+    """Return what rules allow, one by one."""
+    return {Right(rule.resource.group, rule.full_resource, verb, rule.names) for rule in rules for verb in rule.verbs}
+
+
+def declared() -> list[PolicyRule]:
+    """Return all rights that the manager declares, with all of its parts and the built-in plugins."""
+    options = {"trainjobstatus": {"server": "https://status", "authority": lambda: None}}
+    framework = Framework(load_plugins(options=options, features=frozenset(FEATURES)))
+    return policy_rules(EVERYTHING, features=set(FEATURES), watches=framework.watches(), namespace="kubeflow")
+
+
+class Recording:
+    """What was recorded by all processes of a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.requests: dict[Right, str] = {}
+        """Those of managers, each with a test that made it."""
+        self.more: set[Right] = set()
+        """What tests declared that managers of theirs may do besides."""
+        for path in directory.glob("*.requests"):
+            for line in _lines(path):
+                if line["program"].startswith(USER_AGENT):
+                    right = Right(line["group"], line["resource"], line["verb"], (line["name"],))
+                    self.requests.setdefault(right, line["test"].partition(" ")[0])
+        for path in directory.glob("*.rights"):
+            self.more |= {Right(group, what, verb, tuple(names)) for group, what, verb, names in _lines(path)}
+
+    def missing(self) -> list[str]:
+        """Return the requests that no right covers, each with a test."""
+        granted = [*rights_of(declared()), *self.more]
+        return [
+            f"{request} ({test or 'no test'})"
+            for request, test in sorted(self.requests.items())
+            if not any(right.covers(request) for right in granted)
+        ]
+
+    def used(self) -> dict[Right, str]:
+        """Return the rights that some test has used, each with one."""
+        return {
+            right: test
+            for right in sorted(rights_of(declared()))
+            for test in [next((test for each, test in self.requests.items() if right.covers(each)), None)]
+            if test is not None
+        }
+
+    def unused(self) -> list[Right]:
+        """Return the rights that no test has used."""
+        return sorted(rights_of(declared()) - self.used().keys())
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    for line in path.read_bytes().splitlines():
+        yield orjson.loads(line)
+
+
+class RightsPlugin:
+    """Records while pytest runs, and compares at its end. In a worker of xdist it leaves both to the main process."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._is_worker = hasattr(config, "workerinput")
+        self._deselected = False
+        self._recording: Recording | None = None
+        self._whole = False
+        if not self._is_worker:
+            os.environ[VARIABLE] = tempfile.mkdtemp(prefix="trainmaster-requests-")
+        _have_parts_declare()
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self._deselected = self._deselected or bool(items)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._is_worker:
+            return
+        directory = Path(os.environ.pop(VARIABLE))
+        self._recording = Recording(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        option = session.config.option
+        selected = self._deselected or option.keyword or option.markexpr or option.collectonly
+        self._whole = session.config.args == session.config.getini("testpaths") and not selected and exitstatus == 0
+        if self._recording.missing() or (self._whole and self._recording.unused()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        recording = self._recording
+        if recording is None or not recording.requests:
+            return
+        for line in recording.missing():
+            terminalreporter.write_line(f"a manager needed a right that it does not declare: {line}", red=True)
+        used, unused = recording.used(), recording.unused()
+        terminalreporter.write_line(f"rights of the manager: {len(used)} of {len(used) + len(unused)} used")
+        if self._whole or terminalreporter.verbosity > 0:
+            for right, test in used.items():
+                terminalreporter.write_line(f"  {right} ({test})")
+            for right in unused:
+                terminalreporter.write_line(f"  {right}: granted, and used by no test", red=self._whole)
+
+
+def declare(rules: Iterable[PolicyRule]) -> None:
+    """Tell what a manager of a test may do that is not the same for all managers."""
+    new = rights_of(rules) - _told
+    directory = os.environ.get(VARIABLE)
+    if not new or not directory:
+        return
+    _told.update(new)
+    with (Path(directory) / f"{os.getpid()}.rights").open("ab") as file:
+        for right in sorted(new):
+            line = [right.group, right.resource, right.verb, right.names]
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+_told: set[Right] = set()
+
+
+def _have_parts_declare() -> None:
+    """Have caches and leases of this process declare what they need: what plugins of tests watch, names of leases."""
+    make_caches, make_lock = caches.Caches.__init__, lease.LeaseLock.__init__
+
+    def caches_told(self: Any, client: Any, watches: Any, **options: Any) -> None:
+        watches = list(watches)
+        declare([*caches.policy_rules(watches), *apply.policy_rules(watches)])
+        make_caches(self, client, watches, **options)
+
+    def lock_told(self: Any, client: Any, *, namespace: str, name: str, **options: Any) -> None:
+        declare(lease.policy_rules(namespace=namespace, name=name))
+        make_lock(self, client, namespace=namespace, name=name, **options)
+
+    caches.Caches.__init__ = caches_told  # type: ignore[method-assign] # what a manager is made of says what it may
+    lease.LeaseLock.__init__ = lock_told  # type: ignore[method-assign] # as above
