@@ -28,8 +28,13 @@ EVENTS = GroupResource("", "events")
 NODES = GroupResource("", "nodes")
 PERSISTENT_VOLUME_CLAIMS = GroupResource("", "persistentvolumeclaims")
 LIMIT_RANGES = GroupResource("", "limitranges")
+ENDPOINTS = GroupResource("", "endpoints")
 
+DEPLOYMENTS = GroupResource("apps", "deployments")
+REPLICA_SETS = GroupResource("apps", "replicasets")
 JOBS = GroupResource("batch", "jobs")
+ENDPOINT_SLICES = GroupResource("discovery.k8s.io", "endpointslices")
+POD_DISRUPTION_BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 LEASES = GroupResource("coordination.k8s.io", "leases")
 EVENTS_V1 = GroupResource("events.k8s.io", "events")
 """Events under their newer name; they share one storage with `EVENTS`."""

@@ -108,6 +108,17 @@ def label_selector_from_object(selector: JsonObject | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
+def format_label_selector(selector: JsonObject | None) -> str:
+    """Spell a LabelSelector object as requests do; empty if it selects everything, or is none."""
+    selector = selector or {}
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        key, values = each.get("key", ""), ",".join(sorted(each.get("values") or ()))
+        texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        terms.append((key, texts.get(each.get("operator"), key)))
+    return ",".join(text for _, text in sorted(terms))
+
+
 def parse_field_selector(text: str) -> FieldSelector:
     """Parse the `fieldSelector` of a request, for instance `metadata.name=a,status.phase!=Failed`."""
     requirements: list[tuple[str, Literal["=", "!="], str]] = []

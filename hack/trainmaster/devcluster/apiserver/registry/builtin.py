@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.admissionregistration import webhookconfiguration
 from trainmaster.devcluster.apiserver.registry.apiextensions import customresourcedefinition
+from trainmaster.devcluster.apiserver.registry.apps import deployment, replicaset
 from trainmaster.devcluster.apiserver.registry.batch import job
 from trainmaster.devcluster.apiserver.registry.coordination import lease
 from trainmaster.devcluster.apiserver.registry.core import (
     configmap,
+    endpoints,
     event,
     limitrange,
     namespace,
@@ -18,7 +20,10 @@ from trainmaster.devcluster.apiserver.registry.core import (
     service,
     serviceaccount,
 )
+from trainmaster.devcluster.apiserver.registry.discovery import endpointslice
+from trainmaster.devcluster.apiserver.registry.networking import networkpolicy
 from trainmaster.devcluster.apiserver.registry.node import runtimeclass
+from trainmaster.devcluster.apiserver.registry.policy import poddisruptionbudget
 from trainmaster.devcluster.apiserver.registry.rbac import role, rolebinding
 from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.resource import (
@@ -43,9 +48,15 @@ def builtin_kinds(registry: Registry) -> list[Kind]:
         node.kind(),
         persistentvolumeclaim.kind(),
         limitrange.kind(),
+        endpoints.kind(),
+        deployment.kind(),
+        replicaset.kind(),
         job.kind(),
         lease.kind(),
         event.kind(),
+        endpointslice.kind(),
+        networkpolicy.kind(),
+        poddisruptionbudget.kind(),
         customresourcedefinition.kind(registry),
         priorityclass.kind(),
         runtimeclass.kind(),

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
-from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Column, Kind
+from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Column, Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.schema import builtin_schema
@@ -18,11 +18,15 @@ FieldLabels: TypeAlias = Mapping[str, Callable[[JsonObject], str]]
 
 _PACKAGES = {
     "": "io.k8s.api.core.v1",
+    "apps": "io.k8s.api.apps.v1",
     "batch": "io.k8s.api.batch.v1",
     "coordination.k8s.io": "io.k8s.api.coordination.v1",
+    "discovery.k8s.io": "io.k8s.api.discovery.v1",
     "events.k8s.io": "io.k8s.api.events.v1",
     "scheduling.k8s.io": "io.k8s.api.scheduling.v1",
+    "networking.k8s.io": "io.k8s.api.networking.v1",
     "node.k8s.io": "io.k8s.api.node.v1",
+    "policy": "io.k8s.api.policy.v1",
     "resource.k8s.io": "io.k8s.api.resource.v1",
     "rbac.authorization.k8s.io": "io.k8s.api.rbac.v1",
     "admissionregistration.k8s.io": "io.k8s.api.admissionregistration.v1",
@@ -44,6 +48,7 @@ def builtin_kind(
     columns: tuple[Column, ...] = printers.PLAIN,
     field_labels: FieldLabels | None = None,
     storage: GroupResource | None = None,
+    scale: ScalePaths | None = None,
 ) -> Kind:
     """Return a kind in version v1, with the schema of its OpenAPI definition."""
     definition = f"{_PACKAGES[group]}.{kind}"
@@ -65,6 +70,7 @@ def builtin_kind(
         columns=columns,
         field_labels=field_labels or {},
         storage=storage,
+        scale=scale,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
 from trainmaster.devcluster.apiserver.registry.registry import Column
 from trainmaster.devcluster.apiserver.registry.times import age, human_duration
+from trainmaster.devcluster.apiserver.selectors import format_label_selector
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -179,6 +180,61 @@ def _claim_state(obj: JsonObject) -> str:
     return ",".join([*states, "allocated", *(["reserved"] if status.get("reservedFor") else [])])
 
 
+def _containers(field: str) -> Callable[[JsonObject], str]:
+    def cell(obj: JsonObject) -> str:
+        containers = obj["spec"]["template"]["spec"].get("containers") or ()
+        return ",".join(each.get(field, "") for each in containers)
+
+    return cell
+
+
+def _selector(path: str) -> Callable[[JsonObject], str]:
+    find = _at(path, None)
+    return lambda obj: format_label_selector(find(obj)) or "<none>"
+
+
+_TEMPLATE = (
+    _column("Containers", _containers("name"), wide=True),
+    _column("Images", _containers("image"), wide=True),
+    _column("Selector", _selector(".spec.selector"), wide=True),
+)
+
+
+def _deployment_ready(obj: JsonObject) -> str:
+    return f"{obj.get('status', {}).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}"
+
+
+_SHOWN_PORTS = 3
+
+
+def _listed(texts: Iterable[str], *, missing: str) -> str:
+    """List the first few of many."""
+    every = list(texts)
+    more = f" + {len(every) - _SHOWN_PORTS} more..." if len(every) > _SHOWN_PORTS else ""
+    return ",".join(every[:_SHOWN_PORTS]) + more if every else missing
+
+
+def _endpoints(obj: JsonObject) -> str:
+    return _listed(
+        (
+            f"{address['ip']}:{port['port']}" if port else address["ip"]
+            for subset in obj.get("subsets") or ()
+            for port in subset.get("ports") or [None]
+            for address in subset.get("addresses") or ()
+        ),
+        missing="<none>",
+    )
+
+
+def _slice_ports(obj: JsonObject) -> str:
+    return _listed((str(port.get("port") or "*") for port in obj.get("ports") or ()), missing="<unset>")
+
+
+def _slice_endpoints(obj: JsonObject) -> str:
+    addresses = (address for each in obj.get("endpoints") or () for address in each.get("addresses") or ())
+    return _listed(addresses, missing="<unset>")
+
+
 PLAIN = (NAME, AGE)
 PODS = (
     NAME,
@@ -248,6 +304,38 @@ PRIORITY_CLASSES = (
     _column("Global-Default", _at(".globalDefault", False), kind="boolean"),
     AGE,
 )
+DEPLOYMENTS = (
+    NAME,
+    _column("Ready", _deployment_ready),
+    _column("Up-to-date", _at(".status.updatedReplicas", 0), kind="integer"),
+    _column("Available", _at(".status.availableReplicas", 0), kind="integer"),
+    AGE,
+    *_TEMPLATE,
+)
+REPLICA_SETS = (
+    NAME,
+    _column("Desired", _at(".spec.replicas", 0), kind="integer"),
+    _column("Current", _at(".status.replicas", 0), kind="integer"),
+    _column("Ready", _at(".status.readyReplicas", 0), kind="integer"),
+    AGE,
+    *_TEMPLATE,
+)
+ENDPOINTS = (NAME, _column("Endpoints", _endpoints), AGE)
+ENDPOINT_SLICES = (
+    NAME,
+    _column("AddressType", _at(".addressType", "")),
+    _column("Ports", _slice_ports),
+    _column("Endpoints", _slice_endpoints),
+    AGE,
+)
+POD_DISRUPTION_BUDGETS = (
+    NAME,
+    _column("Min Available", lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
+    _column("Max Unavailable", lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
+    _column("Allowed Disruptions", _at(".status.disruptionsAllowed", 0), kind="integer"),
+    AGE,
+)
+NETWORK_POLICIES = (NAME, _column("Pod-Selector", _selector(".spec.podSelector")), AGE)
 WEBHOOK_CONFIGURATIONS = (NAME, _column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), kind="integer"), AGE)
 RUNTIME_CLASSES = (NAME, _column("Handler", _at(".handler", "")), AGE)
 RESOURCE_CLAIMS = (NAME, _column("State", _claim_state), AGE)

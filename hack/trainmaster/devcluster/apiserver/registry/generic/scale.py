@@ -1,4 +1,4 @@
-"""The scale subresource, by which one number of a custom resource is read and written under a common name.
+"""The scale subresource, by which one number of an object is read and written under a common name.
 
 Guarantees:
 - nothing but the number of replicas is ever changed by it;
@@ -18,6 +18,7 @@ from trainmaster.devcluster.apiserver.registry.generic.patch import parse_patch
 from trainmaster.devcluster.apiserver.registry.options import Patch, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.devcluster.apiserver.selectors import format_label_selector
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _GROUP = "autoscaling"
@@ -113,7 +114,7 @@ def scale_of(paths: ScalePaths, obj: JsonObject) -> JsonObject:
     metadata = {field: obj["metadata"][field] for field in kept if field in obj["metadata"]}
     status = {"replicas": _at(obj, paths.status_replicas) or 0}
     if paths.label_selector and (selector := _at(obj, paths.label_selector)):
-        status["selector"] = selector
+        status["selector"] = format_label_selector(selector) if isinstance(selector, dict) else selector
     return {**_SCALE, "metadata": metadata, "spec": {"replicas": replicas} if replicas else {}, "status": status}
 
 

@@ -1,0 +1,1 @@
+"""The group apps: Deployments and ReplicaSets."""

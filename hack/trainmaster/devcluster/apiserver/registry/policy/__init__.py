@@ -1,0 +1,1 @@
+"""The group policy: PodDisruptionBudgets."""

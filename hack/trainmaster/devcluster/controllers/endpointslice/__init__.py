@@ -1,0 +1,1 @@
+"""The EndpointSlice controller, which keeps Endpoints as well."""

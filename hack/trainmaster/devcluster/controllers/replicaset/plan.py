@@ -1,0 +1,122 @@
+"""What a ReplicaSet needs: how many pods are missing, which ones are too many, and its status. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.selectors import LabelSelector, label_selector_from_object
+from trainmaster.devcluster.controllers.objects import (
+    condition_of,
+    is_terminating,
+    parse_time,
+)
+from trainmaster.devcluster.controllers.pods import available_at, is_active, is_ready, ready_since
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_BURST = 500
+_EVER = datetime.min.replace(tzinfo=UTC)
+
+REPLICA_FAILURE = "ReplicaFailure"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetPlan:
+    """What to do next."""
+
+    create: int
+    delete: Sequence[JsonObject]
+
+
+def plan_replicaset(replicaset: JsonObject, pods: Sequence[JsonObject]) -> ReplicaSetPlan:
+    """Compare the pods of a ReplicaSet with what it wants."""
+    active = [pod for pod in pods if is_active(pod)]
+    surplus = len(active) - replicaset["spec"]["replicas"]
+    if surplus <= 0:
+        return ReplicaSetPlan(min(-surplus, _BURST), [])
+    # Two pods on one node are worth less than two on two nodes.
+    nodes = Counter(pod["spec"].get("nodeName", "") for pod in active)
+    active.sort(key=lambda pod: _worth(pod, nodes))
+    return ReplicaSetPlan(0, active[: min(surplus, _BURST)])
+
+
+def _worth(pod: JsonObject, nodes: Counter[str]) -> tuple[Any, ...]:
+    """Return the key by which pods are sorted: what is deleted first comes first, as in kube-controller-manager."""
+    status, metadata = pod.get("status", {}), pod["metadata"]
+    node = pod["spec"].get("nodeName", "")
+    since = ready_since(pod)
+    statuses = status.get("containerStatuses") or ()
+    return (
+        bool(node),
+        _PHASES.get(status.get("phase", "Pending"), 0),
+        is_ready(pod),
+        _deletion_cost(metadata.get("annotations") or {}),
+        -nodes[node],
+        -(since or _EVER.replace(year=1970)).timestamp(),
+        -sum(each.get("restartCount", 0) for each in statuses),
+        -parse_time(metadata["creationTimestamp"]).timestamp(),
+    )
+
+
+def _deletion_cost(annotations: JsonObject) -> int:
+    text = annotations.get(_DELETION_COST, "0")
+    return int(text) if text.lstrip("-").isdecimal() and text.isascii() else 0
+
+
+def replicaset_status(
+    replicaset: JsonObject, pods: Sequence[JsonObject], *, failure: tuple[str, str] | None, now: datetime
+) -> JsonObject:
+    """Return the status that follows from the pods; `failure` is reason and message of what was refused."""
+    status: JsonObject = copy_tree(replicaset.get("status") or {})
+    active = [pod for pod in pods if is_active(pod)]
+    template = _labels_of_template(replicaset)
+    seconds = replicaset["spec"].get("minReadySeconds", 0)
+    availability = [available_at(pod, min_ready_seconds=seconds) for pod in active]
+    counts = {
+        "fullyLabeledReplicas": sum(template.matches(pod["metadata"].get("labels")) for pod in active),
+        "readyReplicas": sum(is_ready(pod) for pod in active),
+        "availableReplicas": sum(each is not None and each <= now for each in availability),
+    }
+    for field, count in counts.items():
+        if count:
+            status[field] = count
+        else:
+            status.pop(field, None)
+    status["replicas"] = len(active)
+    status["terminatingReplicas"] = sum(is_terminating(pod) for pod in pods)
+    status["observedGeneration"] = replicaset["metadata"]["generation"]
+    conditions = [each for each in status.get("conditions") or () if each["type"] != REPLICA_FAILURE]
+    if failure is not None:
+        known = condition_of(status.get("conditions") or (), REPLICA_FAILURE)
+        new = {
+            "type": REPLICA_FAILURE,
+            "status": "True",
+            "lastTransitionTime": timestamp(now),
+            "reason": failure[0],
+            "message": failure[1],
+        }
+        conditions.append(known if known and known.get("reason") == failure[0] else new)
+    if conditions:
+        status["conditions"] = conditions
+    else:
+        status.pop("conditions", None)
+    return status
+
+
+def _labels_of_template(replicaset: JsonObject) -> LabelSelector:
+    labels = (replicaset["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    return label_selector_from_object({"matchLabels": labels})
+
+
+def next_availability(replicaset: JsonObject, pods: Sequence[JsonObject], *, now: datetime) -> float | None:
+    """Return the seconds until the next pod becomes available by having been ready for long enough."""
+    seconds = replicaset["spec"].get("minReadySeconds", 0)
+    moments = [available_at(pod, min_ready_seconds=seconds) for pod in pods if is_active(pod)]
+    coming = [(moment - now).total_seconds() for moment in moments if moment is not None and moment > now]
+    return min(coming, default=None)
