@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainmaster.devcluster.apiserver.errors import quote
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.registry.intorpercent import scaled_value
 from trainmaster.devcluster.apiserver.registry.times import timestamp
@@ -108,7 +109,7 @@ class DisruptionController(SingleLoopController):
             key = owner_key(pod, "ReplicaSet", REPLICA_SETS)
             owner = None if key is None else find(self._api, key)
             if owner is None:
-                raise _UnknownScale(f"found no controllers for pod {pod['metadata']['name']!r}")
+                raise _UnknownScale(f"found no controllers for pod {quote(pod['metadata']['name'])}")
             above = owner_key(owner, "Deployment", DEPLOYMENTS)
             owner = (find(self._api, above) if above is not None else None) or owner
             owners[owner["metadata"]["uid"]] = owner["spec"]["replicas"]
