@@ -67,6 +67,8 @@ from trainmaster.devcluster.manager.process import ManagerProcess
 from trainmaster.devcluster.manager.public_configmap import publish_configmap
 from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
+from trainmaster.devcluster.proxy.proxier import Proxier
+from trainmaster.devcluster.proxy.resolver import EndpointResolver
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed
@@ -167,12 +169,16 @@ class Cluster:
             await publish_configmap(api)
         await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
-        self._webhooks = WebhookDispatcher(api, self.services)
+        resolver = EndpointResolver(api, self.services, locate=kubelet.locate if KUBELET in settings.parts else None)
+        self._stack.callback(resolver.close)
+        self._webhooks = WebhookDispatcher(api, resolver)
         api.admit_by(self._webhooks)
         for name, controller in controllers.items():
             self._run(name, controller.run())
         if KUBELET in settings.parts:
             self._run(KUBELET, kubelet.run())
+            if networking.mode == "namespaces":
+                self._run("proxy", Proxier(api, resolver).run())
         if MANAGER in settings.parts:
             webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
             self._run(MANAGER, self._manager(webhooks).run(api))

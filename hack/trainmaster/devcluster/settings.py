@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -9,6 +10,9 @@ from typing import Final, Literal, TypeAlias
 from trainmaster.devcluster.state import StateDirectory
 
 NetworkingChoice: TypeAlias = Literal["auto", "namespaces", "rewriting"]
+
+Entrypoints: TypeAlias = Mapping[str, tuple[str, ...]]
+"""What images run by themselves, by image; the name of an image without its tag stands for all its tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,9 @@ class KubeletSettings:
     fake_gpus: int = 0
     """GPUs that the node claims to have in place of real ones, to try out scheduling. Pods that ask for some are told
     their numbers, as they would be; programs that look for the devices find none."""
+
+    entrypoints: Entrypoints = field(default_factory=dict)
+    """Commands of containers that have none, by their image: images are never pulled."""
 
 
 CONTROLLERS: Final = "controllers"

@@ -8,6 +8,7 @@ that it interrupts has 129, 130 or 143.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -116,6 +117,15 @@ def _add_up(actions: Any) -> None:
         "are told; default: namespaces where they work",
     )
     up.add_argument(
+        "--entrypoint",
+        type=_entrypoint,
+        action="append",
+        default=[],
+        metavar="IMAGE=COMMAND",
+        help="what containers of an image run that have no command of their own, since images are never pulled; an "
+        "image without a tag stands for all its tags. May be repeated",
+    )
+    up.add_argument(
         "--fake-gpus",
         type=_count,
         default=0,
@@ -146,6 +156,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _entrypoint(text: str) -> tuple[str, tuple[str, ...]]:
+    image, _, command = text.partition("=")
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"the command in {text!r} cannot be read: {error}") from error
+    if not image or not words:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no entrypoint; write IMAGE=COMMAND, as in example.com/web=python"
+        )
+    return image, words
+
+
 def _parts(text: str) -> frozenset[str]:
     parts = frozenset(filter(None, text.split(",")))
     if unknown := parts - set(PARTS):
@@ -172,7 +195,11 @@ def _up(arguments: argparse.Namespace) -> int:
         kubeconfig=arguments.kubeconfig,
         manager_config=arguments.config,
         rbac=arguments.rbac,
-        kubelet=KubeletSettings(networking=arguments.networking, fake_gpus=arguments.fake_gpus),
+        kubelet=KubeletSettings(
+            networking=arguments.networking,
+            fake_gpus=arguments.fake_gpus,
+            entrypoints=dict(arguments.entrypoint),
+        ),
         fault_control=arguments.fault_control,
         audit_log=arguments.audit_log,
     )

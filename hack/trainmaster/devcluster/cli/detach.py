@@ -8,6 +8,7 @@ interrupted leaves nothing behind.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -144,6 +145,8 @@ def _command(settings: ClusterSettings) -> list[str]:
         command.append("--rbac")
     if settings.audit_log is not None:
         command += ["--audit-log", str(settings.audit_log.absolute())]
+    for image, words in settings.kubelet.entrypoints.items():
+        command += ["--entrypoint", f"{image}={shlex.join(words)}"]
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
     if settings.fault_control:
         command.append("--fault-control")

@@ -1,8 +1,8 @@
 """The configuration of a container: what the supervisor starts for it.
 
-Images are never pulled, so the command has to be in the pod: the entrypoint of an image is written inside the image. A
-container that relies on it has no meaning as a local process; it fails the pod with a message that says so, instead of
-waiting for ever.
+Images are never pulled, so the command has to be in the pod: the entrypoint of an image is written inside the image.
+Who starts the cluster can tell the entrypoints of some images. A container that relies on another one has no meaning as
+a local process; it fails the pod with a message that says so, instead of waiting for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trainmaster.devcluster.kubelet.volumes.mounts import (
     sandbox_of,
     volume_binds,
 )
+from trainmaster.devcluster.settings import Entrypoints
 from trainmaster.runtime.jsontree import JsonObject
 
 LOG_LIMIT = 64 * 2**20
@@ -48,6 +49,9 @@ class ContainerConfig:
     sandbox: JsonObject | None
     """What the supervisor makes of the file system and the host name; None leaves them as they are."""
 
+    address: str | None
+    """Where the container listens when it listens on all interfaces; None: on all of them."""
+
 
 def service_variables(server_url: str) -> dict[str, str]:
     """Give the variables by which programs inside a pod find the API server."""
@@ -68,11 +72,13 @@ def generate_container_config(
     server_url: str,
     lookup: Lookup,
     devices: dict[str, str],
+    entrypoints: Entrypoints,
     namespaces: Namespaces | None = None,
+    address: str | None = None,
 ) -> ContainerConfig:
     """Resolve a container and create the directories that it writes to. `devices` are variables that name hardware."""
     name = container["name"]
-    command = command_of(container)
+    command = command_of(container, entrypoints)
     own = files.container(name)
     home, work = own / "home", own / "work"
     for directory in (home, work, files.tmp, files.log(name, attempt).parent):
@@ -106,20 +112,30 @@ def generate_container_config(
         log=log,
         rewriter=rewriter,
         sandbox=sandbox,
+        address=address,
     )
 
 
-def command_of(container: JsonObject) -> list[str]:
+def command_of(container: JsonObject, entrypoints: Entrypoints) -> list[str]:
     """Give the container's command with its arguments, before the expansion of variables."""
-    command = container.get("command")
+    command = container.get("command") or entrypoint_of(container.get("image") or "", entrypoints)
     if not command:
         name, image = container["name"], container.get("image") or "<none>"
         raise PodRejectedError(
             "ImageEntrypointUnknown",
             f"container {name!r} has no command, and the entrypoint of image {image!r} is not known: the embedded "
-            "cluster runs containers as local processes and reads no images; set `command` in the container",
+            "cluster runs containers as local processes and reads no images; set `command` in the container, or start "
+            "the cluster with --entrypoint IMAGE=COMMAND",
         )
     return [*command, *(container.get("args") or ())]
+
+
+def entrypoint_of(image: str, entrypoints: Entrypoints) -> tuple[str, ...]:
+    """Give the entrypoint of an image as far as it was told, by the whole reference or without tag and digest."""
+    name = image.partition("@")[0]
+    repository, _, last = name.rpartition("/")
+    without_tag = "/".join(filter(None, (repository, last.partition(":")[0])))
+    return next((entrypoints[key] for key in (image, name, without_tag) if key in entrypoints), ())
 
 
 def termination_message_path(container: JsonObject) -> str:

@@ -16,16 +16,17 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from trainmaster.devcluster.apiserver.admission.webhook import Address
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, WriteOptions
-from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
+from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager, detect_gpus
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
-from trainmaster.devcluster.kubelet.network.hosts import HostsTable
+from trainmaster.devcluster.kubelet.network.hosts import HostsTable, service_lines
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
@@ -78,6 +79,7 @@ class Kubelet:
             ports=PortTable(self._root.ports),
             events=self._events,
             devices=DeviceManager(gpus),
+            services=self._service_lines,
             capacity=capacity,
             server_url=server_url,
             clock=clock,
@@ -108,6 +110,21 @@ class Kubelet:
 
     def _lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         return self._dependencies.lookup(resource, namespace, name)
+
+    def _service_lines(self, namespace: str) -> str:
+        services, _ = self._api.list(SERVICES)
+        return service_lines(namespace, (record.object for record in services))
+
+    def locate(self, namespace: str, name: str, address: Address) -> Address:
+        """Tell where a pod of this node really listens that says it listens at an address."""
+        pod = self._lookup(PODS, namespace, name)
+        if pod is None or pod["spec"].get("nodeName") != self._node_name:
+            return address
+        dependencies = self._dependencies
+        port = address.port
+        if not dependencies.isolates(pod):
+            port = dependencies.ports.local(job_key(pod), port)
+        return Address(dependencies.address_of(pod), port)
 
     # Watching
 

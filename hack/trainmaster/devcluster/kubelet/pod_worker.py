@@ -32,7 +32,7 @@ from trainmaster.devcluster.kubelet.container_logs import termination_message
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.downward_api import PodInfo
-from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key, pod_address
+from trainmaster.devcluster.kubelet.network.addresses import PortTable, is_replica, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
@@ -70,10 +70,21 @@ class Dependencies:
     ports: PortTable
     events: EventBroadcaster
     devices: DeviceManager
+    services: Callable[[str], str]
+    """Gives the lines of a hosts file that name the Services, as a pod in a namespace knows them."""
+
     capacity: dict[str, str]
     server_url: str
     clock: Callable[[], datetime]
     tokens: ServiceAccountTokens | None
+
+    def isolates(self, pod: JsonObject) -> bool:
+        """Say whether a pod has its ports to itself, at its own address."""
+        return self.networking.own_addresses and is_replica(pod)
+
+    def address_of(self, pod: JsonObject) -> str:
+        """Give the address at which the processes of a pod are reached."""
+        return pod_address(pod) if self.networking.mode == "namespaces" else LOCAL_ADDRESS
 
     def lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         """Find an object, or None."""
@@ -107,7 +118,7 @@ class PodWorker:
             self._lifecycle,
             supervisor=dependencies.supervisor,
             events=dependencies.events,
-            address=self._pod_info.pod_ip if dependencies.networking.mode == "namespaces" else LOCAL_ADDRESS,
+            address=dependencies.address_of(pod),
             clock=dependencies.clock,
             wake=self._wake.set,
         )
@@ -236,7 +247,9 @@ class PodWorker:
                 server_url=dependencies.server_url,
                 lookup=dependencies.lookup,
                 devices=dependencies.devices.allocate(identity, container),
+                entrypoints=dependencies.settings.entrypoints,
                 namespaces=self._namespaces,
+                address=self._pod_info.pod_ip if dependencies.isolates(self._pod) else None,
             )
         except CreateContainerError as problem:
             self._record_failure(name, problem.reason, problem.message)
@@ -263,10 +276,12 @@ class PodWorker:
         """Check and prepare what the containers of the pod share, once."""
         if self._rewriter is None:
             for container in self._containers.values():
-                command_of(container)
+                command_of(container, self._dependencies.settings.entrypoints)
                 validate_probes(container)
             dependencies, in_namespaces = self._dependencies, self._dependencies.networking.mode == "namespaces"
-            ports = dependencies.ports.ports(job_key(self._pod), job_ports(self._pod))
+            ports = {}
+            if not dependencies.isolates(self._pod):
+                ports = dependencies.ports.ports(job_key(self._pod), job_ports(self._pod))
             address = None if in_namespaces else LOCAL_ADDRESS
             rewriter = Rewriter(names=pod_names(self._pod), address=address, ports=ports)
             self._volume_manager = VolumeManager(
@@ -280,7 +295,8 @@ class PodWorker:
             self._volumes = self._volume_manager.mount_all()
             if in_namespaces:
                 self._files.root.mkdir(mode=0o700, exist_ok=True)
-                hosts = dependencies.hosts.file(self._pod, own=self._files.root / "hosts")
+                services = dependencies.services(self.namespace)
+                hosts = dependencies.hosts.file(self._pod, own=self._files.root / "hosts", services=services)
                 self._namespaces = Namespaces(hosts=hosts, user_namespace=dependencies.networking.user_namespace)
             self._rewriter = rewriter
         return self._rewriter

@@ -102,6 +102,7 @@ class SupervisorClient:
                 "log": str(config.log),
                 "log_limit": LOG_LIMIT,
                 "sandbox": config.sandbox,
+                "address": config.address,
             }
         )
 

@@ -181,8 +181,10 @@ def _claim_state(obj: JsonObject) -> str:
 
 
 def _containers(field: str) -> Callable[[JsonObject], str]:
+    find = _at(".spec.template.spec.containers", ())
+
     def cell(obj: JsonObject) -> str:
-        containers = obj["spec"]["template"]["spec"].get("containers") or ()
+        containers = find(obj) or ()
         return ",".join(each.get(field, "") for each in containers)
 
     return cell

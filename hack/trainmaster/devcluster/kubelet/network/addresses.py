@@ -4,6 +4,7 @@
   of the pod alone: it is known before the pod exists, and a pod that replaces another of its name gets the same one.
   Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`), else to 127.0.0.1
   (see `rewriter`).
+- Replicas (pods of a ReplicaSet) have their ports to themselves at their own address, where the host offers that.
 - Pods of a job share one table from container ports to free local ports, so that two jobs can both use 29500. The table
   is on disk before a process sees it, and the same after a restart of the server.
 """
@@ -38,6 +39,11 @@ def host_address(namespace: str, subdomain: str, host: str) -> str:
     return str(ipaddress.IPv4Address(bytes((127, 16 + digest[0] % 224, digest[1], 1 + digest[2] % 254))))
 
 
+def service_address(namespace: str, name: str) -> str:
+    """Derive the address by which pods reach a service; no pod has the same one but by chance."""
+    return host_address(namespace, "/service", name)
+
+
 def pod_address(pod: JsonObject) -> str:
     """Give the address of a pod: that of its host name in its subdomain, or of its own name."""
     metadata, spec = pod["metadata"], pod["spec"]
@@ -51,9 +57,20 @@ def hostname(pod: JsonObject) -> str:
     return name[:63]
 
 
+def is_replica(pod: JsonObject) -> bool:
+    """Say whether a pod is one of several that are all the same, as those of a Deployment are."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") == "ReplicaSet" for owner in owners)
+
+
 def job_key(pod: JsonObject) -> str:
-    """Name the group of pods that share ports: those of one subdomain, else of one owner, else the pod alone."""
+    """Name the group of pods that share ports: those of one subdomain, else of one owner, else the pod alone.
+
+    Replicas share none: they all listen on the same ports.
+    """
     metadata = pod["metadata"]
+    if is_replica(pod):
+        return f"{metadata['namespace']}/uid:{metadata['uid']}"
     if subdomain := pod["spec"].get("subdomain"):
         return f"{metadata['namespace']}/{subdomain}"
     owner = next((owner["uid"] for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
@@ -93,6 +110,10 @@ class PortTable:
             self._save({**self._jobs, job: table})
             self._jobs[job] = table
         return dict(table)
+
+    def local(self, job: str, port: int) -> int:
+        """Give the local port that stands for a container port; the port itself if there is none."""
+        return self._jobs.get(job, {}).get(port, port)
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Forget all jobs but these."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS
 from trainmaster.devcluster.kubelet.environment import Lookup
-from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname, pod_address
+from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname, pod_address, service_address
 from trainmaster.runtime.jsontree import JsonObject
 
 _DOMAIN = "cluster.local"
@@ -31,17 +31,20 @@ class HostsTable:
         self._subdomains: dict[str, dict[str, None]] = {}
         """Host names by `<namespace>/<subdomain>`, in the order of the file."""
 
-    def file(self, pod: JsonObject, *, own: Path) -> Path:
-        """Bring the file for a pod up to date and give it; a pod without a subdomain has its `own`."""
+    def file(self, pod: JsonObject, *, own: Path, services: str = "") -> Path:
+        """Bring the file for a pod up to date and give it; a pod without a subdomain has its `own`.
+
+        `services` are further lines, which name Services; pods that run already do not get those of newer ones.
+        """
         namespace, subdomain = pod["metadata"]["namespace"], pod["spec"].get("subdomain")
         if not subdomain:
-            own.write_text(f"{_OWN}{pod_address(pod)}\t{hostname(pod)}\n", encoding="ascii")
+            own.write_text(f"{_OWN}{pod_address(pod)}\t{hostname(pod)}\n{services}", encoding="ascii")
             return own
         path = self._directory / f"{namespace}.{subdomain}"
         known = self._subdomains.get(f"{namespace}/{subdomain}", {})
         expected = dict.fromkeys((*expected_hosts(pod, self._lookup), hostname(pod)))
         if expected.keys() - known.keys() or not path.exists():
-            _update(path, hosts_text(namespace, subdomain, known | expected))
+            _update(path, hosts_text(namespace, subdomain, known | expected) + services)
             self._subdomains[f"{namespace}/{subdomain}"] = known | expected
         return path
 
@@ -84,6 +87,19 @@ def hosts_text(namespace: str, subdomain: str, hosts: Iterable[str]) -> str:
         )
         shared = (f"{service}.{_DOMAIN}", service, f"{subdomain}.{namespace}", subdomain)
         lines.append(f"{host_address(namespace, subdomain, host)}\t{' '.join((*own, host, *shared))}\n")
+    return "".join(lines)
+
+
+def service_lines(namespace: str, services: Iterable[JsonObject]) -> str:
+    """Write the lines that name Services with an address, as a pod in a namespace knows them."""
+    lines = []
+    for service in services:
+        name, home = service["metadata"]["name"], service["metadata"]["namespace"]
+        if service["spec"].get("clusterIP") in {None, "", "None"}:
+            continue
+        names = [f"{name}.{home}.svc.{_DOMAIN}", f"{name}.{home}.svc", f"{name}.{home}"]
+        names += [name] if home == namespace else []
+        lines.append(f"{service_address(home, name)}\t{' '.join(names)}\n")
     return "".join(lines)
 
 

@@ -43,6 +43,9 @@ class Networking:
     user_namespace: bool = True
     """Whether namespaces need a user namespace around them."""
 
+    own_addresses: bool = False
+    """Whether what listens on all interfaces can be given the address of its pod, see `runtime.address_isolation`."""
+
     def __str__(self) -> str:
         """Describe the mode in one line."""
         return _FEATURES[self.mode] + (f" ({self.reason})" if self.reason else "")
@@ -62,7 +65,7 @@ async def choose_networking(wanted: NetworkingChoice) -> Networking:
     result = await _probe()
     problem = result.get("error")
     if problem is None:
-        return Networking("namespaces", user_namespace=result["user_namespace"])
+        return Networking("namespaces", user_namespace=result["user_namespace"], own_addresses=result["own_addresses"])
     if wanted == "namespaces":
         raise NamespacesUnavailable(
             f"pods cannot run in namespaces here: {problem}; use `--networking rewriting`, or allow user namespaces "

@@ -24,6 +24,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
+from trainmaster.devcluster.kubelet.runtime import address_isolation
+
 _NEW_MOUNTS, _NEW_UTS, _NEW_USER = 0x00020000, 0x04000000, 0x10000000
 _RDONLY, _REMOUNT, _BIND, _REC, _UNBINDABLE, _PRIVATE = 1, 32, 4096, 16384, 1 << 17, 1 << 18
 _DETACH = 2
@@ -92,12 +94,15 @@ def join(pid: int, *, parent: int, user_namespace: bool) -> None:
 
 
 def probe(directory: str) -> dict[str, Any]:
-    """Try whether sandboxes work here, by making one; gives `user_namespace`, or the `error` that speaks against it."""
+    """Try whether sandboxes work here, by making one; gives `user_namespace`, or the `error` that speaks against it.
+
+    `own_addresses` tells whether containers can have addresses of their own as well.
+    """
     problem = ""
     for user_namespace in (False, True) if os.geteuid() == 0 else (True,):
         problem = _attempt(directory, user_namespace=user_namespace)
         if not problem:
-            return {"user_namespace": user_namespace}
+            return {"user_namespace": user_namespace, "own_addresses": address_isolation.works()}
     return {"error": problem}
 
 

@@ -15,7 +15,7 @@ import signal
 import time
 from typing import Any, NoReturn
 
-from trainmaster.devcluster.kubelet.runtime import sandbox
+from trainmaster.devcluster.kubelet.runtime import address_isolation, sandbox
 from trainmaster.devcluster.kubelet.runtime.log_writer import Excerpt, LogFile
 from trainmaster.devcluster.kubelet.runtime.processes import (
     HANDLED,
@@ -45,6 +45,9 @@ class Shim:
         self._status: int | None = None
         self._stopping = False
         self._output = -1
+        self._address: str | None = command.get("address")
+        self._binds = -1
+        """Where the kernel asks how to bind sockets, if the container has an address of its own."""
 
     def run(self) -> None:
         """Run the container to its end and report it."""
@@ -66,11 +69,15 @@ class Shim:
         """Fork and exec; the text says why that failed. The error pipe closes by itself when exec succeeds."""
         self._output, output = os.pipe()
         failure, failed = os.pipe()
+        ours, theirs = _socket_pair() if self._address is not None else (None, None)
         self._main = os.fork()
         if self._main == 0:
-            self._become_container(output=output, failed=failed)
+            self._become_container(output=output, failed=failed, listener_to=theirs)
         os.close(output)
         os.close(failed)
+        if ours is not None and theirs is not None:
+            theirs.close()
+            self._binds = _received(ours)
         error = b""
         while part := os.read(failure, 4096):
             error += part
@@ -79,7 +86,7 @@ class Shim:
             os.waitpid(self._main, 0)
         return error.decode(errors="replace")
 
-    def _become_container(self, *, output: int, failed: int) -> NoReturn:
+    def _become_container(self, *, output: int, failed: int, listener_to: Any) -> NoReturn:
         command = self._command
         try:
             os.setsid()
@@ -94,6 +101,8 @@ class Shim:
             os.umask(0o022)
             self._enter_sandbox()
             os.chdir(command["cwd"])
+            if listener_to is not None:
+                _send(listener_to, address_isolation.install())
             os.execvpe(command["argv"][0], command["argv"], command["env"])  # noqa: S606 - what all this is for
         except BaseException as error:
             os.write(failed, _explain(error, command).encode(errors="replace"))
@@ -115,6 +124,8 @@ class Shim:
     def _supervise(self, log: LogFile | Excerpt) -> None:
         """Copy output and obey signals until the container is gone."""
         sources = [self._output, self._signals.read_end, self._lifeline]
+        if self._binds >= 0:
+            sources.append(self._binds)
         while self._status is None or (self._stopping and reap(self._on_exit)):
             ready, _, _ = select.select(sources, (), ())
             if self._output in ready:
@@ -123,6 +134,8 @@ class Shim:
                     log.feed(data)
                 else:  # closed by the container; its end is still to come
                     sources.remove(self._output)
+            if self._binds in ready:
+                self._serve_bind(sources)
             received = self._signals.drain() if self._signals.read_end in ready else set()
             if KILL in received or self._lifeline in ready:
                 break
@@ -134,6 +147,15 @@ class Shim:
             if signal.SIGCHLD in received:
                 reap(self._on_exit)
         self._kill_tree()
+
+    def _serve_bind(self, sources: list[int]) -> None:
+        """Bind a socket of the container to its address; when no process is left that could ask, stop listening."""
+        ended = select.poll()
+        ended.register(self._binds, select.POLLIN)
+        if any(event & select.POLLHUP for _, event in ended.poll(0)):
+            sources.remove(self._binds)
+        else:
+            address_isolation.serve(self._binds, self._address or "")
 
     def _on_exit(self, pid: int, status: int) -> None:
         if pid == self._main:
@@ -156,6 +178,27 @@ class Shim:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._output, 65536):
                 log.feed(data)
+
+
+def _socket_pair() -> tuple[Any, Any]:
+    import socket  # noqa: PLC0415 - most shims need none
+
+    return socket.socketpair()
+
+
+def _send(pipe: Any, descriptor: int) -> None:
+    import socket  # noqa: PLC0415 - as above
+
+    socket.send_fds(pipe, [b"."], [descriptor])
+
+
+def _received(pipe: Any) -> int:
+    """Return the descriptor that came through a pipe; -1 if the other side ended before it had one."""
+    import socket  # noqa: PLC0415 - as above
+
+    _, descriptors, _, _ = socket.recv_fds(pipe, 1, 1)
+    pipe.close()
+    return descriptors[0] if descriptors else -1
 
 
 def _explain(error: BaseException, command: dict[str, Any]) -> str:

@@ -10,7 +10,8 @@ Guarantees:
 - All output of a container is in its log file before its exit is reported.
 
 The server writes one JSON object per line to standard input: `{"op": "start", "id", "argv", "env", "cwd", "log",
-"log_limit", "sandbox"}`, where `sandbox` is null or what `sandbox.enter` takes; `{"op": "execute", "id", "target",
+"log_limit", "sandbox", "address"}`, where `sandbox` is null or what `sandbox.enter` takes, and `address` is null or
+what takes the place of all interfaces (`address_isolation`); `{"op": "execute", "id", "target",
 "pid", "argv", "env", "cwd", "sandbox"}` to run a program in the container whose id is `target` and whose first process
 is `pid`; `{"op": "terminate", "id"}` (SIGTERM to the process group) and `{"op": "kill", "id"}`. Reports come back on
 standard output: `{"id", "event": "started", "pid", "at"}` (of containers only), `{"id", "event": "exited", "code",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.webhook.client import (
+    Address,
     LocalServices,
     ServiceResolver,
     ServiceUnresolvable,
 )
 from trainmaster.devcluster.apiserver.admission.webhook.dispatcher import WebhookDispatcher
 
-__all__ = ["LocalServices", "ServiceResolver", "ServiceUnresolvable", "WebhookDispatcher"]
+__all__ = ["Address", "LocalServices", "ServiceResolver", "ServiceUnresolvable", "WebhookDispatcher"]

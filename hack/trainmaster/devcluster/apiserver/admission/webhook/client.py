@@ -67,12 +67,16 @@ class LocalServices:
 
         return forget
 
+    def knows(self, *, namespace: str, name: str) -> bool:
+        """Tell whether a service is registered, for whatever port."""
+        return any(key[:2] == (namespace, name) for key in self._addresses)
+
     def resolve(self, *, namespace: str, name: str, port: int) -> Address:
         """Return where a service listens; raises `ServiceUnresolvable`."""
         found = self._addresses.get((namespace, name, port))
         if found is not None:
             return found
-        if any(key[:2] == (namespace, name) for key in self._addresses):
+        if self.knows(namespace=namespace, name=name):
             raise ServiceUnresolvable(f'no service port {port} found for service "{name}"')
         raise ServiceUnresolvable(f'service "{name}" not found')
 

@@ -1,0 +1,149 @@
+"""Addresses of pods of their own, on real processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.namespaces import FOUND, needs_namespaces
+from support.node import Node, eventually, first_line
+
+from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.kubelet.runtime import address_isolation
+
+pytestmark = [
+    needs_namespaces,
+    pytest.mark.skipif(not FOUND.own_addresses, reason="the kernel does not let a filter ask another process"),
+]
+
+_LISTEN = """
+import socket, sys, threading
+made = []
+def listen():
+    made.append(socket.create_server(("0.0.0.0", PORT)))
+thread = threading.Thread(target=listen)
+thread.start()
+thread.join()
+print(made[0].getsockname()[0] if made else "refused", flush=True)
+threading.Event().wait()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def _has_a_line(path: Path) -> bool:
+    return path.exists() and path.read_text().endswith("\n")
+
+
+async def replica(node: Node, name: str, script: str, **spec: Any) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    container = {"name": "c", "image": "any", "command": [sys.executable, "-c", script], **spec}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
+        "spec": {"restartPolicy": "Never", "nodeName": "laptop", "containers": [container]},
+    }
+    await node.api.create(PODS, pod)
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_two_replicas_listen_on_one_port(node: Node) -> None:
+    port = free_port()
+    async with node.running():
+        addresses = []
+        for name in ("a", "b"):
+            await replica(node, name, _LISTEN.replace("PORT", str(port)))
+            pod = await node.phase("Running", name=name)
+            path = node.directory / "pods" / pod["metadata"]["uid"] / "logs/c/0.log"
+            await eventually(partial(_has_a_line, path))
+            assert path.read_text().split()[-1] == pod["status"]["podIP"]
+            addresses.append(pod["status"]["podIP"])
+        assert len(set(addresses)) == 2
+        for address in addresses:
+            socket.create_connection((address, port), timeout=5).close()
+
+
+_KINDS = """
+import socket
+try:
+    socket.socket(socket.AF_INET6)
+    print("IPv6", end=" ")
+except OSError as error:
+    print(error.strerror, end=", ")
+with socket.socket() as chosen:
+    chosen.bind(("127.0.0.1", 0))
+    print(chosen.getsockname()[0], end=" ")
+with socket.socket() as any_port:
+    any_port.bind(("0.0.0.0", 0))
+    print(any_port.getsockname()[0], end=" ")
+with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+    datagrams.bind(("0.0.0.0", 0))
+    print(datagrams.getsockname()[0], end=" ")
+with socket.socket(socket.AF_UNIX) as local:
+    local.bind("\\0" + "trainmaster-test-" + str(__import__("os").getpid()))
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_all_other_sockets_are_bound_as_the_process_wants(node: Node) -> None:
+    async with node.running() as kubelet:
+        await replica(node, "p", _KINDS)
+        await node.phase("Succeeded")
+        expected = "Address family not supported by protocol, 127.0.0.1 0.0.0.0 0.0.0.0 done\n"
+        assert await node.log(kubelet) == expected
+
+
+_TAKEN = """
+import socket
+first = socket.create_server(("0.0.0.0", PORT))
+try:
+    socket.create_server(("0.0.0.0", PORT))
+except OSError as error:
+    print(error.errno, flush=True)
+"""
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_an_address_that_is_taken_is_told_as_ever(node: Node) -> None:
+    async with node.running() as kubelet:
+        await replica(node, "p", _TAKEN.replace("PORT", str(free_port())))
+        await node.phase("Succeeded")
+        assert await node.log(kubelet) == "98\n"
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_processes_that_its_processes_start_have_it_too_and_end_with_it(node: Node) -> None:
+    port = free_port()
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_LISTEN.replace('PORT', str(port))!r}])"
+    async with node.running() as kubelet:
+        await replica(node, "p", script)
+        pod = await node.phase("Running")
+        assert (await first_line(node, kubelet)) == pod["status"]["podIP"]
+        await node.api.delete(PODS, "default", "p")
+        await node.gone()
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_a_pod_that_is_no_replica_listens_where_it_wants(node: Node) -> None:
+    port = free_port()
+    async with node.running() as kubelet:
+        command = [sys.executable, "-c", _LISTEN.replace("PORT", str(port))]
+        await node.create({"name": "c", "image": "any", "command": command})
+        await node.phase("Running")
+        assert await first_line(node, kubelet) == "0.0.0.0"
+
+
+def test_the_trial_leaves_no_process_behind() -> None:
+    assert address_isolation.works()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
