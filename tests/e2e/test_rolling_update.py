@@ -13,23 +13,20 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.admission import CONFIGURATIONS, Requests, configurations, free_port, requests_to, serving_certificates
+from support.admission import CONFIGURATIONS, configurations, free_port, requests_to, serving_certificates
 from support.processes import ManagerProcess, account_token, cluster_process
 from support.stack import Stack
-from support.training import apply_runtime, runtime, trainjob, until
+from support.steady_reviews import RATE, SteadyReviews
+from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.runnables import background_task
-from trainmaster.controller.resources import TRAINJOBS
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(seconds=40)]
 
 LAG = 1.0
 """Seconds after which the load balancer acts on what it has seen of a replica."""
-
-RATE, AT_ONCE = 50, 5
-"""Reviews a second, and how many of them come together: they need connections, to several replicas."""
 
 
 class Replica:
@@ -93,30 +90,6 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-class Reviews:
-    """TrainJobs that the API server has reviewed and does not keep, a steady number each second."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-        self.sent = 0
-        self.refused: list[tuple[int, str]] = []
-
-    async def send(self) -> None:
-        """Send until cancelled, then wait for the answers."""
-        async with asyncio.TaskGroup() as under_way:
-            with suppress(asyncio.CancelledError):
-                while True:
-                    for _ in range(AT_ONCE):
-                        under_way.create_task(self._create(self.sent))
-                        self.sent += 1
-                    await asyncio.sleep(AT_ONCE / RATE)
-
-    async def _create(self, number: int) -> None:
-        answer = await self._requests.send("POST", TRAINJOBS.path("default"), trainjob(f"job-{number}"), dry=True)
-        if answer.code != 201:
-            self.refused.append((answer.code, answer.message))
-
-
 async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
     certificates = serving_certificates(tmp_path / "certificates")
     balancer = LoadBalancer()
@@ -160,7 +133,7 @@ async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp
         for configuration in configurations(certificates, port=port):
             kind = f"{configuration['kind'].lower()}s"
             assert (await requests.send("POST", f"{CONFIGURATIONS}/{kind}", configuration)).code == 201
-        reviews = Reviews(requests)
+        reviews = SteadyReviews(requests)
         sending = asyncio.create_task(reviews.send())
         first = await stack.enter_async_context(replica("c"))
 

@@ -103,7 +103,7 @@ def test_fields_of_newer_clients_are_passed_over() -> None:
         (body("v1", "ConfigMap", message((1, message((1, b"\xff"))))), 400),  # not UTF-8
         (body("v1", "ConfigMap", b"\xff" * 12), 400),
         (body("v1", "ConfigMap", b"\x0b"), 400),  # groups are long gone
-        (body("apps/v1", "Deployment", b""), 415),
+        (body("apps/v1", "StatefulSet", b""), 415),
         (body("example.com/v1", "Thing", b""), 415),
     ],
 )

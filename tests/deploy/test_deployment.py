@@ -1,0 +1,219 @@
+"""What `kubectl kustomize deploy/overlays/ha` renders, applied to a cluster that enforces roles: two replicas, started
+by the kubelet with their own arguments, account, configuration and certificates; webhooks through their Service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.admission import requests_to
+from support.commands import client_of
+from support.deployed import ACCOUNT, NAMESPACE, ROOT, Deployed, deployed, rendered, trainjob
+from support.stack import Stack
+from support.steady_reviews import RATE, SteadyReviews
+from support.training import RENDEZVOUS, python, runtime
+
+from trainmaster.controller.kube.auth.loader import load_config
+
+pytestmark = [
+    pytest.mark.deploy,
+    pytest.mark.kubectl,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+EXAMPLES = {"numpy-digits": "numpy", "plain-sweep": "numpy", "jax-digits": "jax", "xgboost-digits": "xgboost"}
+EXAMPLES |= {"torch-digits": "torch"}
+
+WAIT = """
+import os, pathlib, time
+while not pathlib.Path(os.environ["GATE"]).exists():
+    time.sleep(0.05)
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
+    async with deployed(tmp_path_factory.mktemp("deploy"), rendered("ha")) as running:
+        await running.apply(rendered("runtimes"))
+        await running.create(runtime())
+        yield running
+
+
+async def test_the_replicas_are_what_the_manifests_say(cluster: Deployed) -> None:
+    pods = await cluster.pods()
+    assert len(pods) == 2
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        command = Path(f"/proc/{cluster.process_of(name)}/cmdline").read_bytes().split(b"\0")[1:]
+        assert command[-3:-1] == [b"manager", b"--config=/controller_manager_config.yaml"]
+        (started,) = await cluster.events(name, "starting")
+        assert started["configuration"] == "/controller_manager_config.yaml"
+        assert started["namespace"] == NAMESPACE
+        assert "service account" in started["credentials"]
+    assert await cluster.ready_endpoints() == 2
+    assert (await cluster.holder()).startswith(tuple(pod["metadata"]["name"] for pod in pods))
+
+
+async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:
+    refused = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(trainjob("1-digit")), check=False)
+    assert 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request' in refused
+    made = json.loads(
+        await cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(trainjob("a")))
+    )
+    assert made["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed"),
+                *([pytest.mark.torch] if module == "torch" else []),
+            ],
+        )
+        for name, module in EXAMPLES.items()
+    ],
+)
+async def test_a_trainjob_of_each_kind_completes(cluster: Deployed, example: str) -> None:
+    if find_spec("sklearn") is None:
+        pytest.skip("scikit-learn, which has the data, is not installed")
+    await cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / example))
+    names = [
+        job["metadata"]["name"]
+        for job in await cluster.items("trainjobs")
+        if job["spec"]["runtimeRef"]["name"] == example
+    ]
+    assert names
+    await cluster.completed(*names)
+
+
+@pytest.mark.parametrize("kind", ["torch-distributed", "jax-distributed", "xgboost-distributed"])
+async def test_a_built_in_runtime_runs_several_nodes(cluster: Deployed, kind: str) -> None:
+    """The framework itself is not needed: the program prints what it was given to find the others."""
+    address = {
+        "torch-distributed": "PET_MASTER_ADDR",
+        "jax-distributed": "JAX_COORDINATOR_ADDRESS",
+        "xgboost-distributed": "DMLC_TRACKER_URI",
+    }[kind]
+    show = f"import os, socket; print(socket.gethostbyname(os.environ['{address}'].partition(':')[0]))"
+    await cluster.create(trainjob(kind, runtime=kind, trainer={"numNodes": 2, "command": python(show)}))
+    await cluster.completed(kind)
+    logs = await cluster.kubectl("logs", "-l", f"jobset.sigs.k8s.io/jobset-name={kind}", "--tail=-1")
+    first, second = logs.split()
+    assert first == second
+    assert first.startswith("127.")
+
+
+async def test_nodes_of_a_job_meet(cluster: Deployed) -> None:
+    trainer = {"numNodes": 3, "command": python(RENDEZVOUS), "env": [{"name": "JOB", "value": "meet"}]}
+    await cluster.create(trainjob("meet", trainer=trainer))
+    await cluster.completed("meet")
+
+
+async def stop_by_signal(cluster: Deployed, pod: str) -> None:
+    cluster.kill(pod)
+
+
+async def stop_by_deletion(cluster: Deployed, pod: str) -> None:
+    await cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false")
+
+
+async def stop_by_force(cluster: Deployed, pod: str) -> None:
+    await cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--force", "--grace-period=0")
+
+
+@pytest.mark.parametrize("stop", [stop_by_signal, stop_by_deletion, stop_by_force], ids=["SIGKILL", "delete", "force"])
+async def test_the_end_of_the_leading_pod_loses_nothing(
+    cluster: Deployed,
+    stop: Callable[[Deployed, str], Awaitable[None]],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
+    prefix, gate = request.node.callspec.id.lower(), tmp_path / "gate"
+    trainer = {"numNodes": 2, "command": python(WAIT), "env": [{"name": "GATE", "value": str(gate)}]}
+
+    async def submit(*names: str) -> list[str]:
+        await cluster.create(*(trainjob(name, trainer=trainer) for name in names))
+        return list(names)
+
+    names = await submit(*(f"{prefix}-{number}" for number in range(4)))
+    async with asyncio.timeout(90):
+        while len(await running_pods(cluster, prefix)) < 8:
+            await asyncio.sleep(0.1)
+    before = await uids(cluster, prefix)
+    leader = await cluster.holder()
+    await stop(cluster, leader.partition("_")[0])
+    took = await cluster.another_leads(leader)
+    await cluster.rolled_out()
+    async with asyncio.timeout(60):
+        while await cluster.ready_endpoints() < 2:
+            await asyncio.sleep(0.1)
+    names += await submit(f"{prefix}-late-1", f"{prefix}-late-2")
+    gate.touch()
+    await cluster.completed(*names)
+    assert before.items() <= (await uids(cluster, prefix)).items(), "no JobSet is made anew"
+    made = [
+        asked
+        for asked in cluster.asked()
+        if asked.resource == "jobsets" and asked.name.startswith(prefix) and not asked.subresource
+    ]
+    assert {asked.user for asked in made if asked.verb in {"create", "delete"}} <= {ACCOUNT}
+    assert not [asked for asked in made if asked.verb == "delete"]
+    record_property("measured", f"{request.node.callspec.id}: another replica led after {took:.1f} s")
+
+
+async def running_pods(cluster: Deployed, prefix: str) -> list[str]:
+    return [
+        pod["metadata"]["name"]
+        for pod in await cluster.items("pods")
+        if pod["metadata"]["name"].startswith(prefix) and pod["status"].get("phase") == "Running"
+    ]
+
+
+async def uids(cluster: Deployed, prefix: str) -> dict[str, str]:
+    return {
+        each["metadata"]["name"]: each["metadata"]["uid"]
+        for each in await cluster.items("jobsets")
+        if each["metadata"]["name"].startswith(prefix)
+    }
+
+
+async def test_a_rolling_update_of_both_replicas_under_fifty_reviews_a_second_refuses_none(
+    cluster: Deployed, record_property: Callable[[str, object], None]
+) -> None:
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    access = await load_config(kubeconfig=str(cluster.kubeconfig))
+    async with client_of(cluster.kubeconfig) as client, requests_to(Stack(access, client, None)) as requests:
+        reviews = SteadyReviews(requests)
+        sending = asyncio.create_task(reviews.send())
+        await cluster.kubectl("rollout", "restart", "deployment", "-n", NAMESPACE)
+        await cluster.rolled_out()
+        await ended(cluster, before)
+        sending.cancel()
+        await sending
+    assert reviews.refused == []
+    assert reviews.sent > 5 * RATE
+    record_property("measured", f"rolling update: {reviews.sent} reviews, none refused")
+
+
+async def ended(cluster: Deployed, uids: set[str]) -> None:
+    """Wait until pods are gone."""
+    async with asyncio.timeout(90):
+        while uids & {pod["metadata"]["uid"] for pod in await cluster.items("pods", namespace=NAMESPACE)}:
+            await asyncio.sleep(0.1)
+
+
+async def test_the_role_grants_all_that_the_managers_ask_for(cluster: Deployed) -> None:
+    """Last, so that it has seen what the tests before it caused."""
+    asked = [each for each in cluster.asked() if each.user == ACCOUNT]
+    assert {"leases", "jobsets", "trainjobs"} <= {each.resource for each in asked}
+    assert {(each.verb, each.resource, each.subresource) for each in asked if each.code == 403} == set()
