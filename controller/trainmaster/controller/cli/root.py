@@ -29,6 +29,7 @@ COMMANDS = {
     "diff": "diff.command",
     "rbac": "rbac",
     "crds": "crds",
+    "runtimes": "runtimes",
     "config": "config.command",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""

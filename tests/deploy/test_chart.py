@@ -1,0 +1,380 @@
+"""The Helm chart makes the same objects as kustomize does, and takes the values of the original's chart."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.charts import CHART, NEEDS_HELM, complete_chart, helm, refusal, template
+from support.manifests import NEEDS_KUBECTL, Id, by_identity, one, overlay, strings
+
+from trainmaster.controller.configuration import Configuration, parse_configuration
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.version import __version__
+from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
+
+pytestmark = [*NEEDS_HELM]
+
+HELMS_LABELS = {
+    "helm.sh/chart",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+}
+HELMS_ANNOTATIONS = {"helm.sh/resource-policy", "checksum/config"}
+OURS = {"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component"}
+
+SAME: dict[str, JsonObject] = {
+    "standalone": {},
+    "ha": {"ha": {"enabled": True}},
+    "cert-manager": {"certManager": {"enabled": True}},
+    "monitoring": {"monitoring": {"enabled": True}},
+    "network-policy": {"networkPolicy": {"enabled": True}},
+    "kubeflow-platform": {
+        "userRoles": {"enabled": True},
+        "manager": {
+            "podAnnotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "8443,9443,10443"},
+        },
+    },
+}
+"""Overlays, and the values with which the chart makes the same."""
+
+
+def without_helm(tree: Any) -> Any:
+    """Return an object as it is without what Helm's conventions add, in itself and in selectors and templates."""
+    if isinstance(tree, list):
+        return [without_helm(each) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kept = {key: without_helm(each) for key, each in tree.items() if key not in HELMS_LABELS | HELMS_ANNOTATIONS}
+    if kept.get("app.kubernetes.io/name") == "kubeflow-trainer":
+        kept["app.kubernetes.io/name"] = "trainer"  # its name in the selectors of the original's chart
+    if kept.get("annotations") == {}:
+        del kept["annotations"]
+    return kept
+
+
+def normalised(obj: JsonObject, labels: set[str]) -> JsonObject:
+    """Return an object of either for comparison: only those of our labels that `labels` has."""
+    made: JsonObject = without_helm(copy.deepcopy(obj))
+    mine = made["metadata"].pop("labels", {})
+    made["metadata"]["labels"] = {key: value for key, value in mine.items() if key in labels or key not in OURS}
+    if obj["kind"] == "Deployment":  # their order means nothing
+        pod = made["spec"]["template"]["spec"]
+        for mounting in (pod["volumes"], pod["containers"][0]["volumeMounts"]):
+            mounting.sort(key=itemgetter("name"))
+    if obj["kind"] == "ConfigMap" and "controller_manager_config.yaml" in obj["data"]:
+        made["data"] = yaml.safe_load(obj["data"]["controller_manager_config.yaml"])
+    return made
+
+
+@NEEDS_KUBECTL[0]
+@NEEDS_KUBECTL[1]
+@pytest.mark.parametrize("name", SAME)
+def test_the_chart_and_kustomize_make_the_same_objects(name: str) -> None:
+    theirs, ours = overlay(name), template(**SAME[name])
+    theirs.pop(("Namespace", "", "kubeflow"), None)  # helm has --create-namespace
+    assert ours.keys() == theirs.keys()
+    for key, obj in theirs.items():
+        labels = set(obj["metadata"].get("labels", {}))
+        assert normalised(ours[key], labels) == normalised(obj, labels)
+
+
+def installed_runtimes(objects: dict[Id, JsonObject]) -> dict[Id, JsonObject]:
+    """What the Job installs."""
+    text = one(objects, "ConfigMap", "kubeflow-trainer-runtimes-installer")["data"]["runtimes.yaml"]
+    return by_identity(document for _, document in load_yaml_documents(text.encode()))
+
+
+@NEEDS_KUBECTL[0]
+@NEEDS_KUBECTL[1]
+def test_the_chart_and_kustomize_install_the_same_runtimes() -> None:
+    assert installed_runtimes(template(runtimes={"defaultEnabled": True})) == overlay("runtimes")
+    cache = {"enabled": True, "runtimes": {"torchDistributedWithCache": {"enabled": True}}}
+    with_cache = template(runtimes={"defaultEnabled": True}, dataCache=cache)
+    theirs = overlay("data-cache")
+    role = theirs.pop(("ClusterRole", "", "kubeflow-trainer-cache-initializer"))
+    assert installed_runtimes(with_cache) == theirs
+    assert one(with_cache, "ClusterRole", "kubeflow-trainer-cache-initializer")["rules"] == role["rules"]
+
+
+def test_single_runtimes_and_their_images_can_be_chosen() -> None:
+    image = {"registry": "registry.example", "repository": "mine/tune", "tag": "7"}
+    objects = template(
+        runtimes={
+            "jaxDistributed": {"enabled": True},
+            "torchtuneDistributed": {"image": image, "llama3_2_1B": {"enabled": True}},
+            "commonLabels": {"team": "a"},
+        }
+    )
+    runtimes = installed_runtimes(objects)
+    assert {name for *_, name in runtimes} == {"jax-distributed", "torchtune-llama3.2-1b"}
+    assert "registry.example/mine/tune:7" in strings(runtimes["ClusterTrainingRuntime", "", "torchtune-llama3.2-1b"])
+    assert {each["metadata"]["labels"]["team"] for each in runtimes.values()} == {"a"}
+
+
+def test_trainer_s9_runtimes_are_installed_without_a_download() -> None:
+    """The original's Job installs kubectl from the network; ours runs the manager's image and has what it needs."""
+    objects = template(runtimes={"defaultEnabled": True}, image={"pullSecrets": [{"name": "registry"}]})
+    (manager,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    jobs = {name: obj for (kind, _, name), obj in objects.items() if kind == "Job"}
+    hooks = {name: job["metadata"]["annotations"]["helm.sh/hook"] for name, job in jobs.items()}
+    assert hooks == {
+        "kubeflow-trainer-runtimes-installer": "post-install,post-upgrade",
+        "kubeflow-trainer-runtimes-installer-cleanup": "pre-delete",
+    }
+    for job in jobs.values():
+        pod = job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["image"] == manager["image"]
+        assert container["command"] == ["trainmaster", "runtimes"]
+        assert container["securityContext"] == manager["securityContext"]
+        assert pod["securityContext"]["runAsUser"] == 65532
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["serviceAccountName"] == "kubeflow-trainer-runtimes-installer"
+    assert jobs["kubeflow-trainer-runtimes-installer"]["spec"]["template"]["spec"]["containers"][0]["args"] == [
+        "install",
+        "/runtimes/runtimes.yaml",
+    ]
+    assert not [key for key in template() if key[0] == "Job"]
+
+
+def test_trainer_s7_the_chart_sets_metrics_and_tls_and_grants_what_they_need() -> None:
+    objects = template(manager={"config": {"tls": {"minVersion": "1.3"}, "metrics": {"auth": {"enabled": True}}}})
+    configuration = read_configuration(objects)
+    assert configuration.tls.min_version == "1.3"
+    assert configuration.metrics.auth.enabled
+    granted = {
+        (resource, verb)
+        for rule in one(objects, "ClusterRole")["rules"]
+        for resource in rule.get("resources", ())
+        for verb in rule["verbs"]
+    }
+    assert {("tokenreviews", "create"), ("subjectaccessreviews", "create")} <= granted
+
+
+def read_configuration(objects: dict[Id, JsonObject]) -> Configuration:
+    """What the manager reads."""
+    (text,) = (
+        obj["data"]["controller_manager_config.yaml"]
+        for (kind, *_), obj in objects.items()
+        if kind == "ConfigMap" and "controller_manager_config.yaml" in obj["data"]
+    )
+    return parse_configuration(load_yaml(text))
+
+
+def test_every_option_of_the_configuration_can_be_set() -> None:
+    """The chart knows options by the models of the manager, not by a list of its own."""
+    config = {
+        "controller": {"groupKindConcurrency": {"trainJob": 7, "trainingRuntime": 2, "clusterTrainingRuntime": 3}},
+        "clientConnection": {"qps": 0.5, "burst": 3},
+        "featureGates": {"TrainJobStatus": True},
+        "plugins": {"disabled": ["flux"], "options": {"mpi": {}}},
+        "leaderElection": {"leaseDuration": "30s"},
+        "shutdownDelayDuration": "2s",
+        "webhook": {"port": 9999},
+    }
+    objects = template(manager={"config": config})
+    configuration = read_configuration(objects)
+    assert configuration.controller.group_kind_concurrency == {
+        "TrainJob.trainer.kubeflow.org": 7,
+        "TrainingRuntime.trainer.kubeflow.org": 2,
+        "ClusterTrainingRuntime.trainer.kubeflow.org": 3,
+    }
+    assert (configuration.client_connection.qps, configuration.client_connection.burst) == (0.5, 3)
+    assert configuration.plugins.disabled == ["flux"]
+    assert configuration.leader_election.lease_duration == "30s"
+    assert configuration.leader_election.leader_elect, "what is not set keeps its default"
+    (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
+
+
+def test_a_feature_gate_brings_the_rights_that_it_needs() -> None:
+    resources = {
+        gate: {
+            resource
+            for rule in one(template(manager={"config": {"featureGates": {"TrainJobStatus": gate}}}), "ClusterRole")[
+                "rules"
+            ]
+            for resource in rule["resources"]
+        }
+        for gate in (True, False)
+    }
+    assert resources[True] > resources[False]
+    assert "pods" in resources[True] - resources[False]
+
+
+def test_another_release_has_other_names_throughout() -> None:
+    objects = template(
+        fullnameOverride="ours",
+        nameOverride="short",
+        monitoring={"enabled": True},
+        certManager={"enabled": True},
+        networkPolicy={"enabled": True},
+        ha={"enabled": True},
+        runtimes={"defaultEnabled": True},
+        manager={"config": {"leaderElection": {"resourceName": "our-lease"}}},
+        commonLabels={"team": "a"},
+    )
+    fixed = {"kubeflow-trainer-public", "defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org"}
+    names = {name for kind, _, name in objects if kind != "CustomResourceDefinition"} - fixed
+    assert {name for name in names if not name.startswith(("ours", "short"))} == set()
+    assert read_configuration(objects).cert_management.webhook_service_name == "ours-controller-manager"
+    role = one(objects, "Role", "ours-controller-manager")
+    named = {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
+    assert named == {"our-lease", "short-webhook-cert"}
+    rule = one(objects, "PrometheusRule", "ours-controller-manager")
+    assert {'job="ours-controller-manager"' in each["expr"] for each in rule["spec"]["groups"][0]["rules"]} == {True}
+    dashboard = json.loads(one(objects, "ConfigMap", "ours-dashboard")["data"]["trainmaster.json"])
+    assert all('job="ours-controller-manager"' in panel["targets"][0]["expr"] for panel in dashboard["panels"])
+    assert {obj["metadata"]["labels"].get("team") for obj in objects.values()} == {"a"}
+
+
+def test_definitions_stay_when_the_release_goes() -> None:
+    """Without them the API server would delete every TrainJob of the cluster."""
+    definitions = [obj for (kind, *_), obj in template().items() if kind == "CustomResourceDefinition"]
+    assert len(definitions) == 4
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in definitions} == {"keep"}
+    assert not [key for key in template(crds={"enabled": False}) if key[0] == "CustomResourceDefinition"]
+
+
+def test_selectors_are_those_of_the_original() -> None:
+    """Nothing can change them on a live Deployment."""
+    expected = {
+        "app.kubernetes.io/name": "kubeflow-trainer",
+        "app.kubernetes.io/instance": "kubeflow-trainer",
+        "app.kubernetes.io/part-of": "kubeflow",
+        "app.kubernetes.io/component": "manager",
+        "zone": "b",
+    }
+    objects = template(manager={"selectorLabels": {"zone": "b"}, "labels": {"more": "c"}})
+    deployment = one(objects, "Deployment")["spec"]
+    assert deployment["selector"]["matchLabels"] == expected
+    assert deployment["template"]["metadata"]["labels"] == {**expected, "more": "c"}
+    assert one(objects, "Service")["spec"]["selector"] == expected
+
+
+def test_values_of_the_pod_arrive() -> None:
+    manager: JsonObject = {
+        "env": [{"name": "A", "value": "b"}],
+        "envFrom": [{"secretRef": {"name": "s"}}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "mine",
+        "podAnnotations": {"a": "b"},
+        "resources": {"limits": {"memory": "1Gi"}},
+        "replicas": 3,
+    }
+    objects = template(manager=manager, ha={"enabled": True}, image={"registry": "r.example", "tag": "9"})
+    deployment = one(objects, "Deployment")["spec"]
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    assert deployment["replicas"] == 3
+    assert deployment["template"]["metadata"]["annotations"]["a"] == "b"
+    assert {key: pod[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName")} == {
+        key: manager[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName")
+    }
+    assert {key: container[key] for key in ("env", "envFrom")} == {key: manager[key] for key in ("env", "envFrom")}
+    assert manager["volumes"][0] in pod["volumes"]
+    assert manager["volumeMounts"][0] in container["volumeMounts"]
+    assert container["resources"] == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "100m", "memory": "256Mi"}}
+    assert container["image"] == "r.example/trainmaster:9"
+
+
+def test_another_configuration_makes_other_pods() -> None:
+    """A file that is mounted by subPath does not change in a running pod."""
+    annotations = [
+        one(template(manager={"config": {"shutdownDelayDuration": delay}}), "Deployment")["spec"]["template"][
+            "metadata"
+        ]["annotations"]["checksum/config"]
+        for delay in ("1s", "2s")
+    ]
+    assert annotations[0] != annotations[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 2}, "Additional property replicas is not allowed"),
+        ({"manager": {"replica": 2}}, "manager: Additional property replica is not allowed"),
+        ({"manager": {"replicas": "two"}}, "manager.replicas: Invalid type. Expected: integer, given: string"),
+        (
+            {"manager": {"config": {"leaderElection": {"leaseDuraton": "3s"}}}},
+            "manager.config.leaderElection: Additional property leaseDuraton is not allowed",
+        ),
+        ({"webhook": {"failurePolicy": "fail"}}, "webhook.failurePolicy must be one of the following"),
+        (
+            {"dataCache": {"runtimes": {"torchDistributedWithCache": {"enabled": True}}}},
+            "dataCache.runtimes.torchDistributedWithCache.enabled needs dataCache.enabled",
+        ),
+    ],
+)
+def test_values_that_nothing_reads_are_refused(values: JsonObject, said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, values)
+
+
+def test_values_of_the_original_are_taken() -> None:
+    """All that its values.yaml has, but the image of a Job that ours has no use for."""
+    original = yaml.safe_load((Path(__file__).parent / "original_values.yaml").read_text())
+    objects = template(**original)
+    assert one(objects, "Deployment")["spec"]["replicas"] == original["manager"]["replicas"]
+    configuration = read_configuration(objects)
+    assert configuration.client_connection.qps == 50
+    assert configuration.controller.group_kind_concurrency["TrainJob.trainer.kubeflow.org"] == 5
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_lint_finds_nothing(tmp_path: Path) -> None:
+    done = helm("lint", "--strict", complete_chart(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert "WARNING" not in done.stdout
+
+
+def test_a_package_has_all_that_is_rendered_and_fits_into_a_release(tmp_path: Path) -> None:
+    """Helm keeps a release, with all files of its chart, in one Secret, of which the API server takes 1 MiB."""
+    done = helm("package", complete_chart(tmp_path), "--destination", tmp_path)
+    assert done.returncode == 0, done.stderr
+    package = tmp_path / f"kubeflow-trainer-{__version__}.tgz"
+    rendered = helm("template", "kubeflow-trainer", package, "--namespace", "kubeflow")
+    assert rendered.returncode == 0, rendered.stderr
+    assert by_identity(document for _, document in load_yaml_documents(rendered.stdout.encode())) == template()
+    files = sum(path.stat().st_size * 4 // 3 for path in CHART.rglob("*") if path.is_file())  # in base64
+    everything = b"".join(path.read_bytes() for path in sorted(CHART.rglob("*")) if path.is_file())
+    assert files > 1_000_000, "or this test says nothing"
+    assert 4 / 3 * len(gzip.compress(everything * 2 + rendered.stdout.encode())) < 600_000
+
+
+def test_every_value_is_documented() -> None:
+    """A value that the table in README.md lacks is one that nobody finds."""
+    described = set()
+    for line in (CHART / "README.md").read_text().splitlines():
+        if line.startswith("| `"):
+            described.add(line.split("`")[1])
+
+    def undocumented(values: JsonObject, path: str = "") -> list[str]:
+        names = []
+        for key, value in values.items():
+            name = f"{path}{key}"
+            if name in described:
+                continue
+            if isinstance(value, dict) and value:
+                names += undocumented(value, f"{name}.")
+            else:
+                names.append(name)
+        return names
+
+    switches = {"ha.enabled", "certManager.enabled", "networkPolicy.enabled", "monitoring.enabled", "userRoles.enabled"}
+    assert set(undocumented(yaml.safe_load((CHART / "values.yaml").read_text()))) <= switches
