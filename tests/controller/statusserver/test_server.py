@@ -26,7 +26,6 @@ from trainmaster.controller.configuration import StatusServer as Settings
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver import server as server_module
-from trainmaster.controller.statusserver.server import operator_namespace
 from trainmaster.runtime.api.constants import status_path
 
 
@@ -187,11 +186,6 @@ def test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise(
     given = Plugins(options={"trainjobstatus": {"server": "https://elsewhere"}})
     elsewhere = StatusServer(settings.model_copy(update={"plugins": given}))
     assert elsewhere.plugin_options()["trainjobstatus"]["server"] == "https://elsewhere"
-
-
-def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POD_NAMESPACE", raising=False)
-    assert operator_namespace() == "kubeflow-system"
 
 
 async def test_the_probes_have_the_names_of_the_original(tmp_path: Path) -> None:

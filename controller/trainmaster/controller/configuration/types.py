@@ -152,20 +152,23 @@ class Controller(_Section):
 
 
 class CertManagement(_Section):
-    """Certificates of the webhook server."""
+    """Certificates of the servers."""
 
     enable: bool = Field(
         True,
-        description="No effect, and told so if `true`: this manager makes no certificates.",
-        json_schema_extra={"default": ""},
+        description="Whether the manager makes certificates of its own: an authority and a serving certificate, kept "
+        "in a Secret, renewed in time, and trusted by the webhook configurations ([certificates](certificates.md)). "
+        "If `false`, somebody else fills `webhook.certDir`, for instance cert-manager.",
     )
     webhook_service_name: str = Field(
-        "kubeflow-trainer-controller-manager", description="The Service by which pods reach the status server."
+        "kubeflow-trainer-controller-manager",
+        description="The Service by which the API server calls the webhooks, and pods the status server. Only webhook "
+        "configurations that refer to it are written.",
     )
     webhook_secret_name: str = Field(
         "kubeflow-trainer-webhook-cert",
-        description="No effect, and told so: certificates are read from `webhook.certDir`.",
-        json_schema_extra={"default": ""},
+        description="The Secret of the certificates, in the namespace of the manager. It has to exist; an empty one is "
+        "filled in.",
     )
 
 

@@ -72,16 +72,9 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
     if not election.leader_elect:
         yield from _without_effect("leaderElection", election, "leaderElection.leaderElect is false")
     management = configuration.cert_management
-    if management.enable and "enable" in management.model_fields_set:
-        yield Problem(
-            "certManagement.enable",
-            "this manager makes no certificates; it serves those in webhook.certDir, which for instance cert-manager "
-            "renews",
-        )
-    if "webhook_secret_name" in management.model_fields_set:
-        yield Problem(
-            "certManagement.webhookSecretName", "certificates are read from webhook.certDir, not from a Secret"
-        )
+    if not management.enable:
+        why = "certManagement.enable is false, so certificates are read from webhook.certDir"
+        yield from _without_effect("certManagement", management, why, but=("enable", "webhookServiceName"))
     if any(protocol != HTTP for protocol in configuration.tls.next_protos):
         yield Problem("tls.nextProtos", f"the servers speak {HTTP} and nothing else")
     if configuration.tls.min_version == "1.3" and configuration.tls.cipher_suites:

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from trainmaster.controller.certificates.controller import CertificateController
 from trainmaster.controller.configuration import OFF, Configuration, seconds
 from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -55,6 +56,7 @@ from trainmaster.controller.manager.runnables import (
     raise_if_ended,
     wait_for_first,
 )
+from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics
@@ -170,7 +172,10 @@ class Manager:
             for controller in controllers:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
-            webhooks = await self._webhooks(caches, stack)
+            certificates = self._certificates(client, recorder)
+            if certificates is not None:
+                self.healthz.add_readyz_check("ca-bundle", certificates.readiness)
+            webhooks = await self._webhooks(caches, certificates, stack)
             await self._serve_probes(stack, caches, election, webhooks, stop)
             debugged = Debugged(
                 configuration=self._configuration,
@@ -184,6 +189,8 @@ class Manager:
                 asyncio.create_task(caches.run(), name="caches"),
                 asyncio.create_task(recorder.run(), name="events"),
             ]
+            if certificates is not None:
+                background.append(asyncio.create_task(certificates.run(), name="certificates"))
             if webhooks is not None:
                 background.append(asyncio.create_task(webhooks.run(caches.wait_for_sync), name="webhooks"))
             if self._status_server is not None:
@@ -203,6 +210,7 @@ class Manager:
                 election=election,
                 clock=self._clock,
                 on_caches_synced=self._on_caches_synced,
+                leading=[certificates.lead] if certificates is not None else [],
             )
             running = asyncio.create_task(runnables.run(stop), name="manager")
             draining = asyncio.create_task(
@@ -278,7 +286,21 @@ class Manager:
             self._rest_config, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
         )
 
-    async def _webhooks(self, caches: Caches, stack: AsyncExitStack) -> WebhookServer | None:
+    def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
+        """Manage the certificates, if we are to and anything is served with one."""
+        configuration, metrics_settings = self._configuration, self._configuration.metrics
+        serves_metrics = metrics_settings.bind_address != OFF and metrics_settings.secure_serving
+        if not configuration.cert_management.enable or not (
+            configuration.webhook.enabled or serves_metrics or self._status_server is not None
+        ):
+            return None
+        return CertificateController(
+            client, configuration, namespace=operator_namespace(), recorder=recorder, clock=self._clock
+        )
+
+    async def _webhooks(
+        self, caches: Caches, certificates: CertificateController | None, stack: AsyncExitStack
+    ) -> WebhookServer | None:
         settings = self._configuration.webhook
         if not settings.enabled:
             return None
@@ -294,7 +316,14 @@ class Manager:
             workers=workers,
             clock=self._clock,
         )
-        return WebhookServer(admission.handlers(), workers, settings, self._configuration.tls, clock=self._clock)
+        return WebhookServer(
+            admission.handlers(),
+            workers,
+            settings,
+            self._configuration.tls,
+            clock=self._clock,
+            verifications=certificates.verifications if certificates is not None else tuple,
+        )
 
     def _election(self) -> Election | None:
         election = self._configuration.leader_election

@@ -124,7 +124,7 @@ async def drain(stop: asyncio.Event, servers: Sequence[Draining], *, delay: floa
 
 
 class LeaderElectionRunnables:
-    """The controllers, which run while this process leads; `run` may be called once.
+    """The controllers, and more, which run while this process leads; `run` may be called once.
 
     Args:
         caches: What has to be synced before.
@@ -133,6 +133,7 @@ class LeaderElectionRunnables:
         election: Decides when this process leads; None: always.
         clock: The time.
         on_caches_synced: Called once, when the caches have synced.
+        leading: What else runs while this process leads, until it is cancelled.
     """
 
     def __init__(
@@ -144,7 +145,9 @@ class LeaderElectionRunnables:
         election: Election | None,
         clock: Clock,
         on_caches_synced: Callable[[], object],
+        leading: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        self._leading = leading
         self._caches = caches
         self._controllers = controllers
         self._recorder = recorder
@@ -216,8 +219,12 @@ class LeaderElectionRunnables:
 
         async def run_all() -> None:
             async with asyncio.TaskGroup() as tasks:
-                for controller in self._controllers:
-                    tasks.create_task(controller.run())
+                others = [tasks.create_task(each()) for each in self._leading]
+                async with asyncio.TaskGroup() as controlling:
+                    for controller in self._controllers:
+                        controlling.create_task(controller.run())
+                for other in others:
+                    other.cancel()
 
         async with background_task(run_all(), name="controllers") as running:
             await wait_for_first(running, stopped)

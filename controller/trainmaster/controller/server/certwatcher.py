@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from cryptography import x509
 
+from trainmaster.controller.certificates.pki import read_certificates
 from trainmaster.controller.ciphersuites import CIPHER_SUITES
+from trainmaster.metrics.certificates import set_expiry
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
 
 log = structlog.get_logger(__name__)
@@ -68,6 +69,7 @@ class CertWatcher:
                 log.warning("a new certificate cannot be used; the old one stays", error=self.error)
             return self._current is not None
         self._valid = _dates(read[0])
+        set_expiry("serving", self._valid[1].timestamp() if self._valid is not None else 0.0)
         if self._current is not None:
             log.info("a new certificate is served", file=str(self._certificate), expires=self.expires)
         self._read, self._current, self.error = read, context, None
@@ -110,11 +112,8 @@ def _rfc3339(moment: datetime) -> str:
 
 def _dates(pem: bytes) -> tuple[datetime, datetime] | None:
     """Return from when until when a certificate is valid; None if OpenSSL alone can read it."""
-    try:
-        leaf = x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        return None
-    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    leaf = next(iter(read_certificates(pem)), None)
+    return None if leaf is None else (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
 _VERSIONS: Final = {

@@ -5,6 +5,7 @@ Guarantees:
 - With certificates it serves from the first good one on, and looks for a newer one, and whether it can be reached,
   every ten seconds (H-10, H-13). Without one it waits, says why, and goes on as soon as there is one.
 - H-13: a probe is answered by a TLS connection to ourselves that is a second old at most, one for all who ask.
+- Where it is known how callers verify it (`Verifications`), it is ready only if they would accept its certificate.
 - A connection on which no request comes is closed, where there is a limit (H-15).
 - At the end no new connection is taken, and what has been requested is answered, within limits (H-14).
 - Told that the end is near (`drain`) it answers as before and closes each connection with its response, so that who
@@ -19,10 +20,10 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Never
+from typing import Any, Final, Never, TypeAlias
 
 import structlog
 from aiohttp import web
@@ -45,6 +46,13 @@ CHECKED_FOR: Final = 1.0
 # What the HTTP library has to say about requests that are none is the business of who sent them.
 http_log: Final = logging.getLogger(f"{__name__}.http")
 http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _THEIR_FAULT)))
+
+
+Verifications: TypeAlias = Callable[[], Sequence[tuple[ssl.SSLContext, str]]]
+"""Returns how those who call a server verify its certificate: with which context, for which name."""
+
+FIRST_LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks while there is no certificate."""
 
 
 class AddressInUse(Exception):
@@ -94,13 +102,23 @@ class Server:
         options: Its limits and names.
         clock: The time.
         certs: The certificate, for HTTPS; None for HTTP.
+        verifications: How callers verify it, where that is known.
     """
 
-    def __init__(self, address: str, options: ServerOptions, *, clock: Clock, certs: CertWatcher | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        options: ServerOptions,
+        *,
+        clock: Clock,
+        certs: CertWatcher | None = None,
+        verifications: Verifications = tuple,
+    ) -> None:
         self._address = address
         self.options = options
         self._clock = clock
         self._certs = certs
+        self._verifications = verifications
         self._not_ready: str | None = f"{options.subject} not served yet"
         self._unreachable = False
         self._draining = False
@@ -221,7 +239,7 @@ class Server:
                     error=logged,
                     hint=self.options.no_certificate_hint,
                 )
-            await self._clock.sleep(REFRESH_INTERVAL)
+            await self._clock.sleep(FIRST_LOOK_INTERVAL)
 
     async def _dial_once(self, host: str, port: int) -> None:
         """Connect to ourselves, once for all who ask now or have asked a moment ago."""
@@ -235,21 +253,33 @@ class Server:
         try:
             error = await self._dial(host, port)
             unreachable = self.options.unreachable.format(host=host, port=port)
-            self._not_ready = error and f"{unreachable}: {error}"
+            untrusted = await self._check_trust(host, port) if error is None else None
+            self._not_ready = f"{unreachable}: {error}" if error else untrusted
             self._unreachable = error is not None
         finally:
             self._checked_at = self._clock.monotonic()
             self._checking = None
 
-    async def _dial(self, host: str, port: int) -> str | None:
-        context = None
-        if self._certs is not None:
+    async def _check_trust(self, host: str, port: int) -> str | None:
+        """Connect to ourselves as callers do; returns why they would refuse our certificate."""
+        for context, name in self._verifications():
+            error = await self._dial(host, port, context, name)
+            if error is not None:
+                return f"{self.options.subject} served with a certificate that callers of {name} refuse: {error}"
+        return None
+
+    async def _dial(
+        self, host: str, port: int, context: ssl.SSLContext | None = None, name: str | None = None
+    ) -> str | None:
+        if context is None and self._certs is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # whether others trust the certificate is up to them
         try:
             async with self._clock.timeout(self.options.dial_timeout):
-                _, writer = await asyncio.open_connection(host, port, ssl=context)
+                _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
         except (OSError, TimeoutError) as error:
             return str(error) or type(error).__name__
         writer.close()

@@ -17,7 +17,6 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -29,12 +28,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster.controller.configuration import Configuration
-from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions
@@ -54,8 +53,6 @@ from trainmaster.runtime.api.constants import status_path
 
 PLUGIN: Final = "trainjobstatus"
 """The entry point of the other half of the feature, which tells pods about the server."""
-
-DEFAULT_NAMESPACE: Final = "kubeflow-system"
 
 USER_AGENT_SUFFIX: Final = "/trainer-status"
 
@@ -177,13 +174,6 @@ def plugin_options(
     service, given = configuration.cert_management.webhook_service_name, configuration.plugins.options
     url = f"https://{service}.{operator_namespace()}.svc:{configuration.status_server.port}"
     return {**given, PLUGIN: {"server": url, "authority": authority, **given.get(PLUGIN, {})}}
-
-
-def operator_namespace() -> str:
-    """Return the namespace of the manager's own Service: that of its pod, or the original's outside of a cluster."""
-    mounted = SERVICE_ACCOUNT / "namespace"
-    own = os.environ.get("POD_NAMESPACE") or (mounted.read_text(encoding="utf-8").strip() if mounted.is_file() else "")
-    return own or DEFAULT_NAMESPACE
 
 
 log = structlog.get_logger(__name__)

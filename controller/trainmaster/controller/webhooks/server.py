@@ -29,7 +29,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.server.server import Server, ServerOptions
+from trainmaster.controller.server.server import Server, ServerOptions, Verifications
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import InvalidReview, decode_request, encode_response, errored, overloaded
 from trainmaster.controller.webhooks.workers import LARGE, Overloaded, Workers
@@ -79,10 +79,18 @@ class WebhookServer:
         settings: Where to listen, and where the certificate is.
         tls: Which TLS to speak.
         clock: The time.
+        verifications: How API servers verify our certificate, where that is known.
     """
 
     def __init__(
-        self, handlers: Mapping[str, Handler], workers: Workers, settings: Webhook, tls: Tls, *, clock: Clock
+        self,
+        handlers: Mapping[str, Handler],
+        workers: Workers,
+        settings: Webhook,
+        tls: Tls,
+        *,
+        clock: Clock,
+        verifications: Verifications = tuple,
     ) -> None:
         self._handlers = handlers
         self._workers = workers
@@ -107,7 +115,8 @@ class WebhookServer:
             Path(settings.cert_dir),
             lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
         )
-        self._server = Server(f"{settings.host or ''}:{settings.port}", options, clock=clock, certs=certs)
+        address = f"{settings.host or ''}:{settings.port}"
+        self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications)
 
     def readiness(self) -> str | None:
         """Say why the webhooks cannot be called; None if they can."""

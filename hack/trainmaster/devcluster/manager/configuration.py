@@ -3,6 +3,7 @@
 - Several clusters on one machine would fight for the usual ports: metrics are off unless the user asks for them, and
   probes are on a free port of the loopback interface. They cannot be switched off, only moved: by them the cluster
   knows whether its manager is ready.
+- The certificate of the webhooks is the cluster's, and so the manager makes none.
 - Webhooks that the user has served elsewhere, or with other certificates, are not the cluster's to register.
 """
 
@@ -50,7 +51,7 @@ def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> Manager
     except (OSError, YamlError):
         return None
     if not isinstance(given, dict) or not all(
-        isinstance(given.get(section) or {}, dict) for section in ("webhook", "health")
+        isinstance(given.get(section) or {}, dict) for section in ("webhook", "health", "certManagement")
     ):
         return None
     wanted_health = given.get("health") or {}
@@ -61,6 +62,7 @@ def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> Manager
         **given,
         "webhook": {**webhook, **(given.get("webhook") or {})},
         "health": {**health, **wanted_health},
+        "certManagement": {**(given.get("certManagement") or {}), "enable": False},
     }
     return ManagerConfiguration(
         content,

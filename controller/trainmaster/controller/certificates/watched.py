@@ -1,0 +1,159 @@
+"""What every replica watches of certificates: one Secret and two webhook configurations, each by its name.
+
+Guarantees:
+- Nothing else of these kinds is read, so that rights on these names are enough.
+- The key of the authority is not kept: only who is about to sign reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from trainmaster.controller.certificates.secret import CA_KEY, SecretData
+from trainmaster.controller.certificates.webhook_configuration import (
+    CONFIGURATIONS,
+    ServiceReference,
+    WebhookConfiguration,
+)
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.listwatch import ListWatcher
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+_KEPT: Final = ("name", "namespace", "uid", "resourceVersion")
+
+
+class WatchedObjects:
+    """Keeps them current.
+
+    Args:
+        client: Where they are read from.
+        service: The Service of the manager; the Secret is in its namespace.
+        secret_name: The name of the Secret.
+        webhooks: Whether the webhook configurations count.
+        clock: The time.
+    """
+
+    def __init__(
+        self, client: ListWatcher, *, service: ServiceReference, secret_name: str, webhooks: bool, clock: Clock
+    ) -> None:
+        self.service = service
+        self.namespace, self.secret_name = service.namespace, secret_name
+        self._secrets = Informer(
+            client,
+            SECRETS,
+            namespace=self.namespace,
+            field_selector=f"metadata.name={secret_name}",
+            transform=_without_authority_key,
+            clock=clock,
+        )
+        self._configurations = {
+            resource: Informer(
+                client, resource, field_selector=f"metadata.name={name}", transform=lambda whole: whole, clock=clock
+            )
+            for resource, name in (CONFIGURATIONS.items() if webhooks else ())
+        }
+        self._subscribers: list[asyncio.Event] = []
+        for informer in self._informers:
+            informer.add_event_handler(lambda _: self._notify())
+
+    @property
+    def _informers(self) -> Sequence[Informer]:
+        return [self._secrets, *self._configurations.values()]
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run(), name=f"watch {informer.resource.name}")
+                tasks.create_task(self._notify_when_synced(informer))
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set at each change; who waits for it clears it."""
+        changed = asyncio.Event()
+        changed.set()
+        self._subscribers.append(changed)
+        return changed
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything was read, or is known to be unreadable."""
+        return self._secrets.has_synced and all(
+            each.has_synced or each.failure is not None for each in self._configurations.values()
+        )
+
+    def secret(self) -> JsonObject | None:
+        """Return the Secret without the key of the authority; None if there is none, or none was read yet."""
+        return self._secrets.store.get(f"{self.namespace}/{self.secret_name}")
+
+    def secret_data(self) -> SecretData | None:
+        """Return what is in it."""
+        secret = self.secret()
+        return None if secret is None else SecretData.of(secret)
+
+    def secret_version(self) -> str | None:
+        """Return its resource version."""
+        return self._secrets.store.version(f"{self.namespace}/{self.secret_name}")
+
+    def secret_problem(self) -> str | None:
+        """Say why there is nothing to serve, as far as that is the fault of the Secret."""
+        name = f"the Secret {self.namespace}/{self.secret_name}"
+        if self._secrets.failure is not None:
+            return f"{name} cannot be read: {self._secrets.failure}"
+        if not self._secrets.has_synced:
+            return f"{name} is not read yet"
+        data = self.secret_data()
+        if data is None:
+            return f"{name} does not exist; {self.remedy}"
+        problem = data.pair_problem()
+        return f"{name}: {problem}; whoever leads fills it in" if problem else None
+
+    @property
+    def remedy(self) -> str:
+        """What to do if there is no Secret."""
+        return f"kubectl create secret generic {self.secret_name} -n {self.namespace}; it is filled in by itself"
+
+    def configurations(self) -> list[WebhookConfiguration]:
+        """Return the webhook configurations that there are."""
+        found = []
+        for resource, informer in self._configurations.items():
+            content = informer.store.get(CONFIGURATIONS[resource])
+            if content is not None:
+                found.append(WebhookConfiguration(resource, content, self.service))
+        return found
+
+    def configuration_problem(self) -> str | None:
+        """Say which webhook configuration is not there, or cannot be read."""
+        for resource, informer in self._configurations.items():
+            name = f"the {resource.kind} {CONFIGURATIONS[resource]}"
+            if informer.failure is not None and not informer.has_synced:
+                return f"{name} cannot be read: {informer.failure}"
+            if not informer.has_synced:
+                return f"{name} is not read yet"
+            if CONFIGURATIONS[resource] not in informer.store:
+                return f"{name} does not exist: apply deploy/webhooks, or set webhook.enabled to false"
+        return None
+
+    def unreadable(self) -> list[Resource]:
+        """Return the kinds of webhook configurations that we are not let see."""
+        return [resource for resource, each in self._configurations.items() if not each.has_synced and each.failure]
+
+    def _notify(self) -> None:
+        for changed in self._subscribers:
+            changed.set()
+
+    async def _notify_when_synced(self, informer: Informer) -> None:
+        await informer.wait_synced()  # of an empty collection there is no event
+        self._notify()
+
+
+def _without_authority_key(secret: JsonObject) -> JsonObject:
+    """Keep what servers need: annotations may repeat all of it."""
+    data = secret.get("data")
+    secret["data"] = {key: value for key, value in data.items() if key != CA_KEY} if isinstance(data, dict) else {}
+    metadata = secret["metadata"]
+    secret["metadata"] = {key: metadata[key] for key in _KEPT if key in metadata}
+    return secret

@@ -1,0 +1,18 @@
+"""The namespace that the manager runs in."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT
+
+DEFAULT_NAMESPACE: Final = "kubeflow-system"
+"""That of the original."""
+
+
+def operator_namespace() -> str:
+    """Return the namespace of the manager's own Service: that of its pod, or the original's outside of a cluster."""
+    mounted = SERVICE_ACCOUNT / "namespace"
+    own = os.environ.get("POD_NAMESPACE") or (mounted.read_text(encoding="utf-8").strip() if mounted.is_file() else "")
+    return own or DEFAULT_NAMESPACE
