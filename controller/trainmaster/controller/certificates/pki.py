@@ -63,7 +63,7 @@ class KeyPair:
 
 def new_authority(*, now: datetime) -> tuple[Authority, KeyPair]:
     """Make an authority; returns it, and as it is written down."""
-    key = rsa.generate_private_key(_EXPONENT, _KEY_SIZE)
+    key = _new_key()
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, CA_ORGANIZATION),
@@ -83,7 +83,7 @@ def new_authority(*, now: datetime) -> tuple[Authority, KeyPair]:
 
 def new_serving_pair(authority: Authority, names: Sequence[str], *, now: datetime) -> KeyPair:
     """Make a serving certificate for some DNS names, the most important one first."""
-    key = rsa.generate_private_key(_EXPONENT, _KEY_SIZE)
+    key = _new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:_COMMON_NAME_AT_MOST])])
     until = min(now + SERVING_VALIDITY, authority.certificate.not_valid_after_utc)
     certificate = (
@@ -173,6 +173,10 @@ def is_valid_at(certificate: x509.Certificate, moment: datetime) -> bool:
 def to_pem(certificates: Iterable[x509.Certificate]) -> bytes:
     """Write certificates one after the other."""
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+
+
+def _new_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(_EXPONENT, _KEY_SIZE)
 
 
 def _key_pem(key: rsa.RSAPrivateKey) -> bytes:

@@ -2,6 +2,7 @@
 
 Guarantees:
 - Each write names the version that was looked at. Of two leaders one gets a conflict, and looks again.
+- What webhook configurations trust is never taken back to an older state: they are looked at before the Secret is read.
 - What is settled costs no request: it is woken by changes, and twelve hours later looks at the time alone.
 - It stops for nobody: a missing right, an absent Secret and a server that is away are told once, and tried again.
 - The key of the authority is known to who leads, and told to nobody.
@@ -125,6 +126,9 @@ class CertRotator:
             missing = [each for each in ours if not each.trusts(data.authorities)]
             if not missing:
                 return step.seconds
+            # Whoever has written these configurations last knew a version of the Secret that may be later than ours.
+            if not await self._read_again():
+                continue
             try:
                 paused = await self._inject(missing, data)
             except ApiError as error:
@@ -143,17 +147,22 @@ class CertRotator:
         if version is None:
             self._secret = self._seen_version = None
             return False
-        known = self._secret["metadata"]["resourceVersion"] if self._secret is not None else None
+        known = _version(self._secret) if self._secret is not None else None
         if version not in (known, self._seen_version):
-            path = SECRETS.path(self._watched.namespace, self._watched.secret_name)
-            status, headers, body = await self._client.raw("GET", path)
-            if status >= 300:
-                raise from_response(status, headers, body, request=f"GET {path}")
-            self._time.observe(headers)
-            secret = load_json(body)
-            self._secret = secret if isinstance(secret, dict) else None
+            await self._read_again()
         self._seen_version = version
         return self._secret is not None
+
+    async def _read_again(self) -> bool:
+        """Read the Secret from the server; returns whether it is as we knew it."""
+        path = SECRETS.path(self._watched.namespace, self._watched.secret_name)
+        status, headers, body = await self._client.raw("GET", path)
+        if status >= 300:
+            raise from_response(status, headers, body, request=f"GET {path}")
+        self._time.observe(headers)
+        before, secret = self._secret, load_json(body)
+        self._secret = secret if isinstance(secret, dict) else None
+        return before is not None and self._secret is not None and _version(before) == _version(self._secret)
 
     def _tell_absent(self) -> None:
         if not self._told_absent:
@@ -235,6 +244,11 @@ class CertRotator:
         with suppress(TimeoutError):
             async with self._clock.timeout(seconds):
                 await changed.wait()
+
+
+def _version(secret: JsonObject) -> str:
+    version: str = secret["metadata"]["resourceVersion"]
+    return version
 
 
 def _described(authority: x509.Certificate) -> str:

@@ -48,6 +48,7 @@ class WatchedObjects:
             namespace=self.namespace,
             field_selector=f"metadata.name={secret_name}",
             transform=_without_authority_key,
+            name=f"{SECRETS.name}[{secret_name}]",  # plugins may watch others
             clock=clock,
         )
         self._configurations = {

@@ -81,7 +81,8 @@ METRICS_OPTIONS: Final = ServerOptions(
     unanswered_event="some requests for metrics are not answered any more",
     no_certificate_event="metrics are not served: there is no certificate",
     no_certificate_hint=(
-        "mount a TLS Secret at webhook.certDir, or set metrics.secureServing to false; it goes on by itself"
+        "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
+        "webhook.certDir, or set metrics.secureServing to false; it goes on by itself"
     ),
     first_request_timeout=10.0,
 )

@@ -87,7 +87,8 @@ class StatusServer:
             unanswered_event="some reports of trainers are not answered any more",
             no_certificate_event="the status server is not served: there is no certificate",
             no_certificate_hint=(
-                "mount a TLS Secret at webhook.certDir, or switch the feature gate TrainJobStatus off"
+                "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
+                "webhook.certDir, or switch the feature gate TrainJobStatus off; it goes on by itself"
             ),
             first_request_timeout=FIRST_REQUEST_TIMEOUT,
             dial_timeout=DIAL_TIMEOUT,

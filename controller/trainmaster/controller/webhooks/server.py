@@ -104,7 +104,8 @@ class WebhookServer:
             unanswered_event="some admission requests are not answered any more",
             no_certificate_event="admission webhooks are not served: there is no certificate",
             no_certificate_hint=(
-                "mount a TLS Secret at webhook.certDir, or set webhook.enabled to false; it goes on by itself"
+                "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
+                "webhook.certDir, or set webhook.enabled to false; it goes on by itself"
             ),
             first_request_timeout=REQUEST_TIMEOUT,
             dial_timeout=DIAL_TIMEOUT,
