@@ -106,6 +106,7 @@ async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp
             webhooks, health = free_port(), free_port()
             configuration: dict[str, Any] = {
                 "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": str(tmp_path / "certificates")},
+                "certManagement": {"enable": False},
                 "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
                 "leaderElection": {"leaderElect": True, "resourceNamespace": "default", "retryPeriod": "500ms"},
             }

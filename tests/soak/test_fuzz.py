@@ -128,6 +128,7 @@ async def fuzzed(directory: Path) -> AsyncIterator[Fuzzed]:
     webhooks, status_server, metrics = free_port(), free_port(), free_port()
     configuration = {
         "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": str(directory)},
+        "certManagement": {"enable": False},
         "featureGates": {"TrainJobStatus": True},
         "statusServer": {"port": status_server, "qps": 200, "burst": 400},
         "metrics": {"bindAddress": f"127.0.0.1:{metrics}", "secureServing": False},

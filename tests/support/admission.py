@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 from support.stack import QUIET, Stack, manager
 
-from trainmaster.controller.configuration import Configuration, Webhook
+from trainmaster.controller.configuration import CertManagement, Configuration, Webhook
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
@@ -93,7 +93,13 @@ def serving_certificates(directory: Path) -> ServerCertificates:
 def served(directory: Path, port: int) -> Configuration:
     """A configuration in which the webhooks are all that is served."""
     webhook = Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))
-    return QUIET.model_copy(update={"webhook": webhook, "shutdown_delay_duration": "0s"})
+    return QUIET.model_copy(
+        update={
+            "webhook": webhook,
+            "cert_management": CertManagement(enable=False),
+            "shutdown_delay_duration": "0s",
+        }
+    )
 
 
 def configurations(certificates: ServerCertificates, *, port: int | None) -> list[JsonObject]:

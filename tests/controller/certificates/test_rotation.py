@@ -51,13 +51,16 @@ START = datetime(2026, 5, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
+_issued = functools.lru_cache(maxsize=None)(is_issued_by)
+"""Signatures are most of the time of these tests."""
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
-    remembered = functools.lru_cache(maxsize=None)(is_issued_by)  # signatures are most of the time of these tests
     with (
         quick_keys(),
-        mock.patch.object(rotation, "is_issued_by", remembered),
-        mock.patch.object(secret, "is_issued_by", remembered),
+        mock.patch.object(rotation, "is_issued_by", _issued),
+        mock.patch.object(secret, "is_issued_by", _issued),
     ):
         yield
 
@@ -236,9 +239,7 @@ class World:
             [served] = read_certificates(replica.served.certificate)
             assert is_valid_at(served, self.now), f"an ended certificate is served at {self.now}"
             for trusted in (*(each.bundle for each in self.configurations), *filter(None, [self.trainers])):
-                assert any(is_valid_at(each, self.now) and rotation.is_issued_by(served, each) for each in trusted), (
-                    self.now
-                )
+                assert any(is_valid_at(each, self.now) and _issued(served, each) for each in trusted), self.now
 
 
 @settings(max_examples=8, deadline=None)

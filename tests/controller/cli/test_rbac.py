@@ -75,7 +75,7 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
         ],
         ["secrets", "list,watch", "the cluster", "flux, mpi", "keep a cache of them (metadata only)"],
         [
-            *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,update,patch", "namespace kubeflow"),
+            *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,patch", "namespace kubeflow"),
             *("certManagement", "keep the certificates of the webhooks"),
         ],
     ]

@@ -14,7 +14,7 @@ from support.admission import free_port
 from support.authorities import Authority
 from support.stack import Stack, api_server
 
-from trainmaster.controller.configuration import Configuration, Health, LeaderElection, Metrics, Webhook
+from trainmaster.controller.configuration import CertManagement, Configuration, Health, LeaderElection, Metrics, Webhook
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.server import server as server_module
@@ -59,6 +59,7 @@ async def probed(access: RestConfig, directory: Path, *, delay: str = "0s") -> A
         metrics=Metrics(bind_address="0"),
         health=Health(health_probe_bind_address=f"127.0.0.1:{port}"),
         leader_election=LeaderElection(leader_elect=True, resource_namespace="default"),
+        cert_management=CertManagement(enable=False),
         shutdown_delay_duration=delay,
     )
     stop = asyncio.Event()

@@ -59,6 +59,12 @@ PROVED: dict[str, str] = {
     "logging.verbosity": (
         "tests/controller/cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs"
     ),
+    "certManagement.enable": (
+        "tests/controller/certificates/test_integration.py::test_h11_an_empty_secret_is_filled_and_webhooks_work"
+    ),
+    "certManagement.webhookSecretName": (
+        "tests/controller/certificates/test_integration.py::test_h11_an_empty_secret_is_filled_and_webhooks_work"
+    ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
     "shutdownDelayDuration": (
@@ -307,18 +313,13 @@ async def test_clients_send_no_more_than_they_are_allowed(whose: str) -> None:
             await asyncio.gather(*sending)
 
 
-@proves("certManagement.enable", "certManagement.webhookSecretName")
 def test_what_the_original_ships_and_has_no_effect_is_told() -> None:
     assert complete(Configuration()).notices == []
     told = complete(
-        configured(certManagement={"enable": True, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
+        configured(certManagement={"enable": False, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
     ).notices
-    assert [notice.path for notice in told] == [
-        "certManagement.enable",
-        "certManagement.webhookSecretName",
-        "tls.nextProtos",
-    ]
-    assert complete(configured(certManagement={"enable": False})).notices == []
+    assert [notice.path for notice in told] == ["certManagement.webhookSecretName", "tls.nextProtos"]
+    assert complete(configured(certManagement={"enable": True, "webhookSecretName": "x"})).notices == []
 
 
 @proves("certManagement.webhookServiceName")

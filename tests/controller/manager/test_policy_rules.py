@@ -19,7 +19,7 @@ LEASES = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", 
 WEBHOOKS = {
     ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", verb)
     for kind in ("mutating", "validating")
-    for verb in ("get", "list", "watch", "update", "patch")
+    for verb in ("list", "watch", "patch")
 }
 
 
@@ -43,7 +43,7 @@ def rights(rules: Collection[PolicyRule]) -> set[tuple[str, str, str]]:
         ({"leader_election": {"leaderElect": False}}, set()),
         ({"metrics": {"auth": {"enabled": True}}}, {TOKEN_REVIEWS, ACCESS_REVIEWS}),
         ({"metrics": {"auth": {"enabled": True}, "bindAddress": "0"}}, set()),
-        ({"cert_management": {"enable": True}}, {("", "secrets", "update"), ("", "secrets", "patch"), *WEBHOOKS}),
+        ({"cert_management": {"enable": True}}, {("", "secrets", "patch"), *WEBHOOKS}),
         ({"features": {"TrainJobStatus"}}, {TOKEN_REVIEWS, ("", "pods", "get"), ("batch", "jobs", "get")}),
     ],
 )

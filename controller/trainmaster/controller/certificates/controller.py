@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,11 +26,13 @@ from trainmaster.controller.certificates.pki import to_pem
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import ServiceReference
-from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, ServiceReference
+from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.metrics.certificates import set_expiry
 
 log = structlog.get_logger(__name__)
@@ -40,6 +42,38 @@ RETRY_INTERVAL: Final = 10.0
 
 _NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the module `ssl` does not name."""
+
+
+def manages_certificates(configuration: Configuration, *, status_server: bool) -> bool:
+    """Tell whether certificates are for us to make, and anything is served with one."""
+    metrics = configuration.metrics
+    serves_metrics = metrics.bind_address != OFF and metrics.secure_serving
+    return configuration.cert_management.enable and (configuration.webhook.enabled or serves_metrics or status_server)
+
+
+def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[PolicyRule]:
+    """The rights that this needs.
+
+    Args:
+        configuration: The configuration file.
+        namespace: That of the manager's pod.
+    """
+    yield PolicyRule(
+        resource=SECRETS,
+        verbs=("get", "list", "watch", "patch"),
+        needed_by="certManagement",
+        reason="keep the certificates of the webhooks",
+        names=(configuration.cert_management.webhook_secret_name,),
+        namespace=namespace,
+    )
+    for resource, name in CONFIGURATIONS.items() if configuration.webhook.enabled else ():
+        yield PolicyRule(
+            resource=resource,
+            verbs=("list", "watch", "patch"),
+            needed_by="certManagement",
+            reason="tell the API server by which authority it knows the webhooks",
+            names=(name,),
+        )
 
 
 class CertificateController:

@@ -1,6 +1,8 @@
 """The rotator, which runs on the leader: performs one step after the other until there is nothing left to do.
 
 Guarantees:
+- H-11: an authority and a serving certificate of our own are kept in the Secret, both webhook configurations trust it,
+  and while one authority follows another they trust both.
 - Each write names the version that was looked at. Of two leaders one gets a conflict, and looks again.
 - What webhook configurations trust is never taken back to an older state: they are looked at before the Secret is read.
 - What is settled costs no request: it is woken by changes, and twelve hours later looks at the time alone.

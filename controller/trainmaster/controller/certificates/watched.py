@@ -45,7 +45,7 @@ class WatchedObjects:
         self._secrets = Informer(
             client,
             SECRETS,
-            namespace=self.namespace,
+            namespaces=[self.namespace],
             field_selector=f"metadata.name={secret_name}",
             transform=_without_authority_key,
             name=f"{SECRETS.name}[{secret_name}]",  # plugins may watch others

@@ -30,7 +30,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.certificates.controller import CertificateController
+from trainmaster.controller.certificates.controller import CertificateController, manages_certificates
 from trainmaster.controller.configuration import OFF, Configuration, seconds
 from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -288,15 +288,10 @@ class Manager:
         )
 
     def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
-        """Manage the certificates, if we are to and anything is served with one."""
-        configuration, metrics_settings = self._configuration, self._configuration.metrics
-        serves_metrics = metrics_settings.bind_address != OFF and metrics_settings.secure_serving
-        if not configuration.cert_management.enable or not (
-            configuration.webhook.enabled or serves_metrics or self._status_server is not None
-        ):
+        if not manages_certificates(self._configuration, status_server=self._status_server is not None):
             return None
         return CertificateController(
-            client, configuration, namespace=operator_namespace(), recorder=recorder, clock=self._clock
+            client, self._configuration, namespace=operator_namespace(), recorder=recorder, clock=self._clock
         )
 
     async def _webhooks(

@@ -7,13 +7,13 @@ neither does a plugin that is disabled.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
 
+from trainmaster.controller.certificates import controller as certificates
+from trainmaster.controller.certificates.controller import manages_certificates
 from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.controller.manager import caches
 from trainmaster.controller.reconciling import runtimes
 from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe, status_writer
@@ -55,34 +55,5 @@ def _policy_rules(
     if TRAIN_JOB_STATUS_GATE in features:
         yield from authorizer.POLICY_RULES
         yield from handler.POLICY_RULES
-    if configuration.cert_management.enable:
-        yield from _certificates(namespace, configuration.cert_management.webhook_secret_name)
-
-
-_ADMISSION: Final = "admissionregistration.k8s.io"
-_MUTATING = Resource(
-    _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
-)
-_VALIDATING = Resource(
-    _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
-)
-
-
-def _certificates(namespace: str, secret: str) -> Iterator[PolicyRule]:
-    who = "certManagement"
-    yield PolicyRule(
-        resource=SECRETS,
-        verbs=("get", "list", "watch", "update", "patch"),
-        needed_by=who,
-        reason="keep the certificates of the webhooks",
-        names=(secret,),
-        namespace=namespace,
-    )
-    for resource, name in ((_MUTATING, "defaulter"), (_VALIDATING, "validator")):
-        yield PolicyRule(
-            resource=resource,
-            verbs=("get", "list", "watch", "update", "patch"),
-            needed_by=who,
-            reason="tell the API server by which authority it knows the webhooks",
-            names=(f"{name}.trainer.kubeflow.org",),
-        )
+    if manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
+        yield from certificates.policy_rules(configuration, namespace=namespace)
