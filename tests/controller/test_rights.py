@@ -301,7 +301,7 @@ def recording(directory: Path, *requests: tuple[str, str, str], program: str = U
 
 def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) -> None:
     """`update` is granted for one Secret alone; what the command line requests is not the manager's business."""
-    covered = [("list", "configmaps", ""), ("update", "secrets", "kubeflow-trainer-webhook-cert")]
+    covered = [("list", "configmaps", ""), ("patch", "secrets", "kubeflow-trainer-webhook-cert")]
     made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "configmaps", "a"))
     assert made.missing() == ["delete configmaps a (test_x)", "update secrets other (test_x)"]
     theirs = recording(tmp_path, ("delete", "configmaps", "a"), program="trainmaster-run/1")
