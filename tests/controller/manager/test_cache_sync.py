@@ -14,11 +14,11 @@ from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.rest.errors import Forbidden, ServerError
+from trainmaster.controller.kube.rest.errors import Forbidden, NotConnected, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
@@ -175,6 +175,48 @@ async def test_cluster_runtimes_are_needed_where_all_namespaces_are_served(
     async with running(caches) as waiting:
         await cluster.fill()
         assert not waiting.done()
+
+
+async def test_r27_whoever_finds_that_the_server_is_back_tells_all_others(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """They wait up to a minute each; keys that failed meanwhile are tried again as well."""
+    caches, queue = caches_of(cluster, clock), WorkQueue(clock=clock)
+    caches.add_trainjob_handlers(queue)
+    away = NotConnected("connection refused")
+    names = [JOBSETS.name, TRAINJOBS.name, CONFIGMAPS.name, "limitranges", *(each.name for each in RUNTIMES.values())]
+    cluster.refusals = {(name, None): away for name in names}
+    for _ in range(14):
+        queue.add_rate_limited("team/demo")
+    async with running(caches):
+        await clock.advance(600)
+        assert cluster.collections == {}
+        cluster.refusals.clear()
+        elapsed = 0
+        while not cluster.collections:
+            await clock.advance(1)
+            elapsed += 1
+        assert len(cluster.collections) == len(names)
+        assert elapsed < 60
+        assert queue.take() == "team/demo"
+
+
+async def test_e7_who_is_refused_goes_on_waiting_when_the_server_is_back(cluster: Cluster, clock: VirtualClock) -> None:
+    cluster.refusals = {
+        (JOBSETS.name, None): NotFound(status=404, reason="NotFound"),
+        (CONFIGMAPS.name, None): NotConnected("connection refused"),
+    }
+    caches = caches_of(cluster, clock)
+    async with running(caches):
+        await cluster.fill()
+        await clock.advance(9)
+        del cluster.refusals[JOBSETS.name, None], cluster.refusals[CONFIGMAPS.name, None]
+        caches._sync.server_returned()
+        await settle()
+        assert (CONFIGMAPS.name, None) in cluster.collections
+        assert (JOBSETS.name, None) not in cluster.collections
+        await clock.advance(1.1)
+        assert (JOBSETS.name, None) in cluster.collections
 
 
 async def test_a_hundred_namespaces_have_one_series_of_each_metric_and_one_store(

@@ -4,6 +4,8 @@ Guarantees:
 - E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve there are
   no objects, so controllers may begin, and tell whose TrainJobs need it; the manager is not ready. When a kind is
   served that was not, `on_served` is called.
+- When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
+  absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
   one; it is served as soon as everything in it can be read.
 """
@@ -35,14 +37,21 @@ class CacheSync:
         namespaces: Those that are read; empty: all of them at once.
         own: The resources that the controller itself needs: without those there is nothing to do.
         on_served: Called when the server serves a kind that it did not.
+        on_return: Called when the server answers after it was away.
     """
 
     def __init__(
-        self, namespaces: Sequence[str], *, own: Collection[str], on_served: Callable[[], object] = lambda: None
+        self,
+        namespaces: Sequence[str],
+        *,
+        own: Collection[str],
+        on_served: Callable[[], object],
+        on_return: Callable[[], object],
     ) -> None:
         self._namespaces = namespaces
         self._own = own
         self._on_served = on_served
+        self._on_return = on_return
         self._informers: list[Informer] = []
         self._changed = asyncio.Event()
         self._absent: set[Informer] = set()
@@ -56,8 +65,7 @@ class CacheSync:
         """Take note that an informer fares otherwise than before."""
         self._changed.set()
         self._changed = asyncio.Event()
-        is_absent = any(map(_is_absent, informer.partitions.values()))
-        if is_absent:
+        if any(map(_is_absent, informer.partitions.values())):
             self._absent.add(informer)
         elif informer in self._absent:
             self._absent.discard(informer)
@@ -65,6 +73,12 @@ class CacheSync:
         for namespace in self._namespaces:
             if namespace in informer.partitions:
                 self._tell_of(namespace, informer.partitions[namespace])
+
+    def server_returned(self) -> None:
+        """Take note that the server has answered an informer after it was away."""
+        for informer in self._informers:
+            informer.try_again()
+        self._on_return()
 
     async def wait(self) -> None:
         """Wait until controllers may begin."""

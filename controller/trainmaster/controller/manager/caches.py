@@ -104,8 +104,15 @@ class Caches:
         watches = list(watches)
         refuse_contradictions([*OWN_WATCHES, *watches])
         own = {each.name for each in (TRAINJOBS, *RUNTIMES.values(), CONFIGMAPS)}
-        self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all)
-        new = partial(Informer, client, namespaces=namespaces, on_state_change=self._sync.note, clock=clock)
+        self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all, on_return=self._retry_now)
+        new = partial(
+            Informer,
+            client,
+            namespaces=namespaces,
+            on_state_change=self._sync.note,
+            on_return=self._sync.server_returned,
+            clock=clock,
+        )
         self.trainjobs = new(TRAINJOBS, start_after=self._wait_for_rest_of)
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         # Who serves some namespaces may have no right to anything beyond them.
@@ -125,6 +132,7 @@ class Caches:
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
         self._watches.append((self._config_maps, _of_both_states(config_map_keys)))
         self._queue: WorkQueue | None = None
+        self._queues: list[WorkQueue] = []
         self.deleted_workloads = DeletedWorkloads(self.trainjobs.store)
         self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
         if _JOBSET in self._by_kind:
@@ -141,6 +149,7 @@ class Caches:
     def add_trainjob_handlers(self, queue: WorkQueue) -> None:
         """Have every change put the keys of the TrainJobs that it concerns into a queue."""
         self._queue = queue
+        self._queues.append(queue)
         _enqueue_on_change(self.trainjobs, _own_key, queue, resync=True)
         for informer, keys_of in self._watches:
             _enqueue_on_change(informer, keys_of, queue)
@@ -155,7 +164,12 @@ class Caches:
 
     def add_runtime_handlers(self, resource: Resource, queue: WorkQueue) -> None:
         """Have every change of a runtime put its own key into a queue."""
+        self._queues.append(queue)
         _enqueue_on_change(self.runtimes[resource], _own_key, queue, resync=True)
+
+    def _retry_now(self) -> None:
+        for queue in self._queues:
+            queue.retry_now()
 
     def _trainjobs_waiting_for(self, resource: Resource) -> MapFunc:
         """The TrainJobs of a runtime that have no snapshot yet; the others do not care about it any more."""

@@ -168,6 +168,24 @@ def test_w10_w12_w13_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtua
     assert drain(queue) == ["a"]
 
 
+def test_w10_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
+    queue: WorkQueue, virtual: VirtualClock
+) -> None:
+    """After an outage each would wait for as long again; whoever waits for something else goes on waiting."""
+    for _ in range(16):
+        for key in ("a", "b"):
+            queue.add_rate_limited(key, priority=LOW_PRIORITY if key == "b" else 0)
+            virtual.step(400.0)
+            assert drain(queue) == [key]
+    queue.add_rate_limited("b", priority=LOW_PRIORITY)
+    queue.add_rate_limited("a")
+    queue.add_after("deadline", 100.0)
+    assert drain(queue) == []
+    queue.retry_now()
+    assert drain(queue) == ["a", "b"]
+    assert queue._backoff.failures("a") == 17
+
+
 def test_w25_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
     queue: WorkQueue, virtual: VirtualClock
 ) -> None:

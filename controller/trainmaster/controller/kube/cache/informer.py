@@ -91,6 +91,7 @@ class Informer:
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         start_after: What a namespace has to wait for before it is read.
         on_state_change: Called when something has synced, or cannot be read any more, or can again.
+        on_return: Called when the server answers after it was away, or failed.
         resync_period: Seconds between two resyncs.
         clock: The time.
         random: Where jitter comes from.
@@ -110,6 +111,7 @@ class Informer:
         name: str | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
         on_state_change: Callable[[Informer], object] = lambda _: None,
+        on_return: Callable[[], object] = lambda: None,
         resync_period: float = RESYNC_PERIOD,
         clock: Clock | None = None,
         random: Random = randomness.random,
@@ -132,10 +134,11 @@ class Informer:
         self._ready = asyncio.Event()
         self._start_after = start_after
         self._on_state_change = on_state_change
+        self._on_return = on_return
         self._log = log.bind(resource=self.name)
-        lookout = Lookout(self._clock)
+        lookout = Lookout()
         self._partitions = {
-            namespace: Partition(self, lookout, namespace, optional=optional)
+            namespace: Partition(self, lookout, namespace, optional=optional, clock=self._clock)
             for namespace in (resource.namespaced and namespaces) or (None,)
         }
         self._reflectors = [
@@ -197,6 +200,11 @@ class Informer:
             "undelivered": self._undelivered,
             "unreadable": len(self._unreadable),
         }
+
+    def try_again(self) -> None:
+        """Have reflectors that wait because the server was away try at once: somebody has found that it is back."""
+        for partition in self._partitions.values():
+            partition.try_again()
 
     async def wait_synced(self) -> None:
         """Wait until the first snapshot was delivered to the handlers."""
@@ -298,6 +306,10 @@ class Informer:
         if all(each.is_ready for each in self._partitions.values()):
             self._ready.set()
         self._on_state_change(self)
+
+    def server_returned(self) -> None:
+        """Take note that the server answers after it was away, or failed."""
+        self._on_return()
 
     # Details
 

@@ -4,6 +4,7 @@ Guarantees:
 - S-1, S-2: a snapshot of one namespace replaces what is stored of that namespace in one step, and nothing else.
 - E-7: a kind that the server does not serve is looked for once every ten seconds, by one reflector for all namespaces;
   the others go on when that one has found it.
+- R-27: who waits because the server was away need not wait to the end when somebody has found that it is back.
 """
 
 from __future__ import annotations
@@ -19,23 +20,15 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 class Lookout:
-    """Which of several reflectors looks for a kind that is not served, while the others wait for what it finds.
+    """Which of several reflectors looks for a kind that is not served, while the others wait for what it finds."""
 
-    Args:
-        clock: The time.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._holder: Partition | None = None
         self._relieved = asyncio.Event()
 
-    async def pause(self, partition: Partition, failure: ListWatchFailure, delay: float) -> None:
-        """Wait before another try: so many seconds, or until whoever looks has found something."""
-        if failure.is_not_served and self._holder is not partition:
-            await self._relieved.wait()
-        else:
-            await self._clock.sleep(delay)
+    async def relieved(self) -> None:
+        """Wait until whoever looks has found something."""
+        await self._relieved.wait()
 
     def note(self, partition: Partition, *, is_not_served: bool) -> bool:
         """Take note of how a reflector fares; returns whether it is the one that looks for the kind now."""
@@ -66,6 +59,9 @@ class Collector(Protocol):
     def state_changed(self) -> None:
         """Take note that a partition has synced, or fares otherwise than before."""
 
+    def server_returned(self) -> None:
+        """Take note that the server answers after it was away, or failed."""
+
 
 class Partition:
     """What one reflector reads, and how it fares: the `ReflectorStore` of that reflector.
@@ -75,9 +71,12 @@ class Partition:
         lookout: Who looks for a kind that is not served.
         namespace: What is read; None: everything.
         optional: Whether nobody needs to wait for what the server refuses.
+        clock: The time.
     """
 
-    def __init__(self, collector: Collector, lookout: Lookout, namespace: str | None, *, optional: bool) -> None:
+    def __init__(
+        self, collector: Collector, lookout: Lookout, namespace: str | None, *, optional: bool, clock: Clock
+    ) -> None:
         self.namespace = namespace
         self.has_synced = False
         self.is_ready = False
@@ -91,6 +90,9 @@ class Partition:
         self._collector = collector
         self._lookout = lookout
         self._optional = optional
+        self._clock = clock
+        self._looks = False
+        self._sleeping: asyncio.Future[None] | None = None
 
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot."""
@@ -112,12 +114,31 @@ class Partition:
         """Take note of why it cannot be read; returns whether that is news."""
         self.failure = failure
         is_not_served = failure is not None and failure.is_not_served
-        looks = self._lookout.note(self, is_not_served=is_not_served)
+        self._looks = self._lookout.note(self, is_not_served=is_not_served)
         if failure is not None and failure.is_refused and self._optional:
             self.is_ready = True
         self._collector.state_changed()
-        return looks or not is_not_served
+        return self._looks or not is_not_served
+
+    def connected(self) -> None:
+        """Take note that the server has accepted a watch."""
+        if self.failure is not None and not self.failure.is_refused:
+            self._collector.server_returned()
 
     async def pause(self, failure: ListWatchFailure, delay: float) -> None:
         """Wait before another try."""
-        await self._lookout.pause(self, failure, delay)
+        if failure.is_not_served and not self._looks:
+            await self._lookout.relieved()
+        elif failure.is_refused:
+            await self._clock.sleep(delay)
+        else:
+            self._sleeping = asyncio.ensure_future(self._clock.sleep(delay))
+            try:
+                await asyncio.wait({self._sleeping})
+            finally:
+                self._sleeping.cancel()
+
+    def try_again(self) -> None:
+        """Wait no longer, unless it is for something that the server refuses."""
+        if self._sleeping is not None:
+            self._sleeping.cancel()

@@ -93,6 +93,9 @@ class ReflectorStore(Protocol):
         Returns whether that is news: another reflector may have met the same.
         """
 
+    def connected(self) -> None:
+        """Take note that the server has accepted a watch."""
+
     async def pause(self, failure: ListWatchFailure, delay: float) -> None:
         """Wait before another try, for so many seconds or until there is reason to try."""
 
@@ -163,6 +166,7 @@ class Reflector:
         complete = False
         try:
             async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
+                self._store.connected()
                 events = aiter(stream)
                 snapshot = await collect_initial_events(
                     events, self._collection, self._store.to_entry, clock=self._clock, warn=self._warn_of_silence
@@ -228,6 +232,7 @@ class Reflector:
         try:
             async with self._watch(version) as stream:
                 opened = True
+                self._store.connected()
                 await self._follow(aiter(stream))
         except KubeError as error:
             await self._watch_failed(error, opened=opened)

@@ -129,6 +129,12 @@ class WorkQueue:
         delay = self._backoff.next_delay(key)
         self.add_after(key, delay if at_latest is None else min(delay, at_latest), priority=priority)
 
+    def retry_now(self) -> None:
+        """Have all keys that wait after a failure worked on: what they failed for may be over."""
+        for entry in list(self._entries.values()):
+            if entry.due is not None and self._backoff.failures(entry.key):
+                self._add(entry.key, priority=entry.priority, due=None)
+
     def forget(self, key: str) -> None:
         """Let the delays of `add_rate_limited` start over for `key`."""
         self._backoff.forget(key)

@@ -1,0 +1,128 @@
+"""An API server that is away for ten minutes: what goes on meanwhile, and how soon all is well when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from support.sim.actors import Fate
+from support.sim.listening import LogEntry
+from support.sim.loop import Process, VirtualLoop
+from support.sim.scenarios import runtime, trainjob
+from support.sim.server import Frames, Interference, Perform
+from support.sim.wire import Answer, Pipe, Request, broken
+from support.sim.world import World, simulate
+
+from trainmaster.controller.kube.rest.errors import NotConnected
+from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+
+AWAY = 600.0
+
+
+class Outage(Interference):
+    """A server that may be away: connections break, or fall silent, and no new one is accepted."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.away = False
+        self._silent = silent
+        self._pipes: list[Pipe] = []
+        self.tries = 0
+
+    async def request(self, process: Process, request: Request, perform: Perform) -> Answer:
+        """Carry a request to the server and its answer back."""
+        if not self.away:
+            return await perform()
+        self.tries += 1
+        if self._silent:
+            await asyncio.Event().wait()
+        raise NotConnected("simulated: connection refused")
+
+    def stream(self, process: Process, request: Request, frames: Frames, pipe: Pipe) -> Frames:
+        """Return the frames of a watch as they arrive."""
+        self._pipes.append(pipe)
+        return frames
+
+    def begin(self) -> None:
+        """Go away."""
+        self.away = True
+        for pipe in self._pipes:
+            if self._silent:
+                pipe.silent = True
+            else:
+                pipe.end(broken("watch"))
+        self._pipes.clear()
+
+
+@dataclass
+class Course:
+    """What came of it."""
+
+    seconds: dict[str, float]
+    """From the return of the server until a TrainJob had its JobSet, by name."""
+
+    counts: Counter[str]
+    starts: int
+    tries: int
+    logged: Counter[str]
+    violations: list[str]
+
+
+def play(*, managers: int, silent: bool, seed: int) -> Course:
+    """Have the server go away while a TrainJob runs, ends and another one comes, and come back."""
+
+    async def main(loop: VirtualLoop, entries: list[LogEntry]) -> Course:
+        world = World(loop, seed=seed, fates={"runs": Fate(seconds=100.0)}, elects=managers > 1)
+        outage = world.server.interference = Outage(silent=silent)
+        await world.begin()
+        await world.user.create(CLUSTER_TRAINING_RUNTIMES, runtime())
+        world.ensure(managers)
+        await world.user.create(TRAINJOBS, trainjob("runs"))
+        await world.until(lambda: world.runs("runs"), "the first TrainJob runs")
+        # One is known when the server goes away, and fails again and again meanwhile.
+        await world.user.create(TRAINJOBS, trainjob("caught"))
+        await asyncio.sleep(0.005)
+        outage.begin()
+        before, starts = len(entries), len(world.processes)
+        await asyncio.sleep(AWAY)
+        assert world.jobset("caught") is None
+        await world.user.create(TRAINJOBS, trainjob("new"))
+        logged = Counter(f"{each['level']}: {each['event']}" for each in entries[before:] if each["level"] != "debug")
+        outage.away, back = False, loop.time()
+        seconds: dict[str, float] = {}
+        while len(seconds) < 2:
+            waiting = {"caught", "new"} - seconds.keys()
+            await world.until(lambda: any(map(world.jobset, waiting)), "they have their JobSets")  # noqa: B023
+            seconds |= {name: loop.time() - back for name in waiting if world.jobset(name)}
+        await world.until(lambda: all(world.holds(name, "Complete") for name in ("runs", "caught", "new")), "all end")
+        return Course(seconds, world.counts(), len(world.processes) - starts, outage.tries, logged, world.violations)
+
+    course: Course = simulate(main, seed=seed)
+    return course
+
+
+WITHIN = {(1, False): 30.0, (2, False): 45.0, (1, True): 90.0, (2, True): 120.0}
+"""Seconds from the return of the server to the first write: for one manager the wait of whoever looks first, for
+several a lease more; where nobody is told that a connection is dead, the timeout of a request more."""
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
+@pytest.mark.parametrize("managers", [1, 2])
+def test_r27_ten_minutes_without_a_server_are_over_soon_after_it_is_back(managers: int, silent: bool) -> None:
+    """Nothing is made twice, nobody is asked or told without end, and a leader that lost its lease restarts once."""
+    for seed in range(4):
+        course = play(managers=managers, silent=silent, seed=seed)
+        assert course.violations == []
+        assert max(course.seconds.values()) < WITHIN[managers, silent], f"seed {seed}: {course.seconds}"
+        assert set(course.counts.values()) == {1}
+        assert course.starts == managers - 1
+        assert course.tries < 2 * AWAY
+        assert course.logged.total() < 60 * (managers + course.starts), course.logged
+        assert course.logged["warning: collection cannot be read, trying again"] < 20 * (managers + course.starts)
+
+
+def test_r27_a_longer_absence_makes_nobody_wait_longer() -> None:
+    """The key of a TrainJob that failed all the while would wait for as long again as it has failed."""
+    seconds = [max(play(managers=1, silent=False, seed=seed).seconds.values()) for seed in range(4, 10)]
+    assert max(seconds) < WITHIN[1, False]
