@@ -30,6 +30,7 @@ COMMANDS = {
     "rbac": "rbac",
     "crds": "crds",
     "runtimes": "runtimes",
+    "doctor": "doctor.command",
     "config": "config.command",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""

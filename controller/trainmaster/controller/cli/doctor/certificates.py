@@ -1,0 +1,115 @@
+"""Checks of the certificate of the webhooks: the Secret, and whether the API server trusts what is in it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from trainmaster.controller.cli.doctor.facts import Facts
+from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
+from trainmaster.controller.cli.doctor.installations import OUR_WEBHOOKS
+from trainmaster.runtime.jsontree import JsonObject
+
+_SOON: Final = timedelta(days=7)
+
+
+def check_certificates(facts: Facts) -> Iterator[Finding]:
+    """The certificate: is it valid, for the Service, and trusted by the webhook configurations?"""
+    management, namespace = facts.target.configuration.cert_management, facts.target.namespace
+    secret, name = facts.secret.value, f"{namespace}/{management.webhook_secret_name}"
+    if not management.enable:
+        yield ok("certManagement.enable is false: certificates come from elsewhere, into webhook.certDir")
+        if secret is None:
+            return
+    if secret is None:
+        yield ok(f"the Secret {name} is not there yet; the manifests bring it, and the manager fills it")
+        return
+    data = _decoded(secret)
+    if not data.get("tls.crt"):
+        yield ok(f"the Secret {name} has no certificate yet; the manager makes one")
+        return
+    renewed = management.enable
+    try:
+        certificate = x509.load_pem_x509_certificate(data["tls.crt"])
+        key = load_pem_private_key(data.get("tls.key", b""), None)
+        fits = key.public_key() == certificate.public_key()
+    except ValueError as error:
+        yield _bad(f"the Secret {name} holds no pair of certificate and key: {error}", renewed=renewed)
+        return
+    if not fits:
+        yield _bad(f"in the Secret {name} tls.key is not the key of tls.crt", renewed=renewed)
+        return
+    yield from _check_certificate(facts, certificate, name, renewed=renewed)
+    yield from _check_trust(facts, data, name)
+
+
+def _check_certificate(facts: Facts, certificate: x509.Certificate, name: str, *, renewed: bool) -> Iterator[Finding]:
+    until, now = certificate.not_valid_after_utc, facts.target.now
+    service = facts.target.configuration.cert_management.webhook_service_name
+    host = f"{service}.{facts.target.namespace}.svc"
+    names = _names(certificate)
+    if until < now:
+        yield _bad(f"the certificate in the Secret {name} has expired on {until:%Y-%m-%d}", renewed=renewed)
+    elif until < now + _SOON and not renewed:
+        yield warn(f"the certificate in the Secret {name} expires on {until:%Y-%m-%d}", "renew it")
+    elif host not in names:
+        yield _bad(
+            f"the certificate in the Secret {name} is not for {host}, but for {', '.join(names)}", renewed=renewed
+        )
+    else:
+        yield ok(f"the certificate in the Secret {name} is for {host}, until {until:%Y-%m-%d}")
+
+
+def _check_trust(facts: Facts, data: dict[str, bytes], name: str) -> Iterator[Finding]:
+    authorities = _authorities(data.get("ca.crt", b""))
+    for configuration in facts.webhooks.value:
+        own = configuration["metadata"]["name"]
+        if own not in OUR_WEBHOOKS:
+            continue
+        bundles = [
+            _authorities(base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or ""))
+            for webhook in configuration.get("webhooks") or []
+        ]
+        if not all(authorities & bundle for bundle in bundles):
+            yield warn(
+                f"{own} does not trust the authority in the Secret {name}: its caBundle is another one",
+                "the manager that leads corrects that within moments; without one, TrainJobs cannot be written",
+            )
+
+
+def _bad(message: str, *, renewed: bool) -> Finding:
+    """A certificate that cannot be used: the manager replaces one of its own."""
+    if renewed:
+        return warn(message, "the manager replaces it when it leads")
+    return fail(message, "put a good one there; webhooks that do not answer refuse every TrainJob")
+
+
+def _decoded(secret: JsonObject) -> dict[str, bytes]:
+    decoded = {}
+    for key, value in (secret.get("data") or {}).items():
+        try:
+            decoded[key] = base64.b64decode(value or "")
+        except (binascii.Error, ValueError):
+            decoded[key] = b""
+    return decoded
+
+
+def _authorities(pem: bytes) -> set[x509.Certificate]:
+    try:
+        return set(x509.load_pem_x509_certificates(pem))
+    except ValueError:
+        return set()
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return extension.value.get_values_for_type(x509.DNSName)

@@ -1,0 +1,186 @@
+"""`trainmaster doctor`: what in a cluster would stand in the way of an installation, and what would change.
+
+Exit codes: 0 nothing fails (there may be warnings, and what could not be told); 1 something does; 2 the cluster could
+not be asked, or wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.crds import definition_files
+from trainmaster.controller.cli.doctor import access, certificates, cluster, definitions, installations, trainjobs
+from trainmaster.controller.cli.doctor.facts import Facts, Target, collect, fetch_version
+from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
+from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
+from trainmaster.controller.configuration import (
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    effective_configuration,
+)
+from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.log_config import configure_logs
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.names import dns_label
+from trainmaster.runtime.version import __version__
+
+FAILURE: Final = 1
+DEFAULT_NAMESPACE: Final = "kubeflow"
+
+CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
+    "kubernetes": cluster.check_version,
+    "namespace": cluster.check_namespace,
+    "rights": access.check_installer,
+    "definitions": definitions.check_definitions,
+    "jobset": cluster.check_jobset,
+    "schedulers": cluster.check_schedulers,
+    "training-operator": cluster.check_training_operator,
+    "managers": installations.check_managers,
+    "leases": installations.check_leases,
+    "webhooks": installations.check_webhooks,
+    "certificates": certificates.check_certificates,
+    "service-account": access.check_service_account,
+}
+"""All checks of facts, by name and in order; what concerns TrainJobs follows."""
+
+_TRIES: Final = 2
+
+
+class Line(NamedTuple):
+    """One line of the report."""
+
+    check: str
+    status: Status
+    message: str
+    what_next: str
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="look at a cluster before an installation",
+        description="Look at a cluster before Trainmaster is installed, or takes over from the Go manager: what would "
+        "stand in the way, what would change, and what to do. Nothing is written.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default=DEFAULT_NAMESPACE,
+        metavar="NS",
+        help=f"where it is to be installed; default: {DEFAULT_NAMESPACE}",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: built-in defaults"
+    )
+    parser.add_argument(
+        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    parser.set_defaults(run=reporting_errors(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look at the cluster, and report; returns the exit code."""
+    # What may not be read is told in the report, not by whoever tries in vain.
+    configure_logs(level=logging.CRITICAL, style="console")
+    problems = dns_label(arguments.namespace)
+    if problems:
+        raise CommandError(f"--namespace {arguments.namespace!r} cannot be a name: {', '.join(problems)}")
+    framework = load_framework(arguments)
+    try:
+        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        server, lines = asyncio.run(_run(arguments, effective, framework))
+    except (ConfigurationInvalid, KubeError, PluginInvalid) as error:
+        raise CommandError(str(error)) from error
+    counts = Counter(line.status for line in lines)
+    if arguments.output == "json":
+        report = {
+            "server": server,
+            "version": __version__,
+            "summary": counts,
+            "findings": [each._asdict() for each in lines],
+        }
+        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+    else:
+        for line in lines:
+            what_next = f"; {line.what_next}" if line.what_next else ""
+            print(f"{line.status:<8} {line.check:<18} {line.message}{what_next}")
+        summary = ", ".join(f"{counts[status]} {status}" for status in ("ok", "warn", "fail", "unknown"))
+        print(f"{server}: {summary}")
+    return FAILURE if counts["fail"] else 0
+
+
+async def _run(
+    arguments: argparse.Namespace, effective: EffectiveConfiguration, framework: Framework
+) -> tuple[str, list[Line]]:
+    rest_config = await running_cluster(arguments.kubeconfig) or await load_config()
+    return rest_config.server, await look(rest_config, effective, framework, namespace=arguments.namespace)
+
+
+async def look(
+    rest_config: RestConfig, effective: EffectiveConfiguration, framework: Framework, *, namespace: str
+) -> list[Line]:
+    """Look at a cluster in which a manager with this configuration is to be installed.
+
+    Raises:
+        KubeError: The cluster does not answer, or not to us.
+    """
+    configuration, now = effective.configuration, datetime.now(UTC)
+    rules = policy_rules(
+        configuration,
+        features={name for name, is_open in effective.features.items() if is_open},
+        watches=framework.watches(),
+        namespace=namespace,
+    )
+    async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:
+        version = Fact(await fetch_version(client))
+        facts = await collect(client, version, Target(namespace, configuration, rules, now))
+        planned = await _take_over(client, framework, facts)
+    lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
+    lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
+    lines += _lines("stored-objects", lambda: _check_stored(facts, planned))
+    return lines
+
+
+async def _take_over(client: KubeClient, framework: Framework, facts: Facts) -> Fact[trainjobs.TakeOver]:
+    there = [facts.definitions[name].known for name in definition_files() if not name.startswith("optimization")]
+    if None in there:  # nor any objects of theirs
+        return Fact(trainjobs.TakeOver())
+    return await trainjobs.plan_take_over(
+        client, framework, namespaces=facts.target.configuration.watch_namespaces, now=facts.target.now
+    )
+
+
+def _check_stored(facts: Facts, planned: Fact[trainjobs.TakeOver]) -> Iterator[Finding]:
+    live = [facts.definitions[name].value for name in definition_files()]
+    return definitions.check_lost_fields([each for each in live if each is not None], planned.value.objects)
+
+
+def _lines(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Line]:
+    try:
+        for finding in check():
+            yield Line(name, *finding)
+    except Unknown as error:
+        yield Line(name, "unknown", str(error), error.what_next)

@@ -1,0 +1,156 @@
+"""Checks of the definitions of Trainer's kinds that are in the cluster, against those that would be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from trainmaster.controller.cli.crds import definition, definition_files
+from trainmaster.controller.cli.doctor.facts import Facts
+from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
+from trainmaster.runtime.jsontree import JsonObject
+
+Path = tuple[str, ...]
+"""A field in a schema: names, `*` for each element of a list or value of a map."""
+
+GO_GENERATOR: Final = "controller-gen.kubebuilder.io/version"
+"""The annotation by which the original's definitions are known."""
+
+_EACH: Final = "*"
+_SHOWN: Final = 5
+_APPLY: Final = "trainmaster crds | kubectl apply --server-side --force-conflicts -f -"
+
+
+def check_definitions(facts: Facts) -> Iterator[Finding]:
+    """The definitions: whose are they, and would applying ours take anything away?"""
+    absent = [name for name in definition_files() if facts.definitions[name].value is None]
+    if absent:
+        some = "none" if len(absent) == len(definition_files()) else f"not {', '.join(absent)}"
+        yield ok(f"definitions of Trainer: {some} yet; `trainmaster crds` has them, and so have the manifests")
+    for name in definition_files():
+        live = facts.definitions[name].value
+        if live is not None:
+            yield from _check(name, live)
+
+
+def _check(name: str, live: JsonObject) -> Iterator[Finding]:
+    if live["metadata"].get("deletionTimestamp"):
+        yield fail(f"{name} is being deleted, and all of its objects with it", "wait, or see what holds it up")
+        return
+    ours = definition(name)
+    versions = {each["name"] for each in ours["spec"]["versions"]}
+    stored = (live.get("status") or {}).get("storedVersions") or []
+    foreign = [version for version in stored if version not in versions]
+    if foreign:
+        yield fail(
+            f"{name} may have objects that are stored as {', '.join(foreign)}, which ours does not serve",
+            "migrate them, and take the version out of status.storedVersions",
+        )
+        return
+    if ours["spec"]["scope"] != live["spec"]["scope"]:
+        yield fail(f"{name} is {live['spec']['scope']}, and that cannot change", "see who made it")
+        return
+    owner = owner_of(live)
+    lost, gained = lost_fields(live), _fields(ours) - _fields(live)
+    if lost:
+        yield warn(
+            f"{name} is {owner} and has fields that ours lacks: {_some(lost)}",
+            "see below whether objects use them; a newer Trainmaster may have them",
+        )
+    elif gained:
+        yield ok(f"{name} is {owner}; ours adds {_some(gained)}: {_APPLY}")
+    else:
+        yield ok(f"{name} is {owner}, with the same fields")
+
+
+def owner_of(live: JsonObject) -> str:
+    """Say whose definition it is."""
+    metadata = live["metadata"]
+    chart = (metadata.get("labels") or {}).get("helm.sh/chart")
+    by = f", of the chart {chart}" if chart else ""
+    generator = (metadata.get("annotations") or {}).get(GO_GENERATOR)
+    return f"that of the Go manager (controller-gen {generator}){by}" if generator else f"one of Trainmaster{by}"
+
+
+def lost_fields(live: JsonObject) -> set[Path]:
+    """Return the fields of a definition that would be pruned from its objects with ours in its place."""
+    ours = definition(str(live["metadata"]["name"]))
+    known, free = _fields(ours), set(_free(ours))
+    lost = {path for path in _fields(live) - known if not any(path[: len(each)] == each for each in free)}
+    return _roots(lost)
+
+
+def uses(obj: Any, path: Path) -> bool:
+    """Tell whether an object has a field."""
+    if not path:
+        return True
+    step, *rest = path
+    if step == _EACH:
+        values = obj if isinstance(obj, list) else obj.values() if isinstance(obj, dict) else ()
+        return any(uses(each, tuple(rest)) for each in values)
+    return isinstance(obj, dict) and step in obj and uses(obj[step], tuple(rest))
+
+
+def check_lost_fields(live: Iterable[JsonObject], objects: Iterable[JsonObject]) -> Iterator[Finding]:
+    """Say which objects would lose something with our definitions."""
+    by_kind = {each["spec"]["names"]["kind"]: lost_fields(each) for each in live}
+    concerned: dict[tuple[str, Path], list[str]] = {}
+    for obj in objects:
+        for path in by_kind.get(obj["kind"], ()):
+            if uses(obj, path):
+                metadata = obj["metadata"]
+                name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+                concerned.setdefault((obj["kind"], path), []).append(name)
+    for (kind, path), names in concerned.items():
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield fail(
+            f"with our definition {kind}s would lose {written(path)}: {', '.join(names[:_SHOWN])}{more}",
+            "use a newer Trainmaster, or take the field out of them",
+        )
+
+
+def _schemas(crd: JsonObject) -> Iterator[JsonObject]:
+    for version in crd["spec"]["versions"]:
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if isinstance(schema, dict):
+            yield schema
+
+
+def _fields(crd: JsonObject) -> set[Path]:
+    return {path for schema in _schemas(crd) for path, _ in _walk(schema, ())}
+
+
+def _free(crd: JsonObject) -> Iterator[Path]:
+    """Return where anything may stand."""
+    for schema in _schemas(crd):
+        for path, part in [((), schema), *_walk(schema, ())]:
+            if part.get("x-kubernetes-preserve-unknown-fields") or (
+                part.get("type") == "object" and not (part.get("properties") or part.get("additionalProperties"))
+            ):
+                yield path
+
+
+def _walk(schema: JsonObject, path: Path) -> Iterator[tuple[Path, JsonObject]]:
+    for name, part in (schema.get("properties") or {}).items():
+        yield (*path, name), part
+        yield from _walk(part, (*path, name))
+    for keyword in ("items", "additionalProperties"):
+        part = schema.get(keyword)
+        if isinstance(part, dict):
+            yield from _walk(part, (*path, _EACH))
+
+
+def _roots(paths: set[Path]) -> set[Path]:
+    """Return the fields that are in no other one of them."""
+    return {path for path in paths if not any(path[:length] in paths for length in range(len(path)))}
+
+
+def _some(paths: Iterable[Path]) -> str:
+    roots = sorted(_roots(set(paths)), key=lambda path: (len(path), path))
+    more = f" and {len(roots) - _SHOWN} more" if len(roots) > _SHOWN else ""
+    return ", ".join(map(written, roots[:_SHOWN])) + more
+
+
+def written(path: Path) -> str:
+    """Write a field as people do: `spec.trainer.env[*].name`."""
+    return ".".join(path).replace(f".{_EACH}", "[*]")

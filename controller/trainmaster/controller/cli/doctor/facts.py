@@ -1,0 +1,277 @@
+"""Facts: what a cluster says about itself and about what is installed in it, fetched once and with few requests.
+
+Guarantees:
+- Nothing is written. Reviews of access are requests that create nothing.
+- What may not be read, or is not served, is an unknown of its own; the rest is fetched all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from trainmaster.controller.cli.crds import definition_files
+from trainmaster.controller.cli.doctor.findings import Fact, Unknown
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.manager.roles import NAME, scopes_of
+from trainmaster.runtime.jsontext import load_json
+from trainmaster.runtime.jsontree import JsonObject
+
+T = TypeVar("T")
+
+_AUTHORIZATION: Final = "authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+
+DEFINITIONS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+MUTATING: Final = Resource(
+    _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
+)
+VALIDATING: Final = Resource(
+    _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
+)
+_SELF_REVIEWS: Final = Resource(
+    _AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
+_REVIEWS: Final = Resource(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+
+JOBSETS: Final = "jobsets.jobset.x-k8s.io"
+COSCHEDULING: Final = "podgroups.scheduling.x-k8s.io"
+VOLCANO: Final = "podgroups.scheduling.volcano.sh"
+KUEUE: Final = "workloads.kueue.x-k8s.io"
+TRAINING_OPERATOR: Final = "pytorchjobs.kubeflow.org"
+OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE, TRAINING_OPERATOR)
+"""Definitions of others that matter."""
+
+_TRAINER_LABELS: Final = "app.kubernetes.io/name=trainer,app.kubernetes.io/component=manager"
+_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
+"""As its manifests and its chart call it."""
+
+Review = tuple[str, str, str, str, str, str]
+"""Verb, group, resource, subresource, namespace (empty: all, or none) and name (empty: any)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be installed, and where."""
+
+    namespace: str
+    configuration: Configuration
+    rules: Sequence[PolicyRule]
+    """The rights that the manager needs."""
+
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster said."""
+
+    target: Target
+    version: Fact[str]
+    definitions: Mapping[str, Fact[JsonObject | None]]
+    """CustomResourceDefinitions by name, ours and `OTHERS`."""
+
+    namespace: Fact[JsonObject | None]
+    managers: Fact[list[JsonObject]]
+    """Deployments of Trainer's managers, Go's and ours, in all namespaces."""
+
+    jobset_controllers: Fact[list[JsonObject]]
+    leases: Fact[list[JsonObject]]
+    webhooks: Fact[list[JsonObject]]
+    """All webhook configurations of the cluster."""
+
+    secret: Fact[JsonObject | None]
+    may_install: Mapping[Review, Fact[bool]]
+    service_account: Fact[JsonObject | None]
+    manager_may: Mapping[Review, Fact[bool]]
+    """What its service account may do, if there is one."""
+
+
+async def fetch_version(client: KubeClient) -> str:
+    """Ask for the version of Kubernetes, as the first question of all.
+
+    Raises:
+        KubeError: The cluster does not answer, or not to us.
+    """
+    status, _, body = await client.raw("GET", "/version")
+    if status >= 300:
+        raise KubeError(f"GET {client.config.server}/version was answered with {status}")
+    return str(load_json(body)["gitVersion"])
+
+
+async def collect(client: KubeClient, version: Fact[str], target: Target) -> Facts:
+    """Fetch everything."""
+    namespace, configuration = target.namespace, target.configuration
+    names = [*definition_files(), *OTHERS]
+    election = configuration.leader_election
+    definitions, reviews, found_namespace, secret, account = await asyncio.gather(
+        asyncio.gather(*(_get(client, DEFINITIONS, None, name) for name in names)),
+        _reviews(client, _SELF_REVIEWS, installing(namespace)),
+        _get(client, NAMESPACES, None, namespace),
+        _get(client, SECRETS, namespace, configuration.cert_management.webhook_secret_name),
+        _get(client, SERVICE_ACCOUNTS, namespace, NAME),
+    )
+    managers, jobset, leases, webhooks = await asyncio.gather(
+        _deployments(client, _TRAINER_LABELS, (NAME,)),
+        _deployments(client, "", _JOBSET_DEPLOYMENTS),
+        _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
+        _webhooks(client),
+    )
+    user = f"system:serviceaccount:{namespace}:{NAME}" if account.known else ""
+    manager_may = (
+        await _reviews(client, _REVIEWS, needed(target.rules, configuration.watch_namespaces), user=user)
+        if user
+        else {}
+    )
+    return Facts(
+        target=target,
+        version=version,
+        definitions=dict(zip(names, definitions, strict=True)),
+        namespace=found_namespace,
+        managers=managers,
+        jobset_controllers=jobset,
+        leases=leases,
+        webhooks=webhooks,
+        secret=secret,
+        may_install=reviews,
+        service_account=account,
+        manager_may=manager_may,
+    )
+
+
+def installing(namespace: str) -> list[Review]:
+    """Return the rights that `kubectl apply` of the manifests needs."""
+    rbac = "rbac.authorization.k8s.io"
+    wide = [
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        (rbac, "clusterroles"),
+        (rbac, "clusterrolebindings"),
+        (_ADMISSION, "mutatingwebhookconfigurations"),
+        (_ADMISSION, "validatingwebhookconfigurations"),
+    ]
+    within = [
+        ("apps", "deployments"),
+        ("", "services"),
+        ("", "serviceaccounts"),
+        ("", "configmaps"),
+        ("", "secrets"),
+        ("policy", "poddisruptionbudgets"),
+        (rbac, "roles"),
+        (rbac, "rolebindings"),
+    ]
+    scoped = [(*each, "") for each in wide] + [(*each, namespace) for each in within]
+    return [
+        (verb, group, resource, "", where, "")
+        for group, resource, where in scoped
+        for verb in ("get", "create", "patch")
+    ]
+
+
+def needed(rules: Iterable[PolicyRule], watch_namespaces: Sequence[str]) -> list[Review]:
+    """Return what policy rules ask for, one verb on one object in one scope at a time."""
+    return list(
+        dict.fromkeys(
+            (verb, rule.resource.group, rule.resource.plural, rule.subresource, scope, name)
+            for rule in rules
+            for scope in scopes_of(rule, watch_namespaces)
+            for verb in rule.verbs
+            for name in rule.names or ("",)
+        )
+    )
+
+
+async def attempt(request: Awaitable[T], what: str) -> Fact[T]:
+    """Await an answer; `what` is what was asked for, as the end of "may not"."""
+    try:
+        return Fact(await request)
+    except Forbidden:
+        return Fact(Unknown(f"may not {what}", "ask somebody who may, or for that right"))
+    except Unauthorized:
+        raise  # it holds for every request
+    except KubeError as error:
+        return Fact(Unknown(f"{what}: {error}", "try again"))
+
+
+async def _get(client: KubeClient, resource: Resource, namespace: str | None, name: str) -> Fact[JsonObject | None]:
+    async def get() -> JsonObject | None:
+        try:
+            return await client.get(resource, namespace, name)
+        except NotFound:
+            return None
+
+    where = f" in namespace {namespace}" if namespace else ""
+    return await attempt(get(), f"get {resource.name} {name}{where}")
+
+
+async def _list(client: KubeClient, resource: Resource, **selectors: Any) -> Fact[list[JsonObject]]:
+    async def fetch() -> list[JsonObject]:
+        try:
+            return list((await client.list(resource, **selectors))["items"])
+        except NotFound:  # the cluster does not serve it, so there is none
+            return []
+
+    return await attempt(fetch(), f"list {resource.name}" + (" in all namespaces" if resource.namespaced else ""))
+
+
+async def _deployments(client: KubeClient, labels: str, names: Iterable[str]) -> Fact[list[JsonObject]]:
+    """Find Deployments by labels or by name; whoever installed them may have changed either."""
+    lists = await asyncio.gather(
+        *(_list(client, DEPLOYMENTS, field_selector=f"metadata.name={name}") for name in names),
+        *([_list(client, DEPLOYMENTS, label_selector=labels)] if labels else []),
+    )
+    return _joined(lists)
+
+
+async def _webhooks(client: KubeClient) -> Fact[list[JsonObject]]:
+    mutating, validating = await asyncio.gather(_list(client, MUTATING), _list(client, VALIDATING))
+    return _joined([mutating, validating])
+
+
+def _joined(lists: Iterable[Fact[list[JsonObject]]]) -> Fact[list[JsonObject]]:
+    """Put lists together, each object once."""
+    joined: dict[str, JsonObject] = {}
+    for each in lists:
+        if isinstance(each.known, Unknown):
+            return each
+        joined |= {item["metadata"]["uid"]: item for item in each.known}
+    return Fact(list(joined.values()))
+
+
+async def _reviews(
+    client: KubeClient, resource: Resource, reviews: Iterable[Review], *, user: str = ""
+) -> dict[Review, Fact[bool]]:
+    """Ask the API server for each right whether we, or another user, have it."""
+
+    async def review(wanted: Review) -> bool:
+        verb, group, plural, subresource, namespace, name = wanted
+        attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace, "name": name}
+        spec: JsonObject = {"resourceAttributes": {**attributes, "subresource": subresource}}
+        if user:
+            *_, in_namespace, _ = user.split(":")
+            groups = ["system:serviceaccounts", f"system:serviceaccounts:{in_namespace}", "system:authenticated"]
+            spec |= {"user": user, "groups": groups}
+        answer = await client.create(
+            resource, {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        )
+        return bool(answer["status"]["allowed"])
+
+    wanted = list(reviews)
+    if not wanted:
+        return {}
+    what = f"create {resource.name}"
+    first = await attempt(review(wanted[0]), what)
+    if isinstance(first.known, Unknown):  # nor any other
+        return dict.fromkeys(wanted, first)
+    rest = await asyncio.gather(*(attempt(review(each), what) for each in wanted[1:]))
+    return dict(zip(wanted, [first, *rest], strict=True))

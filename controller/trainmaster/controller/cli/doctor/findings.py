@@ -1,0 +1,67 @@
+"""What a check finds, and facts that a check may not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+Status = Literal["ok", "warn", "fail", "unknown"]
+"""`fail`: an installation would not work, or harm; `warn`: somebody should look."""
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    status: Status
+    message: str
+    what_next: str = ""
+    """What to do about it."""
+
+
+class Unknown(Exception):
+    """A fact that could not be fetched; the text says why and what to do."""
+
+    def __init__(self, message: str, what_next: str) -> None:
+        super().__init__(message)
+        self.what_next = what_next
+
+
+@dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    """Something that the cluster said, or why it did not."""
+
+    known: T | Unknown
+
+    @property
+    def value(self) -> T:
+        """What it said.
+
+        Raises:
+            Unknown: It did not.
+        """
+        if isinstance(self.known, Unknown):
+            raise self.known
+        return self.known
+
+    def map(self, function: Callable[[T], U]) -> Fact[U]:
+        """Return what follows from the fact."""
+        return Fact(self.known if isinstance(self.known, Unknown) else function(self.known))
+
+
+def ok(message: str) -> Finding:
+    """Nothing to do."""
+    return Finding("ok", message)
+
+
+def warn(message: str, what_next: str = "") -> Finding:
+    """Somebody should look."""
+    return Finding("warn", message, what_next)
+
+
+def fail(message: str, what_next: str) -> Finding:
+    """An installation would not work, or harm."""
+    return Finding("fail", message, what_next)

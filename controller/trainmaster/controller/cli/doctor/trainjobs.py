@@ -1,0 +1,142 @@
+"""What the manager would write for the TrainJobs that are there, by its own planning; nothing of it is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.doctor.findings import Fact, Finding, Unknown, ok, warn
+from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
+from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.observe import StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_trainjob
+from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
+from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
+
+_SYNC_AT_MOST: Final = 60.0
+_SHOWN: Final = 5
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """What would happen to the TrainJobs."""
+
+    total: int = 0
+    finished: int = 0
+    elsewhere: int = 0
+    """Those of other controllers, by `managedBy`."""
+
+    writes: dict[str, list[str]] = field(default_factory=dict)
+    """For each TrainJob that would be written for: what."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+    """For each that could not be built: why."""
+
+    objects: list[JsonObject] = field(default_factory=list)
+    """The TrainJobs and the runtimes themselves."""
+
+
+async def plan_take_over(
+    client: KubeClient, framework: Framework, *, namespaces: Sequence[str], now: datetime
+) -> Fact[TakeOver]:
+    """Fill caches as the manager does, and plan for each TrainJob."""
+    caches = Caches(client, framework.watches(), namespaces=namespaces)
+    async with background_task(caches.run(), name="caches"):
+        try:
+            async with asyncio.timeout(_SYNC_AT_MOST):
+                await _synced(caches)
+        except (Unknown, TimeoutError) as error:
+            reason = str(error) or f"not all were read within {_SYNC_AT_MOST:g} s"
+            return Fact(Unknown(f"TrainJobs cannot be planned for: {reason}", "ask somebody who may read these"))
+        found = TakeOver()
+        listers = StoreListers(caches.stores())
+        for store in (informer.store for informer in caches.runtimes.values()):
+            found.objects += store.each()
+        for number, raw in enumerate(caches.trainjobs.store.each()):
+            found.objects.append(raw)
+            _plan(raw, listers, framework, found, now=now)
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        return Fact(found)
+
+
+async def _synced(caches: Caches) -> None:
+    """Wait for the caches; those that may not be read never sync."""
+    waiting = asyncio.ensure_future(caches.wait_for_sync())
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=0.2)
+            failed = [reason for reason in caches.not_synced() if "(" in reason]
+            if failed and not waiting.done():
+                raise Unknown("; ".join(failed), "")
+    finally:
+        waiting.cancel()
+
+
+def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: TakeOver, *, now: datetime) -> None:
+    name = f"{raw['metadata'].get('namespace')}/{raw['metadata']['name']}"
+    found.total += 1
+    unreadable = why_unreadable(raw)
+    if unreadable is not None:
+        found.problems[name] = f"it cannot be read: {unreadable}"
+        return
+    if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+        found.elsewhere += 1
+        return
+    try:
+        job = parse_trainjob(raw)
+        found.finished += job.is_finished
+        to_deadline = seconds_to_deadline(job, now)
+        planned = plan(
+            observe(job, raw, listers),
+            framework,
+            deadline_exceeded=to_deadline is not None and to_deadline <= 0,
+            now=now,
+        )
+    except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
+        found.problems[name] = str(error)
+        return
+    if planned.problem is not None:
+        found.problems[name] = f"{planned.problem.reason}: {planned.problem.message}"
+    writes = [
+        f"{each.object['kind']} {each.object['metadata']['name']}"
+        for each in planned.applies
+        if not (each.uid and UNKNOWN_AUTHORITY in (each.object.get("data") or {}).values())  # only the manager knows it
+    ]
+    writes += [f"delete {each['kind']} {each['metadata']['name']}" for each in planned.deletes]
+    if planned.expires_in is not None and planned.expires_in <= 0:
+        writes.append("delete the TrainJob itself, which has outlived its time to live")
+    if writes:
+        found.writes[name] = writes
+
+
+def check_take_over(found: TakeOver) -> Iterator[Finding]:
+    """The TrainJobs that are there: which would be written for, and which could not be built."""
+    of_others = f", {found.elsewhere} of other controllers" if found.elsewhere else ""
+    what = f"{counted(found.total, 'TrainJob')}, {found.finished} finished{of_others}"
+    if not found.writes:
+        yield ok(f"{what}: the manager would write nothing for them")
+    else:
+        jobs = list(found.writes)
+        shown = "; ".join(f"{name}: {', '.join(found.writes[name])}" for name in jobs[:_SHOWN])
+        more = f"; and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
+        yield warn(
+            f"{what}: the manager would write for {len(jobs)} of them: {shown}{more}",
+            "see whether that is wanted; for one that is new, or was changed just now, any manager writes",
+        )
+    for reason, count in Counter(found.problems.values()).items():
+        names = [name for name, other in found.problems.items() if other == reason]
+        yield warn(
+            f"{count} of them could not be built: {', '.join(names[:_SHOWN])}: {reason}",
+            "correct them, or the plugins of the configuration",
+        )

@@ -1,0 +1,121 @@
+"""The cluster itself, and what others have installed in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.doctor import findings
+from support.stack import Stack, api_server
+
+from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
+from trainmaster.controller.cli.doctor.facts import DEFINITIONS, JOBSETS
+from trainmaster.controller.cli.doctor.findings import Fact
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        yield stack
+
+
+@pytest.mark.parametrize(
+    ("version", "finding"),
+    [
+        ("v1.30.2", "fail: Kubernetes v1.30.2 is older than 1.31; use Kubernetes 1.31 or later"),
+        ("v1.31.0", "ok: Kubernetes v1.31.0; "),
+        ("v1.37.1+k3s1", "ok: Kubernetes v1.37.1+k3s1; "),
+        (
+            "v1.38.0",
+            (
+                "warn: Kubernetes v1.38.0 is newer than 1.37, the newest one that is known here; look for a newer "
+                "Trainmaster; fields of pods that are new in it are not merged by name"
+            ),
+        ),
+        ("strange", "warn: strange is no version that is known here; use Kubernetes 1.31 to 1.37"),
+    ],
+)
+def test_versions(version: str, finding: str) -> None:
+    facts: Any = SimpleNamespace(version=Fact(version))
+    [found] = check_version(facts)
+    assert f"{found.status}: {found.message}; {found.what_next}" == finding
+
+
+async def test_the_namespace(stack: Stack) -> None:
+    assert (await findings(stack, namespace="nowhere"))["namespace"] == [
+        "warn: there is no namespace nowhere; kubectl create namespace nowhere, unless your manifests bring it"
+    ]
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await stack.client.create(NAMESPACES, {"metadata": {"name": "strict", "labels": labels}})
+    assert (await findings(stack, namespace="strict"))["namespace"] == [
+        "ok: the namespace strict is there; its pod security level is restricted, which the manager's pod fits"
+    ]
+
+
+async def test_jobset_and_its_controller(stack: Stack) -> None:
+    known = "JobSet v1alpha2 is served, but no Deployment of its controller is known by its usual name"
+    assert (await findings(stack))["jobset"] == [
+        f"warn: {known}; see that its controller runs; otherwise JobSets get no pods"
+    ]
+    await stack.client.delete(DEFINITIONS, None, JOBSETS)
+    found = await findings(stack)
+    assert found["jobset"] == [
+        (
+            "fail: JobSet is not installed, and every TrainJob becomes a JobSet; install JobSet, "
+            "https://jobset.sigs.k8s.io, before any TrainJob runs"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "available", "finding"),
+    [
+        ("v1alpha1", 1, "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
+        (
+            "v1alpha2",
+            0,
+            (
+                "fail: JobSet's controller jobset-system/jobset (jobset:v0.12.0) has no available replica; see why its "
+                "pods do not run"
+            ),
+        ),
+        ("v1alpha2", 1, "ok: JobSet v1alpha2, its controller jobset-system/jobset runs (jobset:v0.12.0); "),
+    ],
+)
+def test_jobset_of_some_version(version: str, available: int, finding: str) -> None:
+    definition = {"spec": {"versions": [{"name": version, "served": True}]}}
+    controller = {
+        "metadata": {"namespace": "jobset-system", "name": "jobset"},
+        "spec": {"template": {"spec": {"containers": [{"image": "jobset:v0.12.0"}]}}},
+        "status": {"availableReplicas": available},
+    }
+    facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(definition)}, jobset_controllers=Fact([controller]))
+    [found] = check_jobset(facts)
+    assert f"{found.status}: {found.message}; {found.what_next}" == finding
+
+
+async def test_schedulers(stack: Stack) -> None:
+    assert (await findings(stack))["schedulers"] == ["ok: gang scheduling: coscheduling (scheduler plugins), Volcano"]
+    for group in ("scheduling.x-k8s.io", "scheduling.volcano.sh"):
+        await stack.client.delete(DEFINITIONS, None, f"podgroups.{group}")
+    for plural, group, kind in (
+        ("workloads", "kueue.x-k8s.io", "Workload"),
+        ("pytorchjobs", "kubeflow.org", "PyTorchJob"),
+    ):
+        schema = {"openAPIV3Schema": {"type": "object"}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        names = {"plural": plural, "kind": kind}
+        definition = {"group": group, "names": names, "scope": "Namespaced", "versions": [version]}
+        await stack.client.create(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": definition})
+    found = await findings(stack)
+    assert found["schedulers"] == [
+        "ok: gang scheduling: no PodGroups; runtimes cannot have a podGroupPolicy",
+        "ok: Kueue is there; it admits TrainJobs if its configuration names trainer.kubeflow.org/trainjob",
+    ]
+    assert found["training-operator"] == [
+        "ok: the kinds of the training operator V1 are there; this manager leaves them to it"
+    ]

@@ -1,0 +1,111 @@
+"""The definitions in the cluster, and what applying ours would take from stored objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.doctor import findings
+from support.objects import runtime_object, trainjob_object
+from support.original_crds import definitions_of, install_older_definitions, install_original_definitions
+from support.stack import api_server
+
+from trainmaster.controller.cli.doctor.definitions import uses, written
+from trainmaster.controller.cli.doctor.facts import DEFINITIONS
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.jsontree import copy_tree
+
+
+async def test_ours_and_none(tmp_path: Path) -> None:
+    async with api_server(tmp_path / "a", definitions=False) as stack:
+        found = await findings(stack)
+        assert found["definitions"] == [
+            "ok: definitions of Trainer: none yet; `trainmaster crds` has them, and so have the manifests"
+        ]
+        assert found["trainjobs"] == ["ok: 0 TrainJobs, 0 finished: the manager would write nothing for them"]
+    async with api_server(tmp_path / "b") as stack:
+        assert (await findings(stack))["definitions"] == [
+            f"ok: {plural}.trainer.kubeflow.org is one of Trainmaster, with the same fields"
+            for plural in ("clustertrainingruntimes", "optimizationjobs", "trainingruntimes", "trainjobs")
+        ]
+        await stack.client.delete(DEFINITIONS, None, "optimizationjobs.trainer.kubeflow.org")
+        assert (await findings(stack))["definitions"][0] == (
+            "ok: definitions of Trainer: not optimizationjobs.trainer.kubeflow.org yet; `trainmaster crds` has them, "
+            "and so have the manifests"
+        )
+
+
+async def test_those_of_the_go_manager(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as stack:
+        await install_original_definitions(stack)
+        annotation = {"metadata": {"annotations": {"controller-gen.kubebuilder.io/version": "v0.17.2"}}}
+        for definition in await definitions_of(stack):
+            await stack.client.patch(DEFINITIONS, None, definition["metadata"]["name"], annotation)
+        told = (await findings(stack))["definitions"]
+        mine = "that of the Go manager (controller-gen v0.17.2)"
+        for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes"):
+            (line,) = (line for line in told if f" {plural}." in line)
+            assert line.startswith(f"ok: {plural}.trainer.kubeflow.org is {mine}; ours adds "), line
+            assert line.endswith(": trainmaster crds | kubectl apply --server-side --force-conflicts -f -")
+
+
+async def test_what_objects_would_lose(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as stack:
+        await install_older_definitions(stack)
+        await stack.client.create(NAMESPACES, {"metadata": {"name": "team"}})
+        await stack.client.create(TRAINING_RUNTIMES, runtime_object())
+        found = await findings(stack)
+        (line,) = (line for line in found["definitions"] if " trainjobs." in line)
+        assert line == (
+            "warn: trainjobs.trainer.kubeflow.org is one of Trainmaster and has fields that ours lacks: "
+            "spec.annotations, spec.labels, spec.podTemplateOverrides; see below whether objects use them; a newer "
+            "Trainmaster may have them"
+        )
+        assert "stored-objects" not in found
+        for name in ("a", "b"):
+            job = trainjob_object(name, podTemplateOverrides=[{"targetJobs": [{"name": "node"}]}])
+            for field in ("uid", "resourceVersion", "creationTimestamp"):
+                del job["metadata"][field]
+            await stack.client.create(TRAINJOBS, job)
+        assert (await findings(stack))["stored-objects"] == [
+            (
+                "fail: with our definition TrainJobs would lose spec.podTemplateOverrides: team/a, team/b; use a newer "
+                "Trainmaster, or take the field out of them"
+            )
+        ]
+
+
+async def test_versions_that_ours_does_not_serve(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as stack:
+        (name,) = (each for each in await definitions_of(stack) if each["metadata"]["name"].startswith("trainjobs"))
+        changed = copy_tree(name)
+        changed["spec"]["versions"][0] |= {"name": "v1beta1"}
+        await stack.client.delete(DEFINITIONS, None, changed["metadata"]["name"])
+        del changed["metadata"]["resourceVersion"], changed["metadata"]["uid"], changed["status"]
+        await stack.client.create(DEFINITIONS, changed)
+        told = (await findings(stack))["definitions"]
+        assert (
+            "fail: trainjobs.trainer.kubeflow.org may have objects that are stored as v1beta1, which ours does not "
+            "serve; migrate them, and take the version out of status.storedVersions"
+        ) in told
+
+
+@pytest.mark.parametrize(
+    ("path", "used"),
+    [
+        (("spec", "a"), True),
+        (("spec", "b"), False),
+        (("spec", "list", "*", "c"), True),
+        (("spec", "list", "*", "d"), False),
+        (("spec", "map", "*", "e"), True),
+        (("spec", "a", "f"), False),
+    ],
+)
+def test_fields_are_found_in_objects(path: tuple[str, ...], used: bool) -> None:
+    obj = {"spec": {"a": 1, "list": [{}, {"c": None}], "map": {"x": {"e": 1}}}}
+    assert uses(obj, path) is used
+
+
+def test_fields_are_written_as_people_do() -> None:
+    assert written(("spec", "env", "*", "name")) == "spec.env[*].name"

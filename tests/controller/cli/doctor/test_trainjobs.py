@@ -1,0 +1,83 @@
+"""What the manager would write for the TrainJobs that are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doctor import findings
+from support.objects import runtime_object, trainjob_object
+from support.stack import Stack, api_server, manager
+
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        await stack.client.create(NAMESPACES, {"metadata": {"name": "team"}})
+        await stack.client.create(TRAINING_RUNTIMES, runtime_object())
+        yield stack
+
+
+def new(name: str, **spec: Any) -> JsonObject:
+    job = trainjob_object(name, **spec)
+    return {**job, "metadata": {"name": name, "namespace": "team"}}
+
+
+async def test_a_settled_trainjob_is_left_alone_and_a_new_one_is_not(stack: Stack) -> None:
+    await stack.client.create(TRAINJOBS, new("old"))
+    assert (await findings(stack))["trainjobs"] == [
+        (
+            "warn: 1 TrainJob, 0 finished: the manager would write for 1 of them: team/old: ConfigMap "
+            "old-runtime-snapshot, JobSet old; see whether that is wanted; for one that is new, or was changed just "
+            "now, any manager writes"
+        )
+    ]
+    async with manager(stack.access), asyncio.timeout(30):
+        while True:
+            try:
+                await stack.client.get(JOBSETS, "team", "old")
+                break
+            except NotFound:
+                await asyncio.sleep(0.02)
+    assert (await findings(stack))["trainjobs"] == [
+        "ok: 1 TrainJob, 0 finished: the manager would write nothing for them"
+    ]
+    versions = [each["metadata"]["resourceVersion"] for each in (await stack.client.list(TRAINJOBS))["items"]]
+    await findings(stack)
+    assert versions == [
+        each["metadata"]["resourceVersion"] for each in (await stack.client.list(TRAINJOBS))["items"]
+    ], "it only looks"
+
+
+async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(stack: Stack) -> None:
+    await stack.client.create(TRAINJOBS, new("theirs", managedBy="kueue.x-k8s.io/multikueue"))
+    lost = new("lost", runtimeRef={"kind": "TrainingRuntime", "name": "nowhere"})
+    await stack.client.create(TRAINJOBS, lost)
+    ended = await stack.client.create(TRAINJOBS, new("ended"))
+    complete = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "AllJobsCompleted",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    await stack.client.update(TRAINJOBS, {**ended, "status": {"conditions": [complete]}}, subresource="status")
+    assert (await findings(stack))["trainjobs"] == [
+        "ok: 3 TrainJobs, 1 finished, 1 of other controllers: the manager would write nothing for them",
+        (
+            "warn: 1 of them could not be built: team/lost: RuntimeNotFound: TrainingRuntime specified in TrainJob is "
+            'not found: TrainingRuntime.trainer.kubeflow.org "nowhere" not found; correct them, or the plugins of the '
+            "configuration"
+        ),
+    ]
+    assert (await findings(stack, watchNamespaces=["other"]))["trainjobs"] == [
+        "ok: 0 TrainJobs, 0 finished: the manager would write nothing for them"
+    ]
