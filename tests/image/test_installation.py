@@ -33,11 +33,11 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedP
 
 
 def test_a_fresh_environment_says_what_it_lacks_until_it_has_it(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--quiet"]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--quiet"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("trainmaster-*.whl")
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    install = [*pip, "--python", tmp_path / "venv/bin/python", "install", "--only-binary=:all:"]
+    install: list[str | Path] = [*pip, "--python", tmp_path / "venv/bin/python", "install", "--only-binary=:all:"]
     trainmaster = tmp_path / "venv/bin/trainmaster"
 
     run(*install, "--require-hashes", "-r", ROOT / "hack/requirements/runtime.txt", cwd=tmp_path)

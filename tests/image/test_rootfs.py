@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -49,17 +50,20 @@ BUDGET = 75_000_000
 """Bytes of files that may be added to the base image; docs/image.md."""
 
 NOT_POSSIBLE = 77
-HEALTH, METRICS = 18081, 18443
-"""The manager has the network of this machine."""
+FILE = "/controller_manager_config.yaml"
 
-CONFIGURATION = {
-    "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-    "kind": "Configuration",
-    "webhook": {"enabled": False},
-    "health": {"healthProbeBindAddress": f"127.0.0.1:{HEALTH}"},
-    "metrics": {"bindAddress": f"127.0.0.1:{METRICS}"},
-    "leaderElection": {"leaderElect": True, "resourceName": "trainer.kubeflow.org"},
-}
+
+def configuration(health: int, metrics: int) -> dict[str, Any]:
+    """Its ports are this machine's."""
+    return {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "webhook": {"enabled": False},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
+        "leaderElection": {"leaderElect": True, "resourceName": "trainer.kubeflow.org"},
+    }
+
 
 PLUGIN = """
 from collections.abc import Iterator
@@ -78,6 +82,8 @@ class Rootfs:
 
     path: Path
     volumes: Path
+    health: int
+    """The port of its probes."""
 
     def command(self, *words: str) -> list[str]:
         script = ROOT / "hack/image/run_rootfs.sh"
@@ -112,11 +118,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def rootfs(built: Path, tmp_path: Path) -> Rootfs:
+def rootfs(built: Path, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Rootfs:
     (tmp_path / "serviceaccount").mkdir()
-    configuration = tmp_path / "controller_manager_config.yaml"
-    configuration.write_text(yaml.safe_dump(CONFIGURATION))
-    return Rootfs(built, tmp_path)
+    health, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
+    file = tmp_path / FILE.removeprefix("/")
+    file.write_text(yaml.safe_dump(configuration(health, metrics)))
+    return Rootfs(built, tmp_path, health)
 
 
 def entries(top: Path) -> dict[str, tuple[int, int, str]]:
@@ -144,7 +151,7 @@ async def running(rootfs: Rootfs, stack: Stack) -> AsyncIterator[asyncio.subproc
     (account / "namespace").write_text("default")
     host, _, port = stack.access.server.removeprefix("https://").partition(":")
     process = await asyncio.create_subprocess_exec(
-        *rootfs.command(*IMAGE.entrypoint, "--config=/controller_manager_config.yaml"),
+        *rootfs.command(*IMAGE.entrypoint, f"--config={FILE}"),
         env={**IMAGE.environment, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -157,12 +164,10 @@ async def running(rootfs: Rootfs, stack: Stack) -> AsyncIterator[asyncio.subproc
             await process.wait()
 
 
-async def is_ready() -> bool:
+async def is_ready(rootfs: Rootfs) -> bool:
+    url = f"http://127.0.0.1:{rootfs.health}/readyz"
     try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://127.0.0.1:{HEALTH}/readyz") as response,
-        ):
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status == 200
     except aiohttp.ClientError:
         return False
@@ -171,7 +176,7 @@ async def is_ready() -> bool:
 async def test_the_manager_runs_unprivileged_from_a_read_only_tree(rootfs: Rootfs) -> None:
     before = entries(rootfs.path / ADDED)
     async with api_server(rootfs.volumes) as stack, running(rootfs, stack) as process:
-        ready = asyncio.ensure_future(until(is_ready))
+        ready = asyncio.ensure_future(until(lambda: is_ready(rootfs)))
         ended = asyncio.ensure_future(process.wait())
         await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -219,6 +224,9 @@ def test_the_command_line_says_what_it_lacks(rootfs: Rootfs) -> None:
     overview = rootfs.run("trainmaster", "--help")
     assert (overview.returncode, overview.stderr) == (0, "")
     assert not re.search(r"^ +cluster ", overview.stdout, re.MULTILINE)
+    for command in (["crds"], ["config", "check", FILE], ["rbac", "--config", FILE]):
+        done = rootfs.run("trainmaster", *command)
+        assert done.returncode == 0, done.stderr
     cluster = rootfs.run("trainmaster", "cluster", "up")
     assert (cluster.returncode, cluster.stdout) == (1, "")
     assert cluster.stderr.startswith("trainmaster: the command 'cluster' needs the embedded cluster, which is not part")
@@ -273,7 +281,7 @@ def test_a_derived_image_brings_a_plugin(rootfs: Rootfs, tmp_path: Path) -> None
     lines = dict(line.split(maxsplit=1) for line in example.splitlines() if line.startswith(("RUN", "COPY")))
     assert example.splitlines()[-1] == f"USER {IMAGE.user}"
     name, directory = lines["COPY"].split()
-    derived = Rootfs(tmp_path / "derived", rootfs.volumes)
+    derived = replace(rootfs, path=tmp_path / "derived")
     shutil.copytree(rootfs.path, derived.path, symlinks=True)
     with zipfile.ZipFile(f"{derived.path}{directory}{name}", "w") as wheel:
         info = "my_plugin-1.0.dist-info"

@@ -152,6 +152,13 @@ def test_wrong_fields_and_rules_of_admission_are_found_without_the_extra(install
     assert "spec.runtimeRef.name: no file has" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["crds", "rbac"])
+def test_what_an_installation_needs_is_told_without_the_embedded_cluster(installed: Installation, command: str) -> None:
+    done = installed.image(command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "apiVersion: " in done.stdout
+
+
 def test_rendering_needs_no_extra(installed: Installation) -> None:
     done = installed.base("render", "-f", str(EXAMPLE))
     assert done.returncode == 0, done.stderr
