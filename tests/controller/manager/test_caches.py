@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.admission import free_port
 from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
@@ -398,3 +401,21 @@ async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Clu
             TRAINJOBS, event("DELETED", {**job, "metadata": {**job["metadata"], "resourceVersion": "12"}})
         )
         assert caches.deleted_workloads.last_state("team/demo") is None
+
+
+async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
+    """Thirteen collections have one reason; each of them would bury what else is in the log."""
+    clock = VirtualClock()
+    with capture_logs() as logged:
+        async with KubeClient(RestConfig(server=f"http://127.0.0.1:{free_port()}"), user_agent="tests") as client:
+            caches = Caches(client, Framework(load_plugins()).watches(), clock=clock)
+            running = asyncio.create_task(caches.run())
+            async with asyncio.timeout(30):
+                while not all(informer.failure for informer in caches.informers()):
+                    await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.wait([running])
+    assert len(caches.informers()) > 10
+    (told,) = [entry for entry in logged if entry["log_level"] == "warning"]
+    assert told["event"] == "collection cannot be read, trying again"
+    assert "refused the connection" in told["reason"]

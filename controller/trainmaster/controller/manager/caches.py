@@ -22,6 +22,7 @@ from functools import partial
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
@@ -109,6 +110,7 @@ class Caches:
             Informer,
             client,
             namespaces=namespaces,
+            outages=Outages(),
             on_state_change=self._sync.note,
             on_return=self._sync.server_returned,
             clock=clock,

@@ -43,6 +43,7 @@ import structlog
 from trainmaster.controller.kube.cache.backoff import YieldBudget
 from trainmaster.controller.kube.cache.delta import Delta, Entry, ResourceEventHandler
 from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
@@ -89,6 +90,7 @@ class Informer:
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
+        outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
         on_state_change: Called when something has synced, or cannot be read any more, or can again.
         on_return: Called when the server answers after it was away, or failed.
@@ -109,6 +111,7 @@ class Informer:
         optional: bool = False,
         transform: Transform = strip_managed_fields,
         name: str | None = None,
+        outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
         on_state_change: Callable[[Informer], object] = lambda _: None,
         on_return: Callable[[], object] = lambda: None,
@@ -138,7 +141,9 @@ class Informer:
         self._log = log.bind(resource=self.name)
         lookout = Lookout()
         self._partitions = {
-            namespace: Partition(self, lookout, namespace, optional=optional, clock=self._clock)
+            namespace: Partition(
+                self, lookout, namespace, outages=outages or Outages(), optional=optional, clock=self._clock
+            )
             for namespace in (resource.namespaced and namespaces) or (None,)
         }
         self._reflectors = [

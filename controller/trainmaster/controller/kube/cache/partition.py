@@ -14,6 +14,7 @@ from typing import Protocol
 
 from trainmaster.controller.kube.cache.delta import Entry
 from trainmaster.controller.kube.cache.listwatch import ListWatchFailure
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.runtime.jsontree import JsonObject
@@ -69,13 +70,21 @@ class Partition:
     Args:
         collector: What takes everything that is read.
         lookout: Who looks for a kind that is not served.
+        outages: Who tells of what concerns all kinds.
         namespace: What is read; None: everything.
         optional: Whether nobody needs to wait for what the server refuses.
         clock: The time.
     """
 
     def __init__(
-        self, collector: Collector, lookout: Lookout, namespace: str | None, *, optional: bool, clock: Clock
+        self,
+        collector: Collector,
+        lookout: Lookout,
+        namespace: str | None,
+        *,
+        outages: Outages,
+        optional: bool,
+        clock: Clock,
     ) -> None:
         self.namespace = namespace
         self.has_synced = False
@@ -89,6 +98,7 @@ class Partition:
         self.to_entry = collector.to_entry
         self._collector = collector
         self._lookout = lookout
+        self._outages = outages
         self._optional = optional
         self._clock = clock
         self._looks = False
@@ -111,14 +121,15 @@ class Partition:
         self._collector.update_resource_version(self, resource_version)
 
     def set_failure(self, failure: ListWatchFailure | None) -> bool:
-        """Take note of why it cannot be read; returns whether that is news."""
+        """Take note of why it cannot be read; returns whether that is news which nobody else tells."""
         self.failure = failure
         is_not_served = failure is not None and failure.is_not_served
         self._looks = self._lookout.note(self, is_not_served=is_not_served)
         if failure is not None and failure.is_refused and self._optional:
             self.is_ready = True
         self._collector.state_changed()
-        return self._looks or not is_not_served
+        tells = self._outages.note(self, failure)
+        return tells and (self._looks or not is_not_served)
 
     def connected(self) -> None:
         """Take note that the server has accepted a watch."""
