@@ -230,7 +230,13 @@ def describe_body(body: bytes, *, wanted: str = "an object") -> str:
         title = _TITLE.search(text)
         what = "an HTML page" if "<html" in text[:200].lower() else "markup"
         return f"the answer is {what}: {shorten(title.group(1).strip() if title else text, limit=200)}"
-    return f"the answer is not {wanted}: {shorten(text, limit=200)}"
+    return f"the answer is not {wanted}: {excerpt(body)}"
+
+
+def excerpt(body: bytes) -> str:
+    """Return the beginning of a body in one line, unless it is an object: that may be a Secret."""
+    text = " ".join(body[: _TEXT_AT_MOST * 4].decode("utf-8", "replace").split())
+    return f"{{...}}, {len(body)} bytes" if text.startswith("{") else shorten(text, limit=200)
 
 
 def from_status(

@@ -26,6 +26,7 @@ import orjson
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
@@ -44,6 +45,7 @@ from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import RetryPolicy
 from trainmaster.controller.kube.rest.transport import Response, Transport
+from trainmaster.controller.redaction import REDACTED
 from trainmaster.metrics.rest_client import NO_ANSWER, RequestMetrics
 from trainmaster.runtime.jsontext import JsonError, is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
@@ -294,10 +296,13 @@ class RestClient:
         except TransportError:
             # The status says enough; a proxy that dies while it explains itself changes nothing.
             log.debug("the explanation of a refusal broke off", request=self._where(request), status=response.status)
+        body = b"".join(parts)
+        for value in confidential(request.path, request.body):
+            body = body.replace(value, REDACTED.encode())
         return from_response(
             response.status,
             response.headers,
-            b"".join(parts),
+            body,
             request=self._where(request),
             source=self._config.source,
         )

@@ -26,8 +26,8 @@ from trainmaster.controller.kube.rest.errors import (
     ResponseTooLarge,
     StreamBroken,
     StreamSilent,
+    excerpt,
     from_status,
-    shorten,
 )
 from trainmaster.controller.kube.rest.partial import read_frame
 from trainmaster.runtime.jsontext import JsonError
@@ -132,17 +132,13 @@ def decode_event(line: bytes) -> WatchEvent:
         try:
             frame = read_frame(line)
         except JsonError:
-            raise MalformedResponse(f"a watch frame is not JSON ({error}): {_excerpt(line)}") from error
+            raise MalformedResponse(f"a watch frame is not JSON ({error}): {excerpt(line)}") from error
     obj = frame.get("object") if isinstance(frame, dict) else None
     if not isinstance(obj, dict):
-        raise MalformedResponse(f"a watch frame has no object: {_excerpt(line)}")
+        raise MalformedResponse(f"a watch frame has no object: {excerpt(line)}")
     kind = frame.get("type")
     if kind == "ERROR":
         raise from_status(obj)
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise MalformedResponse(f"a watch frame has the unknown type {str(kind)[:100]!r}: {_excerpt(line)}")
+        raise MalformedResponse(f"a watch frame has the unknown type {str(kind)[:100]!r}: {excerpt(line)}")
     return WatchEvent(kind, obj, len(line))
-
-
-def _excerpt(line: bytes) -> str:
-    return shorten(line[:1000].decode("utf-8", "replace"), limit=200)
