@@ -1,4 +1,4 @@
-"""What keeps several collections from being read at once is told by one of them: the API server is away, or refuses all.
+"""What keeps several collections from being read at once is told by one: the API server is away, or refuses all.
 
 Guarantees:
 - E-8: of a reason that concerns all collections alike the first one tells, its end as well; the others do at debug
