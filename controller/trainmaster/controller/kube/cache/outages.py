@@ -25,9 +25,9 @@ class Outages:
         """Take note of how a collection fares; returns whether it is the one that tells of it."""
         reason = _common_reason(failure)
         for told, teller in list(self._tellers.items()):
-            if teller is who and told != reason:
+            if teller == who and told != reason:
                 del self._tellers[told]
-        return reason is None or self._tellers.setdefault(reason, who) is who
+        return reason is None or self._tellers.setdefault(reason, who) == who
 
 
 def _common_reason(failure: ListWatchFailure | None) -> _Reason | None:
