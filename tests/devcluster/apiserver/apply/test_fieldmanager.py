@@ -28,6 +28,7 @@ CONTAINER = {
         "name": {"type": "string"},
         "image": {"type": "string"},
         "args": {"type": "array", "items": {"type": "string"}},
+        "probe": {"type": "object", "properties": {"path": {"type": "string"}, "period": {"type": "integer"}}},
         "ports": {
             "type": "array",
             "x-kubernetes-list-type": "map",
@@ -149,6 +150,27 @@ def test_a_map_goes_with_its_last_field() -> None:
     after = applied(live, obj({"replicas": 1}))
     assert after == {**obj({"replicas": 1}), "metadata": after["metadata"]}
     assert "labels" not in after["metadata"]
+
+
+def test_a_field_of_the_schema_goes_with_what_was_defaulted_in_it() -> None:
+    """Half a probe would be refused, as it once was when another release of a Deployment was applied."""
+    live = applied(None, obj({"containers": [{"name": "c", "image": "i", "probe": {"path": "/"}}]}))
+    live["spec"]["containers"][0]["probe"]["period"] = 10  # a default
+    after = applied(live, obj({"containers": [{"name": "c", "image": "i"}]}))
+    assert after["spec"]["containers"] == [{"name": "c", "image": "i"}]
+
+
+def test_a_field_of_the_schema_stays_with_what_another_owns_in_it() -> None:
+    live = applied(None, obj({"containers": [{"name": "c", "image": "i", "probe": {"path": "/"}}]}))
+    live = applied(live, obj({"containers": [{"name": "c", "probe": {"period": 5}}]}), "b")
+    after = applied(live, obj({"containers": [{"name": "c", "image": "i"}]}))
+    assert after["spec"]["containers"] == [{"name": "c", "image": "i", "probe": {"period": 5}}]
+
+
+def test_a_map_that_the_schema_names_goes_with_what_nobody_owns_in_it() -> None:
+    live = applied(None, obj({"nodes": {"a": "1"}}))
+    live["spec"]["nodes"]["b"] = "2"
+    assert applied(live, obj({"replicas": 1}))["spec"] == {"replicas": 1}
 
 
 def test_an_empty_map_that_is_applied_stays() -> None:

@@ -24,8 +24,9 @@ def merge(live: JsonObject, applied: JsonObject, schema: Schema) -> JsonObject:
 def remove(obj: JsonObject, fields: FieldSet, kept: FieldSet, schema: Schema) -> JsonObject:
     """Remove fields, unless they or what is below them is among the `kept` ones.
 
-    A map or a list from which the last field goes, goes as well, unless it is kept itself. An element of a list goes
-    with all that is in it unless the element itself is kept: part of an element is of no use without its key.
+    A map or a list from which the last field goes, goes as well, unless it is kept itself. A field that the schema
+    names goes with what was defaulted in it, unless something below it is kept. An element of a list goes with all that
+    is in it unless the element itself is kept: part of an element is of no use without its key.
     """
     rest = _remove(obj, fields.tree, kept.tree, schema)
     return {} if rest is _GONE else rest
@@ -93,7 +94,7 @@ def _remove(value: Any, fields: Tree, kept: Tree | None, schema: Schema) -> Any:
                 name = element.removeprefix("f:")
                 if element == SELF or name not in rest:
                     continue
-                if is_member(node) and element not in owned:
+                if element not in owned and (is_member(node) or name in schema.properties):
                     del rest[name]
                 else:
                     _put(rest, name, _remove(rest[name], node, owned.get(element), schema.child(name)))
