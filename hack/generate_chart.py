@@ -17,10 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+import generate_crds
+import generate_monitoring
 import generate_rbac
+import generate_runtimes
 import generator
 from generate_rbac import rules_of
-from generate_runtimes import RELEASE
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.roles import CLUSTER, merged, scopes_of
@@ -64,10 +66,12 @@ _CONCURRENCY: Final = ("trainJob", "trainingRuntime", "clusterTrainingRuntime")
 
 
 def copies() -> Iterator[tuple[Path, str]]:
-    """Yield what is the same in the chart as in deploy/."""
+    """Yield what is the same in the chart as in deploy/, where some of it is about to be written as well."""
+    written = generate_crds.files() | generate_monitoring.files() | generate_runtimes.files()
     for pattern, directory in COPIED.items():
-        for path in sorted(DEPLOY.glob(pattern)):
-            yield CHART / "files" / directory / path.name, path.read_text(encoding="utf-8")
+        for path in sorted({*DEPLOY.glob(pattern), *(each for each in written if each.match(f"deploy/{pattern}"))}):
+            text = written.get(path) or path.read_text(encoding="utf-8")
+            yield CHART / "files" / directory / path.name, text
 
 
 def rules() -> JsonObject:
@@ -215,7 +219,7 @@ def files() -> dict[Path, str]:
     values = yaml.safe_load(text)
     return {
         **dict(copies()),
-        CHART / "files/release.yaml": _HEADER + f"trainer: {RELEASE}\n",
+        CHART / "files/release.yaml": _HEADER + f"trainer: {generate_runtimes.RELEASE}\n",
         CHART / "files/rules.yaml": _HEADER + yaml.dump(rules(), Dumper=generator.Dumper, sort_keys=False, width=120),
         CHART / "values.schema.json": json.dumps(schema(values), indent=1) + "\n",
         CHART / "README.md": readme(text),

@@ -92,6 +92,15 @@ def alerts() -> list[Alert]:
             "It goes on with the last good one, until that expires. The log names the file and what is wrong with it.",
         ),
         Alert(
+            "TrainmasterCertificateExpires",
+            "critical",
+            "1h",
+            f"min by (certificate) (trainmaster_certificate_expiry_timestamp_seconds{{{_JOB}}} > 0)"
+            " - time() < 7 * 86400",
+            "The certificate {{ $labels.certificate }} ends within a week and was not renewed.",
+            "When it has ended, TrainJobs and runtimes are refused. docs/certificates.md says who renews it and when.",
+        ),
+        Alert(
             "TrainmasterAPIServerErrors", "warning", "10m",
             f'sum(rate(rest_client_requests_total{{{_JOB},code=~"5..|<error>"}}[5m]))'
             f" / sum(rate(rest_client_requests_total{{{_JOB}}}[5m])) > 0.1",

@@ -86,6 +86,9 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             pytest.skip("a shared cluster is no place for another manager")
         running = Server(directory / "cluster/kubeconfig", stack.client)
         await running.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
+        await running.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("team-a", "team-b")
+        )
         yield running
 
 

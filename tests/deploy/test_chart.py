@@ -36,6 +36,7 @@ SAME: dict[str, JsonObject] = {
     "cert-manager": {"certManager": {"enabled": True}},
     "monitoring": {"monitoring": {"enabled": True}},
     "network-policy": {"networkPolicy": {"enabled": True}},
+    "namespaced": {"manager": {"config": {"watchNamespaces": ["team-a", "team-b"]}}},
     "kubeflow-platform": {
         "userRoles": {"enabled": True},
         "manager": {

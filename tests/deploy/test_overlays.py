@@ -9,6 +9,7 @@ import pytest
 import yaml
 from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, kustomize, one, overlay, strings
 
+from trainmaster.controller.cli import main
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [*NEEDS_KUBECTL]
@@ -106,16 +107,58 @@ def test_cert_manager_makes_what_the_manager_reads() -> None:
         assert annotations == {"cert-manager.io/inject-ca-from": f"kubeflow/{certificate['metadata']['name']}"}
 
 
+def configuration_of(name: str) -> JsonObject:
+    """The configuration file of an overlay."""
+    data = one(overlay(name), "ConfigMap", "kubeflow-trainer-config")["data"]
+    read: JsonObject = yaml.safe_load(data["controller_manager_config.yaml"])
+    return read
+
+
 def test_cert_manager_changes_one_option() -> None:
-    before, after = (
-        yaml.safe_load(
-            one(overlay(name), "ConfigMap", "kubeflow-trainer-config")["data"]["controller_manager_config.yaml"]
-        )
-        for name in ("standalone", "cert-manager")
-    )
+    before, after = configuration_of("standalone"), configuration_of("cert-manager")
     assert (before["certManagement"]["enable"], after["certManagement"]["enable"]) == (True, False)
     after["certManagement"]["enable"] = True
     assert after == before
+
+
+NAMED = ["team-a", "team-b"]
+
+
+def test_a_namespaced_manager_is_asked_about_its_namespaces_only() -> None:
+    added, differing, removed = changed("namespaced")
+    assert set(added) == {(kind, namespace, MANAGER) for kind in ("Role", "RoleBinding") for namespace in NAMED}
+    assert removed == set()
+    assert {(kind, name) for kind, _, name in differing} == {
+        ("ClusterRole", MANAGER),
+        ("ConfigMap", "kubeflow-trainer-config"),
+        ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+    }
+    selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": NAMED}]}
+    for (kind, *_), (before, after) in differing.items():
+        if kind.endswith("WebhookConfiguration"):
+            for webhook in after["webhooks"]:
+                assert webhook.pop("namespaceSelector") == selector
+            assert after == before
+    before, after = configuration_of("standalone"), configuration_of("namespaced")
+    assert (before.pop("watchNamespaces"), after.pop("watchNamespaces")) == ([], NAMED)
+    assert after == before
+
+
+def test_a_namespaced_manager_has_the_rights_that_its_configuration_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that `trainmaster rbac` prints for it: of what has a namespace, none in others."""
+    file = tmp_path / "configuration.yaml"
+    file.write_text(yaml.dump(configuration_of("namespaced")))
+    assert main(["rbac", "--config", str(file)]) == 0
+    printed = by_identity(yaml.safe_load_all(capsys.readouterr().out))
+    objects = overlay("namespaced")
+    granted = {key: obj for key, obj in objects.items() if "Role" in key[0] and key[2] == MANAGER}
+    assert granted == printed
+    (cluster,) = (obj for (kind, *_), obj in granted.items() if kind == "ClusterRole")
+    everywhere = {resource for rule in cluster["rules"] for resource in rule["resources"]}
+    assert not everywhere & {"secrets", "configmaps", "trainjobs", "jobsets", "events", "podgroups"}
 
 
 def test_monitoring_adds_objects_and_changes_none() -> None:
