@@ -532,6 +532,24 @@ async def test_missing_permission_is_named_and_not_repeated_all_the_time(
     await end(candidate)
 
 
+async def test_a_candidate_that_cannot_read_the_lease_warns_and_goes_on(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
+    """It mends by itself, so it is no error; a line for each try would bury what else there is."""
+    with capture_logs() as logged:
+        candidate = Candidate(api, virtual, "a")
+        candidate.client.cut = True
+        await virtual.advance(299)
+        assert [entry["event"] for entry in logged if entry["log_level"] in {"warning", "error"}] == [
+            "lease cannot be read or taken, trying again"
+        ]
+        assert not any(entry["log_level"] == "error" for entry in logged)
+        candidate.client.cut = False
+        await virtual.advance(5)
+    assert candidate.working
+    await end(candidate)
+
+
 async def test_l14_guard_lets_nothing_pass_without_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
     candidate = Candidate(api, virtual, "a")
     with pytest.raises(NotLeading, match="does not hold the lease ns/lease"):

@@ -15,6 +15,7 @@ When to do what is up to the elector. All state belongs to its event loop.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -170,13 +171,13 @@ class LeaseLock:
         except (KubeError, TimeoutError) as error:
             self._log.warning("lease was not released, it expires by itself", error=str(error) or "timeout")
 
-    def log_rarely(self, event: str, **fields: object) -> None:
-        """Log an error that may last, each event of it rarely."""
+    def log_rarely(self, event: str, *, level: int = logging.WARNING, **fields: object) -> None:
+        """Log something that may last, each event of it rarely."""
         now = self._clock.monotonic()
         last = self._logged_at.get(event)
         if last is None or now - last >= _LOG_INTERVAL:
             self._logged_at[event] = now
-            self._log.error(event, **fields)
+            self._log.log(level, event, **fields)
 
     async def _write(self, known: JsonObject | None) -> None:
         """Write the lease as ours, over the version that we know or as a new one."""
@@ -225,6 +226,7 @@ class LeaseLock:
             self.log_rarely(
                 f"the service account may not {verb} the lease; grant it the verbs get, create and update "
                 f"on {LEASES.name} in namespace {self._namespace}",
+                level=logging.ERROR,
                 error=str(error),
             )
             raise
