@@ -25,7 +25,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 mkdir "$work/tree"
-for each in pyproject.toml README.md LICENSE controller runtime plugins metrics deploy; do
+mkdir "$work/tree/deploy"
+for each in pyproject.toml README.md LICENSE controller runtime plugins metrics deploy/crds deploy/runtimes; do
     cp -R "$source/$each" "$work/tree/$each"
 done
 "$python" -m venv "$work/build"

@@ -34,6 +34,7 @@ from support.processes import account_token
 from support.stack import Stack, api_server
 from support.training import apply_runtime, runtime, trainjob, until
 
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.version import __version__
 
@@ -50,19 +51,23 @@ BUDGET = 75_000_000
 """Bytes of files that may be added to the base image; docs/image.md."""
 
 NOT_POSSIBLE = 77
+SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)
+WEBHOOKS = {
+    kind: Resource("admissionregistration.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=False)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+
 FILE = "/controller_manager_config.yaml"
 
 
-def configuration(health: int, metrics: int) -> dict[str, Any]:
-    """Its ports are this machine's."""
-    return {
-        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-        "kind": "Configuration",
-        "webhook": {"enabled": False},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
-        "leaderElection": {"leaderElect": True, "resourceName": "trainer.kubeflow.org"},
-    }
+def configuration(ports: Callable[[], int], health: int) -> dict[str, Any]:
+    """That of deploy/base, but for the ports, which are this machine's."""
+    document: dict[str, Any] = yaml.safe_load((ROOT / "deploy/base/controller_manager_config.yaml").read_text())
+    document["health"]["healthProbeBindAddress"] = f"127.0.0.1:{health}"
+    document["metrics"]["bindAddress"] = f"127.0.0.1:{ports()}"
+    document["webhook"]["port"] = ports()
+    document["statusServer"]["port"] = ports()
+    return document
 
 
 PLUGIN = """
@@ -120,9 +125,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def rootfs(built: Path, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Rootfs:
     (tmp_path / "serviceaccount").mkdir()
-    health, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
+    health = unused_tcp_port_factory()
     file = tmp_path / FILE.removeprefix("/")
-    file.write_text(yaml.safe_dump(configuration(health, metrics)))
+    file.write_text(yaml.safe_dump(configuration(unused_tcp_port_factory, health)))
     return Rootfs(built, tmp_path, health)
 
 
@@ -140,6 +145,17 @@ def entries(top: Path) -> dict[str, tuple[int, int, str]]:
     return found
 
 
+async def make_what_it_manages(stack: Stack) -> None:
+    """Make the Secret and the webhook configurations of deploy/, in the namespace default."""
+    secret = yaml.safe_load((ROOT / "deploy/base/secret.yaml").read_text())
+    secret["metadata"]["namespace"] = "default"
+    await stack.client.create(SECRETS, secret)
+    for configuration in yaml.safe_load_all((ROOT / "deploy/webhooks/webhooks.yaml").read_text()):
+        for webhook in configuration["webhooks"]:
+            webhook["clientConfig"]["service"]["namespace"] = "default"
+        await stack.client.create(WEBHOOKS[configuration["kind"]], configuration)
+
+
 @asynccontextmanager
 async def running(rootfs: Rootfs, stack: Stack) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the image's entry point as a pod does: with a token, the configuration, and the address of the server."""
@@ -149,6 +165,7 @@ async def running(rootfs: Rootfs, stack: Stack) -> AsyncIterator[asyncio.subproc
     (account / "ca.crt").write_bytes(authority)
     (account / "token").write_text(await account_token(stack.client, "manager"))
     (account / "namespace").write_text("default")
+    await make_what_it_manages(stack)
     host, _, port = stack.access.server.removeprefix("https://").partition(":")
     process = await asyncio.create_subprocess_exec(
         *rootfs.command(*IMAGE.entrypoint, f"--config={FILE}"),
@@ -175,40 +192,41 @@ async def is_ready(rootfs: Rootfs) -> bool:
 
 async def test_the_manager_runs_unprivileged_from_a_read_only_tree(rootfs: Rootfs) -> None:
     before = entries(rootfs.path / ADDED)
-    async with api_server(rootfs.volumes) as stack, running(rootfs, stack) as process:
-        ready = asyncio.ensure_future(until(lambda: is_ready(rootfs)))
-        ended = asyncio.ensure_future(process.wait())
-        await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            ready.cancel()
-            assert process.stdout is not None
-            pytest.fail((await process.stdout.read()).decode())
-        status = dict(
-            line.split(":\t", 1)
-            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            if ":\t" in line
-        )
-        assert status["Uid"].split() == ["65532"] * 4
-        assert status["Gid"].split() == ["65532"] * 4
-        assert status["Groups"].strip() in {"", "65532"}
-        assert [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")] == [0, 0, 0, 0]
-        assert status["NoNewPrivs"] == "1"
-
+    async with api_server(rootfs.volumes) as stack:
+        # Before there are webhooks: the API server finds no Service here.
         await apply_runtime(stack.client, runtime())
         await stack.client.create(TRAINJOBS, trainjob("from-the-image"))
-
-        async def jobsets() -> list[str]:
-            found = await stack.client.list(JOBSETS, "default")
-            return [item["metadata"]["name"] for item in found["items"]]
-
-        assert await until(jobsets) == ["from-the-image"]
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
-            assert await ended == 0
-        assert process.stdout is not None
-        log = [json.loads(line) for line in (await process.stdout.read()).decode().splitlines()]
+        async with running(rootfs, stack) as process:
+            log = await the_life_of(process, rootfs, stack)
     assert [line for line in log if line["level"] == "error"] == []
     assert entries(rootfs.path / ADDED) == before
+
+
+async def the_life_of(process: asyncio.subprocess.Process, rootfs: Rootfs, stack: Stack) -> list[dict[str, Any]]:
+    """See a manager become ready, look at it, see it do its work and end; returns what it has logged."""
+
+    async def jobsets() -> list[str]:
+        found = await stack.client.list(JOBSETS, "default")
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    async def ready_or_ended() -> bool:
+        return process.returncode is not None or await is_ready(rootfs)
+
+    assert process.stdout is not None
+    await until(ready_or_ended)
+    assert process.returncode is None, (await process.stdout.read()).decode()
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    assert status["Uid"].split() == ["65532"] * 4
+    assert status["Gid"].split() == ["65532"] * 4
+    assert status["Groups"].strip() in {"", "65532"}
+    assert [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")] == [0, 0, 0, 0]
+    assert status["NoNewPrivs"] == "1"
+    assert await until(jobsets) == ["from-the-image"]
+    process.send_signal(signal.SIGTERM)
+    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0, output.decode()
+    return [json.loads(line) for line in output.decode().splitlines()]
 
 
 def test_the_tree_cannot_be_written_to(rootfs: Rootfs) -> None:
@@ -238,7 +256,12 @@ def test_it_has_what_the_lock_pins_and_no_embedded_cluster(rootfs: Rootfs) -> No
     lock = (ROOT / "hack/requirements/runtime.txt").read_text()
     pinned = {name.replace("-", "_") for name in re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE)}
     assert {name.lower().replace("-", "_") for name in installed} <= {"trainmaster", *pinned}
-    assert list((packages / "trainmaster/devcluster").rglob("*.py")) == []
+    assert {path.name for path in (packages / "trainmaster").iterdir()} == {
+        "controller",
+        "metrics",
+        "plugins",
+        "runtime",
+    }
     assert [path for path in packages.rglob("*") if path.name in {"tests", "__pycache__"}] == []
 
 
