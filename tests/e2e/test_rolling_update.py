@@ -1,19 +1,18 @@
-"""Replicas of the manager replace each other while the API server calls their webhooks, through a load balancer that
-follows readiness with a lag, as endpoints and kube-proxy do. Each is a process, and so is the API server."""
+"""Replicas of the manager replace each other while the API server calls their webhooks. Each is a process, and so is
+the API server."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from support.admission import CONFIGURATIONS, configurations, free_port, requests_to, serving_certificates
+from support.loadbalancer import LoadBalancer, Replica
 from support.processes import ManagerProcess, account_token, cluster_process
 from support.stack import Stack
 from support.steady_reviews import RATE, SteadyReviews
@@ -25,69 +24,13 @@ from trainmaster.controller.manager.runnables import background_task
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(seconds=40)]
 
-LAG = 1.0
-"""Seconds after which the load balancer acts on what it has seen of a replica."""
 
-
-class Replica:
-    """A manager, and where its webhooks and probes are."""
+class ManagerReplica(Replica):
+    """One that is a process."""
 
     def __init__(self, process: ManagerProcess, *, webhooks: int, health: int) -> None:
+        super().__init__(webhooks=webhooks, health=health)
         self.process = process
-        self.webhooks = webhooks
-        self._readiness = f"http://127.0.0.1:{health}/readyz"
-
-    async def is_ready(self) -> bool:
-        """Ask its probe."""
-        with suppress(aiohttp.ClientError):
-            async with aiohttp.request("GET", self._readiness) as answer:
-                return answer.status == 200
-        return False
-
-
-class LoadBalancer:
-    """Sends each new connection to the next replica in rotation; those that are open stay where they are."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self._rotation: list[Replica] = []
-        self._turns = itertools.count()
-        self.served: dict[Replica, int] = {}
-        """Connections, by replica."""
-
-    async def follow(self, replica: Replica) -> None:
-        """Take a replica into the rotation and out of it again, each time a while after its readiness has changed."""
-        while True:
-            await asyncio.sleep(0.1)
-            ready = await replica.is_ready()
-            if ready != (replica in self._rotation):
-                await asyncio.sleep(LAG)
-                (self._rotation.append if ready else self._rotation.remove)(replica)
-
-    def rotates(self, *replicas: Replica) -> bool:
-        """Tell whether exactly these are in rotation."""
-        return set(self._rotation) == set(replicas)
-
-    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one connection."""
-        try:
-            replica = self._rotation[next(self._turns) % len(self._rotation)]
-            self.served[replica] = self.served.get(replica, 0) + 1
-            theirs = await asyncio.open_connection("127.0.0.1", replica.webhooks)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_pipe(reader, theirs[1]))
-                both.create_task(_pipe(theirs[0], writer))
-        except* (OSError, ZeroDivisionError):
-            writer.close()  # the API server sees a connection that breaks
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    finally:
-        writer.close()
 
 
 async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
@@ -102,7 +45,7 @@ async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp
         stack.callback(listening.close)
 
         @asynccontextmanager
-        async def replica(name: str) -> AsyncIterator[Replica]:
+        async def replica(name: str) -> AsyncIterator[ManagerReplica]:
             webhooks, health = free_port(), free_port()
             configuration: dict[str, Any] = {
                 "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": str(tmp_path / "certificates")},
@@ -114,13 +57,13 @@ async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp
             process = ManagerProcess(cluster, name, token=token, port=cluster.port, configuration=configuration)
             try:
                 await process.start()
-                made = Replica(process, webhooks=webhooks, health=health)
+                made = ManagerReplica(process, webhooks=webhooks, health=health)
                 async with background_task(balancer.follow(made)):
                     yield made
             finally:
                 await process.kill()
 
-        async def rotates(*replicas: Replica) -> None:
+        async def rotates(*replicas: ManagerReplica) -> None:
             async def reached() -> bool:
                 return balancer.rotates(*replicas)
 

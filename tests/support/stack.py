@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
 from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
@@ -89,11 +90,16 @@ async def _state_with_definitions() -> Path:
 
 @asynccontextmanager
 async def manager(
-    access: RestConfig, *, framework: Framework | None = None, configuration: Configuration = QUIET
+    access: RestConfig,
+    *,
+    framework: Framework | None = None,
+    configuration: Configuration = QUIET,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()
-    running = Manager(access, configuration, framework or Framework(load_plugins()), on_caches_synced=filled.set)
+    framework = framework or Framework(load_plugins())
+    running = Manager(access, configuration, framework, clock=clock, on_caches_synced=filled.set)
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())
     try:

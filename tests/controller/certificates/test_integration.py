@@ -2,137 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, free_port, manifest, requests_to
-from support.stack import QUIET, Stack, api_server, manager
-from support.training import apply_runtime, runtime, trainjob, until
+from structlog.testing import capture_logs
+from support.admission import NAMESPACE, SERVICE
+from support.authorities import Authority
+from support.certificate_installation import SECRET, CertificateInstallation
+from support.certificates import go_secret, names, written
+from support.stack import api_server
+from support.training import apply_runtime, runtime, until
 
-from trainmaster.controller.certificates.pki import read_certificates
+from trainmaster.controller.certificates.pki import SERVING_VALIDITY, new_authority, new_serving_pair, read_certificates
 from trainmaster.controller.certificates.secret import SecretData
 from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
-from trainmaster.controller.configuration import Configuration, Health, Webhook
-from trainmaster.controller.kube.rest.resources import SECRETS
-from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.jsontree import JsonObject
-
-SECRET = "kubeflow-trainer-webhook-cert"
-NAMES = {MUTATING: "defaulter.trainer.kubeflow.org", VALIDATING: "validator.trainer.kubeflow.org"}
-
-
-class Installed:
-    """A cluster with the objects of the manifests, and managers of it."""
-
-    def __init__(self, stack: Stack, directory: Path) -> None:
-        self.stack = stack
-        self.client = stack.client
-        self._directory = directory
-
-    async def create_secret(self, data: dict[str, str] | None = None) -> None:
-        """Create the Secret as the manifests do, empty."""
-        metadata = {"name": SECRET, "namespace": NAMESPACE}
-        await self.client.create(
-            SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **({"data": data} if data else {})}
-        )
-
-    async def create_webhooks(self) -> None:
-        """Register the webhooks as the manifests do, without a bundle."""
-        async with requests_to(self.stack) as requests:
-            for each in manifest():
-                answer = await requests.send("POST", f"{CONFIGURATIONS}/{each['kind'].lower()}s", each)
-                assert answer.code == 201, answer.message
-
-    async def secret(self) -> SecretData:
-        """What the Secret holds."""
-        return SecretData.of(await self.client.get(SECRETS, NAMESPACE, SECRET))
-
-    async def bundles(self) -> list[bytes]:
-        """What each webhook trusts."""
-        found = list[bytes]()
-        for resource, name in NAMES.items():
-            configuration = await self.client.get(resource, None, name)
-            bundles = [webhook["clientConfig"].get("caBundle", "") for webhook in configuration["webhooks"]]
-            found += map(base64.b64decode, bundles)
-        return found
-
-    @asynccontextmanager
-    async def manager(self, name: str = "certs", **update: Any) -> AsyncIterator[Probes]:
-        """Run a manager whose certificates are in a directory of its own; the API server calls the last one."""
-        webhooks, health = free_port(), free_port()
-        configuration = Configuration.model_validate(
-            QUIET.model_copy(
-                update={
-                    "webhook": Webhook(host="127.0.0.1", port=webhooks, cert_dir=str(self._directory / name)),
-                    "health": Health(health_probe_bind_address=f"127.0.0.1:{health}"),
-                    "shutdown_delay_duration": "0s",
-                    **update,
-                }
-            )
-        )
-        assert self.stack.cluster is not None
-        self.stack.cluster.services.register(
-            namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=webhooks
-        )
-        async with manager(self.stack.access, configuration=configuration):
-            yield Probes(health, self._directory / name)
-
-    async def admits(self) -> bool:
-        """Whether the API server gets an answer of the webhooks to a TrainJob that is good."""
-        async with requests_to(self.stack) as requests:
-            answer = await requests.send("POST", TRAINJOBS.path("default"), trainjob("job"), dry=True)
-            return answer.code == 201
-
-
-class Probes:
-    """The probes and the files of one manager."""
-
-    def __init__(self, port: int, files: Path) -> None:
-        self._port = port
-        self.files = files
-
-    async def ask(self) -> tuple[int, str]:
-        """Ask whether it is ready, and why not."""
-        async with aiohttp.request("GET", f"http://127.0.0.1:{self._port}/readyz?verbose") as answer:
-            return answer.status, await answer.text()
-
-    async def ready(self) -> None:
-        """Wait until it is."""
-
-        async def reached() -> bool:
-            return (await self.ask())[0] == 200
-
-        await until(reached)
-
-    async def says(self, text: str) -> None:
-        """Wait until it is not ready and gives a reason."""
-
-        async def reached() -> bool:
-            return text in (await self.ask())[1]
-
-        await until(reached)
+from trainmaster.controller.configuration import CertManagement
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.rest.resources import EVENTS
+from trainmaster.controller.server import server as server_module
 
 
 @pytest.fixture
-async def installed(tmp_path: Path) -> AsyncIterator[Installed]:
+async def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertificateInstallation]:
+    monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.05)
+    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
     async with api_server(tmp_path) as stack:
         await apply_runtime(stack.client, runtime())
-        yield Installed(stack, tmp_path)
+        yield CertificateInstallation(stack, tmp_path)
 
 
-async def settled(installed: Installed) -> JsonObject:
-    """The versions of everything that a manager could write."""
-    secret = await installed.client.get(SECRETS, NAMESPACE, SECRET)
-    configurations = [await installed.client.get(resource, None, name) for resource, name in NAMES.items()]
-    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in (secret, *configurations)}
+def good(*, made: timedelta = timedelta()) -> SecretData:
+    now = datetime.now(UTC) - made
+    authority, kept = new_authority(now=now)
+    return written(kept, new_serving_pair(authority, names(), now=now))
 
 
-async def test_h11_an_empty_secret_is_filled_and_webhooks_work(installed: Installed) -> None:
+def places(resource: Any) -> range:
+    """The places of the webhooks in a configuration."""
+    return range(1 if resource is MUTATING else 3)
+
+
+async def test_h11_an_empty_secret_is_filled_and_webhooks_work(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     async with installed.manager() as probes:
         await probes.says(
@@ -147,9 +63,288 @@ async def test_h11_an_empty_secret_is_filled_and_webhooks_work(installed: Instal
         assert (probes.files / "tls.crt").read_bytes() == found.certificate
         assert (probes.files / "ca.crt").read_bytes() == found.ca_certificate
         assert not any(found.ca_key in each.read_bytes() for each in probes.files.rglob("*") if each.is_file())
-        before = await settled(installed)
+        before = await installed.versions()
+
+        async def told() -> bool:
+            events = (await installed.client.list(EVENTS, NAMESPACE))["items"]
+            return {each["reason"] for each in events if each["regarding"]["name"] == SECRET} == {
+                "AuthorityRotated",
+                "CertificateRotated",
+            }
+
+        await until(told)
     async with installed.manager() as again:
         await again.ready()
         assert await installed.admits()
-        assert await settled(installed) == before, "what is settled is written again"
+        assert await installed.versions() == before, "what is settled is written again"
         assert len(read_certificates(found.ca_certificate)) == 1
+
+
+async def test_h11_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: CertificateInstallation) -> None:
+    theirs = go_secret(now=datetime.now(UTC))
+    await installed.create_secret(theirs)
+    await installed.create_webhooks()
+    for resource in (MUTATING, VALIDATING):
+        bundle = base64.b64encode(theirs.ca_certificate).decode()
+        await installed.patch_webhooks(
+            resource,
+            [
+                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
+                for place in places(resource)
+            ],
+            manager="trainer-controller-manager",
+        )
+    before = await installed.versions()
+    async with installed.manager() as probes:
+        await probes.ready()
+        assert await installed.admits()
+        assert await installed.versions() == before
+    assert await installed.secret() == theirs
+
+
+async def test_h11_replicas_that_all_lead_agree(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret()
+    async with installed.manager("one") as one, installed.manager("other") as other:
+        await asyncio.gather(one.ready(), other.ready())
+        found = await installed.secret()
+
+        async def agree() -> bool:
+            return {(each.files / "tls.crt").read_bytes() for each in (one, other)} == {found.certificate}
+
+        await until(agree)
+        assert set(await installed.bundles()) == {found.ca_certificate}
+        assert await installed.admits()
+        assert found.serving_problem(names(), datetime.now(UTC)) is None
+
+
+async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
+    installed: CertificateInstallation,
+) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret(good())
+    emptied = [{"op": "replace", "path": "/webhooks/1/clientConfig/caBundle", "value": ""}]
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            right = await installed.bundles()
+
+            async def is_right() -> bool:
+                return await installed.bundles() == right
+
+            for _ in range(2):
+                await installed.patch_webhooks(VALIDATING, emptied, manager="argocd-controller")
+                await until(is_right)
+    told = [each for each in logs if "somebody" in each["event"]]
+    assert [each["by"] for each in told] == [["argocd-controller"]] * 2
+    assert "keeps changing" in told[1]["event"]
+    assert {each["name"] for each in told} == {"validator.trainer.kubeflow.org"}
+
+
+async def test_the_webhooks_of_another_installation_are_left_alone(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    for resource in (MUTATING, VALIDATING):
+        await installed.patch_webhooks(
+            resource,
+            [
+                {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service/namespace", "value": "elsewhere"}
+                for place in places(resource)
+            ],
+        )
+    await installed.create_secret()
+    before = await installed.versions()
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.says("calls the Service elsewhere/kubeflow-trainer-controller-manager and not the Service ")
+            await probes.says("[+]webhook ok")
+            after = await installed.versions()
+    assert after.pop(SECRET) != before.pop(SECRET)
+    assert after == before
+    told = [each["reason"] for each in logs if each["event"].endswith("is not ours to write")]
+    assert len(told) == 2, "each is told once"
+    assert all("it belongs to another installation" in each for each in told)
+
+
+async def test_only_the_entries_that_call_our_service_are_written(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    await installed.patch_webhooks(
+        VALIDATING,
+        [{"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}],
+    )
+    await installed.create_secret(good())
+    async with installed.manager() as probes:
+        await probes.ready()
+        bundles = await installed.bundles()
+    assert bundles[2] == b""
+    assert all(bundles[place] for place in (0, 1, 3))
+
+
+async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    annotation = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "kubeflow/serving"}}}
+    await installed.patch_webhooks(MUTATING, annotation)
+    await installed.create_secret(good())
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.says("failed: the MutatingWebhookConfiguration defaulter.trainer.kubeflow.org has no caBundle")
+            assert (await installed.bundles())[0] == b""
+            foreign = base64.b64encode(Authority().pem).decode()
+            await installed.patch_webhooks(
+                MUTATING, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": foreign}]
+            )
+            await probes.says(
+                f"[-]webhook failed: the webhooks are served with a certificate that callers of {names()[0]} refuse: "
+            )
+            assert (await installed.bundles())[0] == base64.b64decode(foreign)
+    assert any("cert-manager.io/inject-ca-from=kubeflow/serving" in each.get("reason", "") for each in logs)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ({"tls.key": "Z2FyYmFnZQ=="}, "tls.crt and tls.key are no pair: the key cannot be read"),
+        ({"tls.crt": None, "tls.key": None}, "there is no serving certificate yet"),
+        ({"ca.key": "Z2FyYmFnZQ=="}, "ca.crt and ca.key are no authority: the key cannot be read"),
+        (None, "there is no authority yet"),
+    ],
+)
+async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_time(
+    installed: CertificateInstallation, damage: dict[str, str | None] | None, reason: str
+) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret(good())
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            await installed.patch_secret({"data": damage})
+
+            async def repaired() -> bool:
+                assert await installed.admits()
+                found, now = await installed.secret(), datetime.now(UTC)
+                return found.signer_problem(now) is None and found.serving_problem(names(), now) is None
+
+            await until(repaired)
+            assert set(await installed.bundles()) == {(await installed.secret()).ca_certificate}
+    assert reason in {each.get("reason") for each in logs}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (lambda: good(made=SERVING_VALIDITY + timedelta(days=1)), "the certificate in tls.crt has ended at "),
+        (lambda: _of("elsewhere.kubeflow.svc"), f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc"),
+    ],
+)
+async def test_a_certificate_that_nobody_accepts_is_replaced(
+    installed: CertificateInstallation, found: Any, reason: str
+) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret(found())
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            assert await installed.admits()
+    assert any(str(each.get("reason")).startswith(reason) for each in logs)
+
+
+def _of(name: str) -> SecretData:
+    now = datetime.now(UTC)
+    authority, kept = new_authority(now=now)
+    return written(kept, new_serving_pair(authority, [name], now=now))
+
+
+class JumpedClock(SystemClock):
+    """A machine whose clock is wrong by years."""
+
+    def __init__(self, *, days: float) -> None:
+        self._wrong = timedelta(days=days)
+
+    def now(self) -> datetime:
+        return super().now() + self._wrong
+
+
+@pytest.mark.parametrize("days", [-4000, 4000])
+async def test_a_clock_that_is_wrong_by_years_breaks_nothing(installed: CertificateInstallation, days: float) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret(good())
+    async with installed.manager() as probes:
+        await probes.ready()
+        before = await installed.versions()
+    with capture_logs() as logs:
+        async with installed.manager(clock=JumpedClock(days=days)) as probes:
+            await probes.ready()
+            assert await installed.admits()
+            assert await installed.versions() == before
+            await installed.patch_secret({"data": {"tls.crt": None}})
+
+            async def repaired() -> bool:
+                return (await installed.secret()).serving_problem(names(), datetime.now(UTC)) is None
+
+            await until(repaired)
+            assert await installed.admits()
+    told = [each for each in logs if "differs from that of the API server" in each["event"]]
+    assert [each["log_level"] for each in told] == ["warning"]
+
+
+async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
+    installed: CertificateInstallation, tmp_path: Path
+) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret(good())
+    (tmp_path / "certs").write_text("a file where a directory has to be")
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.says("[-]ca-bundle failed: cannot write ")
+            (tmp_path / "certs").unlink()
+            await installed.patch_secret({"metadata": {"labels": {"look": "again"}}})
+            await probes.ready()
+    [told] = [each["error"] for each in logs if "cannot be put where they look for it" in each["event"]]
+    assert told.startswith(f"cannot write {tmp_path / 'certs'}")
+    assert "mount an emptyDir at webhook.certDir" in told
+
+
+async def test_a_certificate_that_cert_manager_renews_is_taken_up(
+    installed: CertificateInstallation, tmp_path: Path
+) -> None:
+    """Without management of our own: the kubelet swaps `..data`, and the bundle is cert-manager's business."""
+    mounted = tmp_path / "certs"
+    mounted.mkdir()
+    authority = Authority()
+
+    def project(version: int) -> None:
+        made = mounted / f"..{version}"
+        made.mkdir()
+        certificate, key = authority.issue(made, name=names()[0])
+        certificate.rename(made / "tls.crt")
+        key.rename(made / "tls.key")
+        (made / "ca.crt").write_bytes(authority.pem)
+        (mounted / "..data_tmp").symlink_to(made.name)
+        (mounted / "..data_tmp").rename(mounted / "..data")
+        for name in ("ca.crt", "tls.crt", "tls.key"):
+            if not (mounted / name).is_symlink():
+                (mounted / name).symlink_to(f"..data/{name}")
+
+    project(1)
+    await installed.create_webhooks()
+    bundle = base64.b64encode(authority.pem).decode()
+    for resource in (MUTATING, VALIDATING):
+        await installed.patch_webhooks(
+            resource,
+            [
+                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
+                for place in places(resource)
+            ],
+        )
+    with capture_logs() as logs:
+        async with installed.manager(cert_management=CertManagement(enable=False)) as probes:
+            await probes.ready()
+            assert "ca-bundle" not in (await probes.ask())[1]
+            assert await installed.admits()
+            project(2)
+            shutil.rmtree(mounted / "..1")
+
+            async def taken() -> bool:
+                return any(each["event"] == "a new certificate is served" for each in logs)
+
+            await until(taken)
+            assert await installed.admits()

@@ -6,6 +6,7 @@ Guarantees:
 - It is ready once each webhook configuration exists, calls our Service and has a bundle, and the webhook server shows a
   certificate that this bundle vouches for, under the name by which API servers call it. The time does not count there:
   a wrong clock of this machine says nothing about what API servers see.
+- Every replica asks the API server for its time once: what has ended is told by that, whatever the clock here says.
 - A directory that cannot be written is told, with what to do, and tried again.
 """
 
@@ -15,6 +16,7 @@ import asyncio
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +27,14 @@ from trainmaster.controller.certificates.certdir import CertDir
 from trainmaster.controller.certificates.pki import to_pem
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
+from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
 from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, ServiceReference
 from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.metrics.certificates import set_expiry
@@ -97,7 +101,9 @@ class CertificateController:
         clock: Clock,
     ) -> None:
         settings = configuration.cert_management
+        self._client = client
         self._clock = clock
+        self._time = ServerTime(clock)
         self._serves_webhooks = configuration.webhook.enabled
         self._directory = Path(configuration.webhook.cert_dir)
         self._files = CertDir(self._directory)
@@ -115,6 +121,7 @@ class CertificateController:
             client,
             self._watched,
             names=[self._name, f"{self._name}.cluster.local"],
+            time=self._time,
             recorder=recorder,
             clock=clock,
         )
@@ -125,10 +132,15 @@ class CertificateController:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watched.run())
             tasks.create_task(self._keep_files())
+            tasks.create_task(self._learn_time())
 
     async def lead(self) -> None:
         """Keep Secret and webhook configurations right until cancelled; for the leader."""
         await self._rotator.run()
+
+    def now(self) -> datetime:
+        """Return the time that counts for certificates."""
+        return self._time.now()
 
     def readiness(self) -> str | None:
         """Say what is missing until API servers can call our webhooks; None if nothing is, as far as we see."""
@@ -160,6 +172,16 @@ class CertificateController:
         }
         self._contexts = {bundle: self._contexts.get(bundle) or _trusting(bundle) for bundle in bundles}
         return [(context, self._name) for context in self._contexts.values()]
+
+    async def _learn_time(self) -> None:
+        path = SECRETS.path(self._watched.namespace, self._watched.secret_name)
+        while True:
+            try:
+                _, headers, _ = await self._client.raw("GET", path)
+            except KubeError:
+                await self._clock.sleep(RETRY_INTERVAL)
+            else:
+                return self._time.observe(headers)
 
     async def _keep_files(self) -> None:
         changed = self._watched.subscribe()

@@ -61,6 +61,7 @@ class CertRotator:
         client: Writes as the leader.
         watched: What there is.
         names: The DNS names of the servers, the one that is needed first.
+        time: The time that counts for certificates.
         recorder: Where events about the Secret go.
         clock: The time of this machine.
     """
@@ -71,6 +72,7 @@ class CertRotator:
         watched: WatchedObjects,
         *,
         names: Sequence[str],
+        time: ServerTime,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
@@ -79,7 +81,7 @@ class CertRotator:
         self._names = names
         self._recorder = recorder
         self._clock = clock
-        self._time = ServerTime(clock)
+        self._time = time
         self._injector = CAInjector(client, clock=clock)
         self._seen_version: str | None = None
         self._secret: JsonObject | None = None

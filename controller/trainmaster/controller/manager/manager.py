@@ -319,6 +319,7 @@ class Manager:
             self._configuration.tls,
             clock=self._clock,
             verifications=certificates.verifications if certificates is not None else tuple,
+            now=certificates.now if certificates is not None else None,
         )
 
     def _election(self) -> Election | None:

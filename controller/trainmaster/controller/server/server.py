@@ -23,6 +23,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Never, TypeAlias
 
 import structlog
@@ -103,6 +104,7 @@ class Server:
         clock: The time.
         certs: The certificate, for HTTPS; None for HTTP.
         verifications: How callers verify it, where that is known.
+        now: Returns the time that counts for it; by default that of the clock.
     """
 
     def __init__(
@@ -113,12 +115,14 @@ class Server:
         clock: Clock,
         certs: CertWatcher | None = None,
         verifications: Verifications = tuple,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._address = address
         self.options = options
         self._clock = clock
         self._certs = certs
         self._verifications = verifications
+        self._now = now or clock.now
         self._not_ready: str | None = f"{options.subject} not served yet"
         self._unreachable = False
         self._draining = False
@@ -139,7 +143,7 @@ class Server:
 
     def certificate(self) -> str | None:
         """Say what is wrong with the certificate that is served; None if nothing is, or there is none yet."""
-        return self._certs.validity(self._clock.now()) if self._certs is not None else None
+        return self._certs.validity(self._now()) if self._certs is not None else None
 
     def liveness(self) -> str | None:
         """Say why only another process would help: what was served cannot be reached any more."""

@@ -16,6 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Never
@@ -80,6 +81,7 @@ class WebhookServer:
         tls: Which TLS to speak.
         clock: The time.
         verifications: How API servers verify our certificate, where that is known.
+        now: Returns the time that counts for it; by default that of the clock.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class WebhookServer:
         *,
         clock: Clock,
         verifications: Verifications = tuple,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._handlers = handlers
         self._workers = workers
@@ -117,7 +120,7 @@ class WebhookServer:
             lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
         )
         address = f"{settings.host or ''}:{settings.port}"
-        self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications)
+        self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
 
     def readiness(self) -> str | None:
         """Say why the webhooks cannot be called; None if they can."""

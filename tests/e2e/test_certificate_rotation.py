@@ -1,0 +1,135 @@
+"""Certificates are replaced while the API server calls the webhooks of two managers, none of which waits for the other:
+there is no election, so that both lead, as it may be for a moment in any cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from support.admission import NAMESPACE, SERVICE, requests_to
+from support.certificate_installation import CertificateInstallation
+from support.certificates import names, written
+from support.loadbalancer import LoadBalancer, Replica
+from support.stack import api_server
+from support.steady_reviews import RATE, SteadyReviews
+from support.training import apply_runtime, runtime, until
+
+from trainmaster.controller.certificates.pki import CA_VALIDITY, new_authority, new_serving_pair
+from trainmaster.controller.certificates.rotation import PROPAGATION
+from trainmaster.controller.certificates.webhook_configuration import MUTATING
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.manager.runnables import background_task
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow(seconds=40)]
+
+
+class PushedClock(SystemClock):
+    """Real time, of which a test can let some pass at once."""
+
+    def __init__(self) -> None:
+        self.pushed = 0.0
+
+    def boottime(self) -> float:
+        return super().boottime() + self.pushed
+
+
+async def served_by(replica: Replica) -> bytes:
+    """The certificate that a replica shows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", replica.webhooks, ssl=context)
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return shown
+
+
+async def test_h11_a_rotation_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
+    balancer, clock = LoadBalancer(), PushedClock()
+    now = datetime.now(UTC)
+    authority, made = new_authority(now=now - CA_VALIDITY + timedelta(days=400))
+    old = written(made, new_serving_pair(authority, names(), now=now))
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(api_server(tmp_path))
+        installed = CertificateInstallation(cluster, tmp_path)
+        await apply_runtime(cluster.client, runtime())
+        await installed.create_secret(old)
+        await installed.create_webhooks()
+
+        @asynccontextmanager
+        async def replica(name: str) -> AsyncIterator[Replica]:
+            async with installed.manager(name, clock=clock) as probes:
+                made = Replica(webhooks=probes.webhooks, health=probes.port)
+                async with background_task(balancer.follow(made)):
+                    yield made
+
+        both = [await stack.enter_async_context(replica(name)) for name in ("a", "b")]
+        listening = await asyncio.start_server(balancer.forward, "127.0.0.1", 0)
+        stack.callback(listening.close)
+        port = listening.sockets[0].getsockname()[1]
+        assert cluster.cluster is not None
+        cluster.cluster.services.register(namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=port)
+
+        async def all_rotate() -> bool:
+            return balancer.rotates(*both)
+
+        async def all_serve_the_certificate_of_the_secret() -> bool:
+            serving = (await installed.secret()).serving
+            return serving is not None and all(
+                [await served_by(each) == serving.public_bytes(Encoding.DER) for each in both]
+            )
+
+        await until(all_rotate)
+        before = await installed.secret()
+        assert before.certificate == old.certificate, "it is good, and its authority is trusted"
+        assert before.authorities[1:] == old.authorities
+        assert set(await installed.bundles()) == {before.ca_certificate}
+
+        reviews = SteadyReviews(await stack.enter_async_context(requests_to(cluster)))
+        sending = asyncio.create_task(reviews.send())
+
+        async def some_more() -> None:
+            enough = reviews.sent + RATE
+
+            async def sent() -> bool:
+                return reviews.sent >= enough
+
+            await until(sent)
+
+        await some_more()
+        # An hour later the new authority signs. The managers wake up by any change of what they watch.
+        clock.pushed += PROPAGATION.total_seconds()
+        await installed.patch_webhooks(MUTATING, {"metadata": {"labels": {"a": "b"}}})
+
+        async def signed() -> bool:
+            return (await installed.secret()).certificate != old.certificate
+
+        await until(signed)
+        await until(all_serve_the_certificate_of_the_secret)
+        await some_more()
+        rotated = await installed.secret()
+        assert rotated.authorities == before.authorities, "the old authority is trusted on"
+
+        # Somebody empties the Secret: what is served is trusted on, too.
+        await installed.patch_secret({"data": None})
+
+        async def signed_again() -> bool:
+            found = await installed.secret()
+            return bool(found.certificate) and found.certificate != rotated.certificate
+
+        await until(signed_again)
+        await until(all_serve_the_certificate_of_the_secret)
+        await some_more()
+        sending.cancel()
+        await sending
+        found = await installed.secret()
+        assert found.authorities[1:] == before.authorities
+        assert set(await installed.bundles()) == {found.ca_certificate}
+    assert reviews.refused == []
+    assert set(balancer.served) == set(both)

@@ -1,0 +1,136 @@
+"""What the manifests install for certificates, on an API server that calls the webhooks of managers in this process."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, free_port, manifest, requests_to
+from support.stack import QUIET, Stack, manager
+from support.training import trainjob, until
+
+from trainmaster.controller.certificates.secret import SecretData, encode
+from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS as CONFIGURED
+from trainmaster.controller.configuration import Health, Webhook
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+SECRET = "kubeflow-trainer-webhook-cert"
+
+
+class CertificateInstallation:
+    """A cluster with the objects of the manifests, and managers of it."""
+
+    def __init__(self, stack: Stack, directory: Path) -> None:
+        self.stack = stack
+        self.client = stack.client
+        self._directory = directory
+
+    async def create_secret(self, data: SecretData | None = None) -> None:
+        """Create the Secret, empty as the manifests do, or with what another manager has left in it."""
+        metadata = {"name": SECRET, "namespace": NAMESPACE}
+        secret: JsonObject = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        await self.client.create(SECRETS, secret if data is None else {**secret, "data": encode(data)})
+
+    async def patch_secret(self, patch: JsonObject) -> None:
+        """Edit the Secret as somebody else."""
+        await self.client.patch(SECRETS, NAMESPACE, SECRET, patch)
+
+    async def patch_webhooks(self, resource: Resource, patch: Any, *, manager: str = "kubectl-edit") -> None:
+        """Edit a webhook configuration as somebody else, by a merge patch or, from a list, by a JSON patch."""
+        kind = "json-patch+json" if isinstance(patch, list) else "merge-patch+json"
+        content_type = f"application/{kind}"
+        name = CONFIGURED[resource]
+        await self.client.patch(resource, None, name, patch, content_type=content_type, field_manager=manager)
+
+    async def create_webhooks(self) -> None:
+        """Register the webhooks as the manifests do, without a bundle."""
+        async with requests_to(self.stack) as requests:
+            for each in manifest():
+                answer = await requests.send("POST", f"{CONFIGURATIONS}/{each['kind'].lower()}s", each)
+                assert answer.code == 201, answer.message
+
+    async def secret(self) -> SecretData:
+        """What the Secret holds."""
+        return SecretData.of(await self.client.get(SECRETS, NAMESPACE, SECRET))
+
+    async def bundles(self) -> list[bytes]:
+        """What each webhook trusts."""
+        found = list[bytes]()
+        for resource, name in CONFIGURED.items():
+            configuration = await self.client.get(resource, None, name)
+            bundles = [webhook["clientConfig"].get("caBundle", "") for webhook in configuration["webhooks"]]
+            found += map(base64.b64decode, bundles)
+        return found
+
+    @asynccontextmanager
+    async def manager(self, name: str = "certs", *, clock: Clock | None = None, **update: Any) -> AsyncIterator[Probes]:
+        """Run a manager whose certificates are in a directory of its own; the API server calls the last one.
+
+        Args:
+            name: Of that directory.
+            clock: The time.
+            update: Other sections of the configuration.
+        """
+        webhooks, health = free_port(), free_port()
+        configuration = QUIET.model_copy(
+            update={
+                "webhook": Webhook(host="127.0.0.1", port=webhooks, cert_dir=str(self._directory / name)),
+                "health": Health(health_probe_bind_address=f"127.0.0.1:{health}"),
+                "shutdown_delay_duration": "0s",
+                **update,
+            }
+        )
+        assert self.stack.cluster is not None
+        services = self.stack.cluster.services
+        services.register(namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=webhooks)
+        async with manager(self.stack.access, configuration=configuration, clock=clock):
+            yield Probes(health, webhooks=webhooks, files=self._directory / name)
+
+    async def versions(self) -> dict[str, str]:
+        """The versions of everything that a manager could write."""
+        objects = [await self.client.get(SECRETS, NAMESPACE, SECRET)]
+        objects += [await self.client.get(resource, None, name) for resource, name in CONFIGURED.items()]
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in objects}
+
+    async def admits(self) -> bool:
+        """Whether the API server gets an answer of the webhooks to a TrainJob that is good."""
+        async with requests_to(self.stack) as requests:
+            answer = await requests.send("POST", TRAINJOBS.path("default"), trainjob("job"), dry=True)
+            return answer.code == 201
+
+
+class Probes:
+    """The probes and the files of one manager."""
+
+    def __init__(self, port: int, *, webhooks: int, files: Path) -> None:
+        self.port = port
+        self.webhooks = webhooks
+        self.files = files
+
+    async def ask(self) -> tuple[int, str]:
+        """Ask whether it is ready, and why not."""
+        async with aiohttp.request("GET", f"http://127.0.0.1:{self.port}/readyz?verbose") as answer:
+            return answer.status, await answer.text()
+
+    async def ready(self) -> None:
+        """Wait until it is."""
+
+        async def reached() -> bool:
+            return (await self.ask())[0] == 200
+
+        await until(reached)
+
+    async def says(self, text: str) -> None:
+        """Wait until it is not ready and gives a reason."""
+
+        async def reached() -> bool:
+            return text in (await self.ask())[1]
+
+        await until(reached)
