@@ -1,0 +1,141 @@
+"""The directory of the files, whatever is in it and whoever may write it."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.certificates import names, quick_keys, written
+
+from trainmaster.controller.certificates.certdir import CertDir
+from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
+from trainmaster.controller.certificates.secret import SecretData
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def made() -> SecretData:
+    with quick_keys():
+        authority, kept = new_authority(now=NOW)
+        return written(kept, new_serving_pair(authority, names(), now=NOW))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key")}
+
+
+def expected(data: SecretData) -> dict[str, bytes]:
+    return {"ca.crt": data.ca_certificate, "tls.crt": data.certificate, "tls.key": data.key}
+
+
+def test_files_are_for_their_owner_and_the_key_of_the_authority_is_not_among_them(tmp_path: Path) -> None:
+    data = made()
+    assert CertDir(tmp_path / "a/b").write(data) is None
+    assert contents(tmp_path / "a/b") == expected(data)
+    for name in contents(tmp_path / "a/b"):
+        assert stat.S_IMODE((tmp_path / "a/b" / name).stat().st_mode) == 0o600
+    assert not [each for each in tmp_path.rglob("*") if each.is_file() and data.ca_key in each.read_bytes()]
+
+
+def test_a_new_set_replaces_the_old_one_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    first, second = made(), made()
+    directory = CertDir(tmp_path)
+    assert directory.write(first) is None
+    before = sorted(each.name for each in tmp_path.iterdir() if each.is_symlink())
+    assert directory.write(second) is None
+    assert contents(tmp_path) == expected(second)
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_symlink()) == before
+    assert len([each for each in tmp_path.iterdir() if not each.is_symlink()]) == 1
+
+
+def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
+    data = made()
+    directory = CertDir(tmp_path)
+    directory.write(data)
+    before = (tmp_path / "..data").readlink()
+    assert directory.write(data) is None
+    assert (tmp_path / "..data").readlink() == before
+
+
+def test_files_that_somebody_had_put_there_are_replaced(tmp_path: Path) -> None:
+    for name in ("ca.crt", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text("old")
+    data = made()
+    assert CertDir(tmp_path).write(data) is None
+    assert contents(tmp_path) == expected(data)
+
+
+def test_halves_that_do_not_fit_leave_the_old_pair_and_the_new_authorities(tmp_path: Path) -> None:
+    first, second = made(), made()
+    directory = CertDir(tmp_path)
+    directory.write(first)
+    assert directory.write(SecretData(second.ca_certificate, second.ca_key, second.certificate, first.key)) is None
+    assert contents(tmp_path) == expected(first) | {"ca.crt": second.ca_certificate}
+    assert directory.write(SecretData()) is None, "of an empty Secret nothing is taken"
+    assert contents(tmp_path)["tls.key"] == first.key
+
+
+class Killed(BaseException):
+    """The process has ended."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, directory: CertDir, data: SecretData) -> None:
+    """Write, and end at the replacement of a name."""
+    replaced, calls = Path.replace, itertools.count(1)
+
+    def replace(self: Path, target: Path) -> Path:
+        if next(calls) == step:
+            raise Killed
+        return replaced(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(Killed):
+            directory.write(data)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_who_ends_in_the_middle_of_the_first_set_has_it_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    data = made()
+    killed_at(monkeypatch, step, CertDir(tmp_path), data)
+    assert CertDir(tmp_path).write(data) is None
+    assert contents(tmp_path) == expected(data)
+
+
+def test_who_ends_in_the_middle_of_a_later_set_leaves_the_old_one_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = made(), made()
+    CertDir(tmp_path).write(first)
+    killed_at(monkeypatch, 1, CertDir(tmp_path), second)
+    assert contents(tmp_path) == expected(first)
+    assert CertDir(tmp_path).write(second) is None
+    assert contents(tmp_path) == expected(second)
+
+
+def test_a_mounted_secret_is_left_to_its_kubelet(tmp_path: Path) -> None:
+    data = made()
+    projected = tmp_path / "..2026_05_01"
+    projected.mkdir()
+    (tmp_path / "..data").symlink_to(projected.name)
+    for name, content in expected(data).items():
+        (projected / name).write_bytes(content)
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    assert CertDir(tmp_path).write(data) is None
+    problem = CertDir(tmp_path).write(made())
+    assert str(problem).startswith(f"{tmp_path} is a mounted volume that still holds other files than the Secret")
+    assert contents(tmp_path) == expected(data)
+
+
+def test_what_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    problem = CertDir(tmp_path / "file/certs").write(made())
+    assert problem == (
+        f"cannot write {tmp_path / 'file/certs'}: Not a directory; mount an emptyDir at webhook.certDir, "
+        "writable for the user of the manager, or set another webhook.certDir"
+    )
