@@ -1,0 +1,89 @@
+"""The rotator on an API server that refuses, and whose answers are lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from support.certificate_installation import CertificateInstallation
+from support.certificates import names
+from support.stack import api_server
+from support.training import apply_runtime, runtime, until
+
+from trainmaster.controller.server import server as server_module
+from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
+
+SECRETS_AND_BUNDLES = ("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+@pytest.fixture
+async def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertificateInstallation]:
+    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
+    async with api_server(tmp_path) as stack:
+        await apply_runtime(stack.client, runtime())
+        made = CertificateInstallation(stack, tmp_path)
+        await made.create_webhooks()
+        await made.create_secret()
+        yield made
+
+
+@pytest.fixture
+def faults(installed: CertificateInstallation) -> Faults:
+    assert installed.stack.cluster is not None
+    return installed.stack.cluster.faults
+
+
+async def test_a_right_that_is_missing_is_told_once_and_nothing_ends(
+    installed: CertificateInstallation, faults: Faults
+) -> None:
+    refused = faults.add(Refuse(403), verb="patch", resource="secrets", user_agent="trainmaster/")
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+
+            async def tried_again() -> bool:
+                return refused.count >= 2
+
+            await until(tried_again)
+            await probes.says("there is no serving certificate yet; whoever leads fills it in")
+            refused.remove()
+            await probes.ready()
+    [told] = [each for each in logs if each["event"].startswith("certificates cannot be kept up to date")]
+    assert "403 Forbidden" in told["error"]
+    assert told["hint"] == "the role in deploy/rbac grants what this needs"
+
+
+async def test_without_the_right_to_inject_a_certificate_is_served_all_the_same(
+    installed: CertificateInstallation, faults: Faults
+) -> None:
+    """Metrics are served with it too, and say what is missing."""
+    refused = faults.add(Refuse(403), verb="patch", resource="mutatingwebhookconfigurations")
+    async with installed.manager() as probes:
+        await probes.says("[-]ca-bundle failed: the MutatingWebhookConfiguration defaulter.trainer.kubeflow.org has no")
+
+        async def served() -> bool:
+            return (probes.files / "tls.crt").exists()
+
+        await until(served)
+        refused.remove()
+        await probes.ready()
+        assert await installed.admits()
+
+
+@pytest.mark.parametrize("resource", SECRETS_AND_BUNDLES)
+@pytest.mark.parametrize("fault", [Reset("after"), Reset("before"), Refuse(409), Refuse(503)])
+async def test_whatever_becomes_of_a_write_everybody_agrees_in_the_end(
+    installed: CertificateInstallation, faults: Faults, resource: str, fault: Refuse | Reset
+) -> None:
+    faults.add(fault, verb="patch", resource=resource, user_agent="trainmaster/", times=1)
+    async with installed.manager() as probes:
+        await probes.ready()
+        assert await installed.admits()
+        found = await installed.secret()
+        assert len(found.authorities) == 1
+        assert found.certificate == (probes.files / "tls.crt").read_bytes()
+        assert names()[0] in str(found.serving and found.serving.subject)
+        assert set(await installed.bundles()) == {found.ca_certificate}
+        before = await installed.versions()
+    assert await installed.versions() == before
