@@ -137,11 +137,20 @@ TAIL: Final = """
 
 ## A right that is missing
 
-The manager says in its log, once, which verb on which resource it lacks, where, and who needs it; `/readyz` says it
-while something cannot work without; and the TrainJob whose objects it may not write has the condition `Blocked`. It
-goes on by itself within a minute after the right was granted. What is optional stops nothing else: without
-`limitranges` or PodGroups, without events, without reviews of tokens for metrics, TrainJobs that need none of these go
-on.
+The manager says once in its log which verb on which resource it lacks, where, who needs it and what for:
+
+```json
+{"level": "warning", "event": "a right is missing", "verb": "create", "resource": "secrets", "namespace": "team-a",
+ "needed_by": "flux, mpi", "reason": "build what a TrainJob consists of", "hint": "..."}
+```
+
+It tries on in silence, goes on by itself within a minute after the right was granted, and says so (`a right was
+granted`). What is missing in several namespaces is told for the first of them.
+
+`/readyz` fails while caches cannot be filled that everything needs, and while the lease cannot be had. A TrainJob whose
+objects may not be written has the condition `Blocked`. What is optional stops nothing else: without Secrets, PodGroups,
+LimitRanges or claims of devices, without events, without reviews of tokens for metrics, TrainJobs that need none of
+these go on.
 
 ## Compared with the Go manager
 

@@ -5,13 +5,16 @@ The API server enforces RBAC, and OwnerReferencesPermissionEnforcement as OpenSh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+from structlog.testing import capture_logs
 from support.admission import free_port
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
@@ -21,10 +24,10 @@ from support.series import series
 from support.stack import manager
 from support.training import until
 
-from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins
+from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
-from trainmaster.controller.manager.manager import USER_AGENT
+from trainmaster.controller.manager.manager import USER_AGENT, Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.faults import Refuse
@@ -287,6 +290,140 @@ async def test_without_plugins_what_they_needed_is_not_granted_and_not_missed(cl
         await create(cluster, "plain", on="torch")
         await appears(cluster, JOBSETS, "plain")
     assert refused() == before
+
+
+async def reported(port: int) -> str:
+    """What readiness says; nothing before it is served."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            return await answer.text()
+    except aiohttp.ClientConnectionError:
+        return ""
+
+
+def events_of(logs: list[Any], event: str) -> list[tuple[str, str]]:
+    return [(line["verb"], line["resource"]) for line in logs if line["event"] == event]
+
+
+@asynccontextmanager
+async def running(cluster: Enforced, port: int) -> AsyncIterator[None]:
+    """A manager that may not become ready; probes are served at a port."""
+    health = Health(health_probe_bind_address=f"127.0.0.1:{port}")
+    stop = asyncio.Event()
+    framework = Framework(load_plugins())
+    task = asyncio.create_task(Manager(cluster.access, shipped_configuration(health=health), framework).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.mark.slow(seconds=15)
+async def test_without_any_right_each_is_told_once_and_taken_up_when_granted(cluster: Enforced) -> None:
+    port = free_port()
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
+    await create(cluster, "patient", on="torch")
+    with capture_logs() as logs:
+        async with running(cluster, port):
+
+            async def is_reported() -> bool:
+                return "trainjobs.trainer.kubeflow.org (no permission to" in await reported(port)
+
+            await until(is_reported)
+            await until(lambda: _true(len(events_of(logs, "a right is missing")) >= len(CACHED) + 1))
+            await cluster.apply(shipped_objects())
+            await appears(cluster, JOBSETS, "patient")
+            await until(lambda: _true(granted_of(logs) == missing_of(logs)))
+            assert await reported(port) == "ok"
+    told = events_of(logs, "a right is missing")
+    assert len(set(told)) == len(told)
+    assert {resource.partition(".")[0] for _, resource in told} == set(CACHED)
+    assert all(line["needed_by"] for line in logs if line["event"] == "a right is missing")
+    loud = [
+        line for line in logs if line["log_level"] in ("warning", "error") and line["event"] != "a right is missing"
+    ]
+    assert [line["event"] for line in loud] == ["caches are not filled yet"] * len(loud)
+
+
+def missing_of(logs: list[Any]) -> set[str]:
+    return {resource for _, resource in events_of(logs, "a right is missing")}
+
+
+def granted_of(logs: list[Any]) -> set[str]:
+    return {resource for _, resource in events_of(logs, "a right was granted")}
+
+
+async def _true(condition: bool) -> bool:
+    return condition
+
+
+@pytest.mark.slow(seconds=5)
+async def test_a_missing_lease_right_is_told_by_readiness_until_it_is_granted(cluster: Enforced) -> None:
+    port = free_port()
+    await cluster.apply([each for each in shipped_objects() if each["kind"] != "Role"])
+    with capture_logs() as logs:
+        async with running(cluster, port):
+
+            async def is_reported() -> bool:
+                return "leases.coordination.k8s.io" in await reported(port)
+
+            await until(is_reported)
+            assert "leaderElection failed" in await reported(port)
+            await cluster.apply(shipped_objects())
+
+            async def is_ready() -> bool:
+                return await reported(port) == "ok"
+
+            await until(is_ready)
+    assert events_of(logs, "a right is missing") == [("get", "leases.coordination.k8s.io")]
+    assert events_of(logs, "a right was granted") == [("get", "leases.coordination.k8s.io")]
+
+
+@pytest.mark.slow(seconds=5)
+async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enforced) -> None:
+    """Events, Secrets, gangs, claims: a TrainJob that needs none of them is served, and each is told once."""
+    optional = {"secrets", "limitranges", "runtimeclasses", "priorityclasses", "podgroups", "resourceclaims", "events"}
+    objects = shipped_objects()
+    for role in (each for each in objects if each["kind"] == "ClusterRole"):
+        role["rules"] = [rule for rule in role["rules"] if not optional & set(rule["resources"])]
+    await cluster.apply(objects)
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["mpi"])
+    with capture_logs() as logs:
+        async with manager(cluster.access, configuration=shipped_configuration()):
+            for number in range(3):
+                await create(cluster, f"nowhere-{number}", on="nothing")
+                await has_condition(cluster, f"nowhere-{number}", "Blocked", text="not found")
+                await create(cluster, f"keys-{number}", on="mpi")
+                await has_condition(cluster, f"keys-{number}", "Blocked", text="secrets")
+            await create(cluster, "plain", on="torch")
+            await appears(cluster, JOBSETS, "plain")
+    told = events_of(logs, "a right is missing")
+    assert len(set(told)) == len(told)
+    assert {resource.partition(".")[0] for _, resource in told} == {*optional, "resourceclaimtemplates"}
+    assert ("create", "events.events.k8s.io") in told
+    assert ("create", "secrets") in told
+
+
+@pytest.mark.slow(seconds=5)
+async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(cluster: Enforced) -> None:
+    objects = shipped_objects()
+    for rule in (rule for each in objects for rule in each.get("rules", ())):
+        if "jobsets" in rule["resources"]:
+            rule["verbs"] = ["get", "list", "watch"]
+    await cluster.apply(objects)
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
+    with capture_logs() as logs:
+        async with manager(cluster.access, configuration=shipped_configuration()):
+            for number in range(3):
+                await create(cluster, f"job-{number}", on="torch")
+                await has_condition(cluster, f"job-{number}", "Blocked", text='cannot patch resource "jobsets"')
+            await cluster.apply(shipped_objects())
+            for number in range(3):
+                await appears(cluster, JOBSETS, f"job-{number}")
+    assert events_of(logs, "a right is missing") == [("patch", "jobsets.jobset.x-k8s.io")]
+    assert events_of(logs, "a right was granted") == [("patch", "jobsets.jobset.x-k8s.io")]
 
 
 def recording(directory: Path, *requests: tuple[str, str, str], program: str = USER_AGENT) -> Recording:

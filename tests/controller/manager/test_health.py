@@ -82,7 +82,8 @@ async def test_m8_readiness_breaks_down_and_ends_when_told_to_stop(stack: Stack,
     certify(tmp_path / "certs")
     async with probed(stack.access, tmp_path / "certs", delay="1s") as probes:
         assert await probes.until("readyz?verbose", "check passed") == (
-            "[+]ping ok\n[+]shutdown ok\n[+]informer-sync ok\n[+]webhook ok\n[+]certificate ok\nreadyz check passed\n"
+            "[+]ping ok\n[+]shutdown ok\n[+]informer-sync ok\n[+]leaderElection ok\n[+]webhook ok\n[+]certificate ok\n"
+            "readyz check passed\n"
         )
         assert await probes.ask("readyz") == (200, "ok")
         assert await probes.ask("healthz?verbose") == (200, "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n")

@@ -114,7 +114,8 @@ async def test_without_a_right_beyond_the_namespaces_runtimes_of_the_namespaces_
                 "name a TrainingRuntime of this namespace"
             )
             told = [each for each in logs if each.get("resource") == CLUSTER_TRAINING_RUNTIMES.name]
-            assert [each["log_level"] for each in told if each["log_level"] != "debug"] == ["info"]
+            told = [each for each in told if each["log_level"] != "debug"]
+            assert [(each["log_level"], each["verb"]) for each in told] == [("info", "watch"), ("info", "get")]
             await grant(stack.client, of_cluster(installation.objects))
             await until(lambda: jobset_of(stack, "alone", "foreign"))
 

@@ -81,6 +81,7 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             verbs=READ,
             needed_by=watch.declared_by,
             reason=f"keep a cache of them ({of_it} only)" if of_it else "keep a cache of them",
+            optional=watch.optional,
         )
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Protocol
@@ -45,10 +45,14 @@ from trainmaster.controller.kube.leaderelection.elector import LeaderElector, ne
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.missing_rights import MissingRights
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
+from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
     cancel_and_wait,
@@ -63,7 +67,9 @@ from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
+from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -130,6 +136,7 @@ class Manager:
         self._status_server = status_server
         self._on_caches_synced = on_caches_synced
         self._identity = new_identity()
+        self._missing_rights: MissingRights | None = None
         self._ran = False
         health = configuration.health
         self.healthz = Healthz(liveness=health.liveness_endpoint_name, readiness=health.readiness_endpoint_name)
@@ -146,13 +153,15 @@ class Manager:
         if self._ran:
             raise RuntimeError("a manager runs once; make another one")
         self._ran = True
+        watches = self._framework.watches()
+        self._missing_rights = MissingRights(self._policy_rules(watches))
         election = self._election()
         async with AsyncExitStack() as stack:
             guard = election.guard if election is not None else None
             client = await stack.enter_async_context(self._new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
             caches = Caches(
                 client,
-                self._framework.watches(),
+                watches,
                 namespaces=self._configuration.watch_namespaces,
                 clock=self._clock,
             )
@@ -199,6 +208,7 @@ class Manager:
                     self._rest_config,
                     caches.trainjobs.store,
                     user_agent=USER_AGENT,
+                    missing_rights=self._missing_rights,
                     wait_for_sync=caches.wait_for_sync,
                     enqueue_all=caches.enqueue_all,
                 )
@@ -244,6 +254,8 @@ class Manager:
             self.healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
         self.healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
         self.healthz.add_readyz_check("informer-sync", lambda: _sync_health(caches))
+        if election is not None:
+            self.healthz.add_readyz_check("leaderElection", self._lease_health)
         for each in (webhooks, self._status_server):
             if each is not None:
                 each.add_checks(self.healthz)
@@ -284,7 +296,13 @@ class Manager:
         if limits.qps and limits.burst:
             limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
         return KubeClient(
-            self._rest_config, user_agent=user_agent, guard=guard, tries=tries, limiter=limiter, clock=self._clock
+            self._rest_config,
+            user_agent=user_agent,
+            guard=guard,
+            tries=tries,
+            limiter=limiter,
+            missing_rights=self._missing_rights,
+            clock=self._clock,
         )
 
     def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
@@ -293,6 +311,19 @@ class Manager:
         return CertificateController(
             client, self._configuration, namespace=operator_namespace(), recorder=recorder, clock=self._clock
         )
+
+    def _policy_rules(self, watches: Iterable[Watch]) -> list[PolicyRule]:
+        return policy_rules(
+            self._configuration,
+            features={TRAIN_JOB_STATUS_GATE} if self._status_server is not None else (),
+            watches=watches,
+            namespace=operator_namespace(),
+        )
+
+    def _lease_health(self) -> str | None:
+        """Say why this replica could not lead if it had to."""
+        missing = self._missing_rights.of(LEASES) if self._missing_rights is not None else []
+        return f"the service account may not {', '.join(missing)}" if missing else None
 
     async def _webhooks(
         self, caches: Caches, certificates: CertificateController | None, stack: AsyncExitStack

@@ -7,6 +7,7 @@ neither does a plugin that is disabled.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from trainmaster.controller.certificates import controller as certificates
 from trainmaster.controller.certificates.controller import manages_certificates
@@ -17,6 +18,7 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches
 from trainmaster.controller.reconciling import runtimes
 from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe, status_writer
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -34,7 +36,11 @@ def policy_rules(
         watches: What its plugins declared.
         namespace: That of the manager's pod.
     """
-    return list(_policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace))
+    rules = _policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace)
+    if not configuration.watch_namespaces:
+        return list(rules)
+    # Who serves some namespaces may have no right to anything beyond them.
+    return [replace(rule, optional=rule.optional or rule.resource == CLUSTER_TRAINING_RUNTIMES) for rule in rules]
 
 
 def _policy_rules(

@@ -38,12 +38,14 @@ from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Forbidden,
     KubeError,
     NotLeading,
     TransportError,
 )
 from trainmaster.controller.kube.workqueue.queue import ShutDown, WorkQueue
 from trainmaster.controller.reconciling.outcomes import (
+    UNTIL_GRANTED,
     ExpectationsPending,
     Outcome,
     Reconcile,
@@ -148,6 +150,10 @@ class Controller:
             else:
                 self._series.timeouts.inc()
                 log.error("reconcile took too long and was cancelled, trying again", seconds=self._timeout)
+        except Forbidden as error:
+            if error.told:
+                return Requeue(str(error), at_latest=UNTIL_GRANTED)
+            self._log_errors([error])
         except BaseExceptionGroup as group:
             ours, others = group.split((Exception, asyncio.CancelledError))
             if ours is not None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+UNTIL_GRANTED: Final = 60.0
+"""Seconds at most until what failed for want of a right is tried again: no event tells that it was granted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from cachetools import TLRUCache
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.errors import BadRequest, Forbidden, Invalid, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
@@ -120,7 +120,8 @@ class DelegatingAuth:
                     return None
                 return web.Response(status=403, text=f"Authorization denied for user {name}\n")
         except (KubeError, TimeoutError) as error:
-            if not self._told.try_accept():
+            is_told = isinstance(error, Forbidden) and error.told
+            if not is_told and not self._told.try_accept():
                 log.warning(
                     "who reads metrics cannot be checked, so they are not served",
                     failed=failed,

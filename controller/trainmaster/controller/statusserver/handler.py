@@ -22,7 +22,15 @@ from aiohttp.http_exceptions import BadHttpMessage
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, TooManyRequests
+from trainmaster.controller.kube.rest.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+)
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
@@ -196,7 +204,8 @@ class StatusHandler:
                 hint="raise statusServer.qps and burst if this happens often",
             )
             return too_many_requests(retry_after)
-        log.error(what, namespace=namespace, trainjob=name, error=str(error))
+        write = log.debug if isinstance(error, Forbidden) and error.told else log.error
+        write(what, namespace=namespace, trainjob=name, error=str(error))
         return FAILED
 
 

@@ -32,6 +32,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
@@ -129,6 +130,7 @@ class StatusServer:
         trainjobs: Store,
         *,
         user_agent: str,
+        missing_rights: MissingRights | None = None,
         wait_for_sync: Callable[[], Awaitable[object]],
         enqueue_all: Callable[[], object],
     ) -> None:
@@ -138,6 +140,7 @@ class StatusServer:
             access: The cluster.
             trainjobs: The cache of TrainJobs.
             user_agent: The name of the manager.
+            missing_rights: Tells which rights the API server refuses.
             wait_for_sync: Waits until the caches are filled: until then nobody's TrainJob is known.
             enqueue_all: Enqueues all TrainJobs.
 
@@ -147,7 +150,7 @@ class StatusServer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_ca_bundle(enqueue_all))
             await wait_for_sync()
-            async with self._connect(access, user_agent) as client:
+            async with self._connect(access, user_agent, missing_rights) as client:
                 await self._server.run(application(StatusHandler(client, trainjobs, clock=self._clock)))
 
     async def _watch_ca_bundle(self, on_change: Callable[[], object]) -> None:
@@ -156,11 +159,17 @@ class StatusServer:
             if self._ca_bundle.refresh():
                 on_change()
 
-    def _connect(self, access: RestConfig, user_agent: str) -> KubeClient:
+    def _connect(self, access: RestConfig, user_agent: str, missing_rights: MissingRights | None = None) -> KubeClient:
         limiter = None
         if self._settings.qps and self._settings.burst:
             limiter = RateLimiter(qps=self._settings.qps, burst=self._settings.burst, clock=self._clock)
-        return KubeClient(access, user_agent=f"{user_agent}{USER_AGENT_SUFFIX}", limiter=limiter, clock=self._clock)
+        return KubeClient(
+            access,
+            user_agent=f"{user_agent}{USER_AGENT_SUFFIX}",
+            limiter=limiter,
+            missing_rights=missing_rights,
+            clock=self._clock,
+        )
 
 
 def plugin_options(

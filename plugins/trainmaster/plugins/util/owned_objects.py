@@ -23,7 +23,8 @@ from trainmaster.runtime.ownership import is_controlled_by
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),
-    Watch("v1", "Secret", "secrets", writes=True, creates_only=True, metadata_only=True),
+    # Optional: who may not read Secrets can still serve the TrainJobs that have none.
+    Watch("v1", "Secret", "secrets", writes=True, creates_only=True, metadata_only=True, optional=True),
 )
 """The kinds that are built here; a change enqueues the TrainJob that owns the object."""
 

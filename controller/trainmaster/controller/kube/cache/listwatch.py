@@ -163,6 +163,11 @@ class ListWatchFailure:
         """Whether the server is well but does not give us this kind."""
         return self.is_not_served or isinstance(self.error, Forbidden)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a log says already what is wrong: that a right is missing."""
+        return isinstance(self.error, Forbidden) and self.error.told
+
     def is_same_as(self, other: ListWatchFailure | None) -> bool:
         """Whether the other is the same failure, whatever its words."""
         return other is not None and self.identity == other.identity

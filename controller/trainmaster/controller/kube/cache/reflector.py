@@ -307,7 +307,7 @@ class Reflector:
             write = self._log.debug
         else:
             # Who uses an optional kind is told where it is used; to everybody else its absence means nothing.
-            self._told = is_news and not (self._optional and failure.is_not_served)
+            self._told = is_news and not (self._optional and failure.is_not_served) and not failure.is_told
             write = self._log.info if self._optional and failure.is_refused else self._log.warning
             write = write if self._told else self._log.debug
         self._failure = failure

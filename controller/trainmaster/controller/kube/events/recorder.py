@@ -192,7 +192,7 @@ class EventRecorder:
             log.warning("event was not recorded", reason=series.body["reason"], tries=TRIES, error=str(error))
         except KubeError as error:
             # Forbidden stays wrong until someone grants the permission, so it is worth a line; the rest passes.
-            write = log.warning if isinstance(error, Forbidden) else log.debug
+            write = log.warning if isinstance(error, Forbidden) and not error.told else log.debug
             write("event was not recorded", reason=series.body["reason"], error=str(error))
         series.tries, series.tried_at = 0, self._clock.monotonic()
         return written

@@ -223,12 +223,13 @@ class LeaseLock:
         except TimeoutError as error:
             raise RequestTimeout(f"no answer to {verb} {LEASES.name} within {self._request_timeout:g} s") from error
         except Forbidden as error:
-            self.log_rarely(
-                f"the service account may not {verb} the lease; grant it the verbs get, create and update "
-                f"on {LEASES.name} in namespace {self._namespace}",
-                level=logging.ERROR,
-                error=str(error),
-            )
+            if not error.told:
+                self.log_rarely(
+                    f"the service account may not {verb} the lease; grant it the verbs get, create and update "
+                    f"on {LEASES.name} in namespace {self._namespace}",
+                    level=logging.ERROR,
+                    error=str(error),
+                )
             raise
 
     def _observe(self, lease: JsonObject) -> None:

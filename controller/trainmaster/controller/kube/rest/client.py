@@ -23,6 +23,7 @@ import orjson
 
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.request import JSON, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
@@ -50,7 +51,8 @@ class KubeClient:
     """A client of one cluster; an async context manager that owns its connections.
 
     `guard` is called immediately before each attempt of a write, and may raise `NotLeading`; `limiter` is waited for
-    before each request. `transport` replaces the connections to the server, for instance by a simulated one.
+    before each request. `transport` replaces the connections to the server, for instance by a simulated one;
+    `missing_rights` tells which rights the server refuses.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class KubeClient:
         transport: Transport | None = None,
         limiter: RateLimiter | None = None,
         guard: Callable[[], None] | None = None,
+        missing_rights: MissingRights | None = None,
     ) -> None:
         self.config = config
         self._inactivity_limit = inactivity_limit
@@ -83,6 +86,7 @@ class KubeClient:
             retry_policy=RetryPolicy(tries=tries, random=random, sleep=self._clock.sleep),
             limiter=limiter,
             guard=guard,
+            missing_rights=missing_rights,
         )
 
     async def __aenter__(self) -> Self:

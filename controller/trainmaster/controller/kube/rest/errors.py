@@ -3,8 +3,8 @@
 Guarantees:
 - Every failure of this package's I/O is a `KubeError`: `ApiError` when the server answered, `TransportError` when it
   did not (or not to the end), the rest when its answer is of no use. The one `ApiError` of our own is `InvalidName`.
-- Decisions are made on types and fields, never on texts. The one exception is named: old servers tell a resource
-  version from the future by text only (R-12).
+- Decisions are made on types and fields, never on texts. The exceptions are named: old servers tell a resource version
+  from the future by text only (R-12), and all of them which right is missing (`missing_rights`).
 - Texts from a server are cut, so that a log line or a condition cannot be flooded; of a page of HTML its title is told.
 - M-11: what looks like a credential is taken out of them.
 - The text of a refusal is the server's. Where credentials or something that is no API server are the cause, it also
@@ -133,6 +133,9 @@ class Unauthorized(ApiError):
 
 class Forbidden(ApiError):
     """403: the credentials are good, but not for this."""
+
+    told: bool = False
+    """Whether a log says already which right is missing (see `missing_rights`)."""
 
     @property
     def advice(self) -> str:

@@ -34,6 +34,7 @@ class PolicyRule:
         subresource: For instance `status`; empty for the object itself.
         names: The only objects that it is about; empty for all.
         namespace: The only namespace that it is about; empty for all in which TrainJobs are served.
+        optional: Whether everybody who does not use it can do without.
     """
 
     resource: Resource
@@ -43,6 +44,7 @@ class PolicyRule:
     subresource: str = ""
     names: tuple[str, ...] = ()
     namespace: str = ""
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if not self.verbs or tuple(verb for verb in VERBS if verb in self.verbs) != self.verbs:

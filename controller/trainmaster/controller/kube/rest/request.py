@@ -32,15 +32,18 @@ from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
     ApiError,
     CertificateRejected,
+    Forbidden,
     KubeError,
     MalformedResponse,
     RequestTimeout,
     ResponseTooLarge,
+    TooManyRequests,
     TransportError,
     Unauthorized,
     describe_body,
     from_response,
 )
+from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import RetryPolicy
@@ -90,6 +93,7 @@ class RestClient:
         retry_policy: RetryPolicy,
         limiter: RateLimiter | None,
         guard: Callable[[], None] | None,
+        missing_rights: MissingRights | None,
     ) -> None:
         self._config = config
         self._transport = transport
@@ -100,6 +104,7 @@ class RestClient:
         self._retry_policy = retry_policy
         self._limiter = limiter
         self._guard = guard
+        self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
     async def object(self, request: Request) -> JsonObject:
@@ -173,6 +178,7 @@ class RestClient:
         async with self._in_time(request):
             response = await self._send(request, headers, streaming=True)
             if response.status < 300:
+                self._note_right(request, response.status)
                 return response
             try:
                 raise await self._refusal(request, response)
@@ -201,6 +207,7 @@ class RestClient:
         async with self._answered(request) as response:
             if response.status >= 300:
                 raise await self._refusal(request, response)
+            self._note_right(request, response.status)
             return await self._read(request, response)
 
     @asynccontextmanager
@@ -299,13 +306,24 @@ class RestClient:
         body = b"".join(parts)
         for value in confidential(request.path, request.body):
             body = body.replace(value, REDACTED.encode())
-        return from_response(
+        error = from_response(
             response.status,
             response.headers,
             body,
             request=self._where(request),
             source=self._config.source,
         )
+        self._note_right(request, response.status, error)
+        return error
+
+    def _note_right(self, request: Request, status: int, error: ApiError | None = None) -> None:
+        """Take note of whether a request was allowed; what is not found, or in conflict, was."""
+        if self._missing_rights is None:
+            return
+        if isinstance(error, Forbidden):
+            self._missing_rights.refused(error)
+        elif status < 500 and not isinstance(error, Unauthorized | TooManyRequests):
+            self._missing_rights.accepted(request.method, request.path, request.params, status)
 
     def _where(self, request: Request) -> str:
         """Name a request; without its parameters, which may be long and change each time."""

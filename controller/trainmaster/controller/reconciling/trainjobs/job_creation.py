@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import is_true
@@ -117,7 +117,8 @@ class JobCreation:
                 CORE_EVENTS, metadata["namespace"], field_selector=selector, limit=_MOST_EVENTS
             )
         except KubeError as error:
-            log.info("events of a JobSet that has no Jobs could not be read", jobset=metadata["name"], error=str(error))
+            write = log.debug if isinstance(error, Forbidden) and error.told else log.info
+            write("events of a JobSet that has no Jobs could not be read", jobset=metadata["name"], error=str(error))
             return known
         events = [event for event in found.get("items") or () if self._clock.now() - _last_seen(event) < _STALE]
         for event in sorted(events, key=_last_seen, reverse=True):

@@ -28,12 +28,13 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, Forbidden, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import set_condition
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
+    UNTIL_GRANTED,
     ExpectationsPending,
     Outcome,
     Requeue,
@@ -228,6 +229,8 @@ class TrainJobReconciler:
         dues = (write_due, status_due, deadline, expiry, waiting, look_due)
         requeue_after = min((due for due in dues if due is not None), default=None)
         if failure is not None:
+            if isinstance(failure, Forbidden) and failure.told:
+                requeue_after = min(requeue_after or UNTIL_GRANTED, UNTIL_GRANTED)
             return Requeue(str(failure), at_latest=requeue_after)
         if problem is not None and problem.retry:
             return Requeue(problem.message, at_latest=requeue_after)

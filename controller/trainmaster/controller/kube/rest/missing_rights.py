@@ -1,0 +1,156 @@
+"""Missing rights: what the API server does not allow us, told once, with who needs it and what to do.
+
+Guarantees:
+- A right that is missing is told when a request is refused for want of it, and not again before it was granted and
+  taken away: the parts that send requests go on trying, and are silent about it (`Forbidden.told`).
+- That it was granted is told as well, by the first request that shows it.
+- Only the authorizer of the API server counts: a quota, a namespace that is being deleted or an admission webhook
+  refuse with 403, too, and have nothing to do with rights. They can be told apart by the text alone, which
+  kube-apiserver makes the same for every authorizer (`responsewriters.ForbiddenMessage`).
+
+It may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import structlog
+
+from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
+from trainmaster.controller.kube.rest.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+_REFUSAL: Final = re.compile(
+    r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)"| at the cluster scope)'
+)
+_VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+_MOST: Final = 1000
+"""Rights that are remembered: one that is missing everywhere is missing in each namespace."""
+
+_HINT: Final = (
+    "`trainmaster rbac --config FILE` prints the roles that this configuration needs; it goes on by itself once granted"
+)
+
+
+class Right(NamedTuple):
+    """A verb on a resource, in a namespace or, where that is empty, in the whole cluster."""
+
+    verb: str
+    resource: str
+    """With its subresource."""
+    group: str
+    namespace: str
+
+    @property
+    def siblings(self) -> set[Right]:
+        """The rights that are missed, and granted, together with this one: a cache needs all of `READ`."""
+        return {self._replace(verb=verb) for verb in READ} if self.verb in READ else {self}
+
+    def __str__(self) -> str:
+        where = f'in namespace "{self.namespace}"' if self.namespace else "in the whole cluster"
+        return f"{self.verb} {_name(self.resource, self.group)} {where}"
+
+
+class MissingRights:
+    """The rights that the API server refuses to a process.
+
+    Args:
+        rules: What its parts have declared to need.
+    """
+
+    def __init__(self, rules: Iterable[PolicyRule]) -> None:
+        self._rules = list(rules)
+        self._missing: dict[Right, None] = {}
+
+    def refused(self, error: Forbidden) -> None:
+        """Take note of a refusal, and tell of it if that is news."""
+        right = _denied(error)
+        if right is None:
+            return
+        error.told = True
+        if right in self._missing or len(self._missing) >= _MOST:
+            return
+        # What is missing in one namespace is most often missing in all of them.
+        is_news = not self._is_missing_anywhere(right)
+        self._missing[right] = None
+        if is_news:
+            namespace = {"namespace": right.namespace} if right.namespace else {}
+            rules = self._needing(right)
+            write = log.info if rules and all(rule.optional for rule in rules) else log.warning
+            write(
+                "a right is missing",
+                verb=right.verb,
+                resource=_name(right.resource, right.group),
+                **namespace,
+                **_purpose(rules),
+                hint=_HINT,
+            )
+
+    def accepted(self, method: str, path: str, params: Mapping[str, str], status: int) -> None:
+        """Take note of a request that was allowed."""
+        if not self._missing:
+            return
+        for right in _used(method, path, params, status):
+            granted = [each for each in right.siblings if self._missing.pop(each, _ABSENT) is not _ABSENT]
+            if granted and not self._is_missing_anywhere(right):
+                log.info("a right was granted", verb=right.verb, resource=_name(right.resource, right.group))
+
+    def of(self, resource: Resource) -> list[str]:
+        """Return those on one resource, in words."""
+        wanted = resource.plural, resource.group
+        return [str(right) for right in list(self._missing) if (right.resource, right.group) == wanted]
+
+    def _is_missing_anywhere(self, right: Right) -> bool:
+        places = {each._replace(namespace="") for each in right.siblings}
+        return any(each._replace(namespace="") in places for each in list(self._missing))
+
+    def _needing(self, right: Right) -> list[PolicyRule]:
+        return [
+            rule
+            for rule in self._rules
+            if (rule.full_resource, rule.resource.group) == (right.resource, right.group) and right.verb in rule.verbs
+        ]
+
+
+_ABSENT: Final = object()
+
+
+def _purpose(rules: Iterable[PolicyRule]) -> dict[str, str]:
+    """Say who needs a right, and what for."""
+    needed_by = ", ".join(sorted({rule.needed_by for rule in rules}))
+    reasons = "; ".join(dict.fromkeys(rule.reason for rule in rules))
+    return {"needed_by": needed_by, "reason": reasons} if needed_by else {}
+
+
+def _name(resource: str, group: str) -> str:
+    plural, slash, subresource = resource.partition("/")
+    return f"{plural}.{group}{slash}{subresource}" if group else resource
+
+
+def _denied(error: Forbidden) -> Right | None:
+    found = _REFUSAL.search(error.message)
+    return found and Right(found["verb"], found["resource"], found["group"], found["namespace"] or "")
+
+
+def _used(method: str, path: str, params: Mapping[str, str], status: int) -> list[Right]:
+    """Return the rights that a request has shown to be there."""
+    segments = [unquote(each) for each in path.strip("/").split("/")]
+    group, rest = ("", segments[2:]) if segments[0] == "api" else (segments[1], segments[3:])
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = (*rest, "", "", "")[:3]
+    verb = _VERBS.get(method) or ("get" if name else "watch" if params.get("watch") else "list")
+    resource = f"{plural}/{subresource}" if subresource else plural
+    right = Right(verb, resource, group, namespace)
+    # An apply that found nothing to change has created it.
+    created = method == "PATCH" and status == 201
+    return [right, right._replace(verb="create")] if created else [right]
