@@ -12,11 +12,12 @@ import pytest
 from support.doctor import NAMESPACE, findings
 from support.stack import Stack, api_server
 
+from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.facts import MUTATING, VALIDATING, Target
 from trainmaster.controller.cli.doctor.findings import Fact
 from trainmaster.controller.cli.doctor.installations import SELECTOR, check_managers
 from trainmaster.controller.configuration import Configuration
-from trainmaster.controller.kube.rest.resources import LEASES, NAMESPACES
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME = "kubeflow-trainer-controller-manager"
@@ -173,3 +174,47 @@ async def test_webhooks_on_our_kinds_are_told(stack: Stack) -> None:
             "manager; one with Fail that does not answer stops writes"
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("data", "finding"),
+    [
+        (
+            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"},
+            "ok: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config can be used",
+        ),
+        (
+            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {port: 0}\n"},
+            (
+                "fail: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config cannot be used: "
+                "webhook.port: must be greater than or equal to 1, got 0; correct it"
+            ),
+        ),
+        (
+            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {port: 8081}\n"},
+            (
+                "fail: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config cannot be used: "
+                "health.healthProbeBindAddress: port 8081 is that of webhook.port; give each server one of its own; "
+                "correct it"
+            ),
+        ),
+        (
+            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nstatusServer: {qps: 6}\n"},
+            (
+                "warn: in the ConfigMap kubeflow/kubeflow-trainer-config: statusServer.qps: no effect: the feature "
+                "gate TrainJobStatus is off, so there is no status server"
+            ),
+        ),
+        (
+            {"other": ""},
+            (
+                f"warn: the ConfigMap kubeflow/kubeflow-trainer-config has no key {KEY}; see who made it; our "
+                "manifests bring their own"
+            ),
+        ),
+    ],
+)
+async def test_the_configuration_that_is_there_is_checked(stack: Stack, data: dict[str, str], finding: str) -> None:
+    config_map = {"metadata": {"name": "kubeflow-trainer-config", "namespace": NAMESPACE}, "data": data}
+    await stack.client.create(CONFIGMAPS, config_map)
+    assert (await findings(stack))["configuration"] == [finding]

@@ -12,6 +12,7 @@ from support.doctor import findings
 from support.objects import runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 
+from trainmaster.controller.cli.doctor.facts import DEFINITIONS, VOLCANO
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
@@ -36,8 +37,8 @@ async def test_a_settled_trainjob_is_left_alone_and_a_new_one_is_not(stack: Stac
     assert (await findings(stack))["trainjobs"] == [
         (
             "warn: 1 TrainJob, 0 finished: the manager would write for 1 of them: team/old: ConfigMap "
-            "old-runtime-snapshot, JobSet old; see whether that is wanted; for one that is new, or was changed just "
-            "now, any manager writes"
+            "old-runtime-snapshot, JobSet old; see whether that is wanted; for one that is new, or was "
+            "changed just now, any manager writes"
         )
     ]
     async with manager(stack.access), asyncio.timeout(30):
@@ -71,7 +72,10 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
     }
     await stack.client.update(TRAINJOBS, {**ended, "status": {"conditions": [complete]}}, subresource="status")
     assert (await findings(stack))["trainjobs"] == [
-        "ok: 3 TrainJobs, 1 finished, 1 of other controllers: the manager would write nothing for them",
+        (
+            "warn: 3 TrainJobs, 1 finished, 1 of other controllers: the manager would write for 1 of them: team/lost: "
+            "its status; see whether that is wanted; for one that is new, or was changed just now, any manager writes"
+        ),
         (
             "warn: 1 of them could not be built: team/lost: RuntimeNotFound: TrainingRuntime specified in TrainJob is "
             'not found: TrainingRuntime.trainer.kubeflow.org "nowhere" not found; correct them, or the plugins of the '
@@ -80,4 +84,19 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
     ]
     assert (await findings(stack, watchNamespaces=["other"]))["trainjobs"] == [
         "ok: 0 TrainJobs, 0 finished: the manager would write nothing for them"
+    ]
+
+
+async def test_runtimes_whose_gang_scheduler_is_not_there(stack: Stack) -> None:
+    gang = runtime_object()
+    gang["metadata"]["name"] = "gang"
+    gang["spec"]["podGroupPolicy"] = {"volcano": {}}
+    await stack.client.create(TRAINING_RUNTIMES, gang)
+    assert "gang-scheduling" not in await findings(stack)
+    await stack.client.delete(DEFINITIONS, None, VOLCANO)
+    assert (await findings(stack))["gang-scheduling"] == [
+        (
+            "warn: these runtimes have podGroupPolicy.volcano, and podgroups.scheduling.volcano.sh is not there: gang; "
+            "install that scheduler, or their TrainJobs are not built"
+        )
     ]

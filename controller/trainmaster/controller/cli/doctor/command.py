@@ -21,7 +21,7 @@ import orjson
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor import access, certificates, cluster, definitions, installations, trainjobs
-from trainmaster.controller.cli.doctor.facts import Facts, Target, collect, fetch_version
+from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts, Target, collect, fetch_version
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
 from trainmaster.controller.configuration import (
@@ -51,6 +51,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "schedulers": cluster.check_schedulers,
     "training-operator": cluster.check_training_operator,
     "managers": installations.check_managers,
+    "configuration": installations.check_configuration,
     "leases": installations.check_leases,
     "webhooks": installations.check_webhooks,
     "certificates": certificates.check_certificates,
@@ -160,6 +161,7 @@ async def look(
         planned = await _take_over(client, framework, facts)
     lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
     lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
+    lines += _lines("gang-scheduling", lambda: trainjobs.check_gangs(planned.value, _absent_gangs(facts)))
     lines += _lines("stored-objects", lambda: _check_stored(facts, planned))
     return lines
 
@@ -171,6 +173,12 @@ async def _take_over(client: KubeClient, framework: Framework, facts: Facts) -> 
     return await trainjobs.plan_take_over(
         client, framework, namespaces=facts.target.configuration.watch_namespaces, now=facts.target.now
     )
+
+
+def _absent_gangs(facts: Facts) -> dict[str, str]:
+    """Return the gang schedulers that are not there: the field that chooses one, and its definition."""
+    by_field = {"coscheduling": COSCHEDULING, "volcano": VOLCANO}
+    return {field: name for field, name in by_field.items() if facts.definitions[name].value is None}
 
 
 def _check_stored(facts: Facts, planned: Fact[trainjobs.TakeOver]) -> Iterator[Finding]:

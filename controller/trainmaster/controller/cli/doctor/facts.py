@@ -19,7 +19,7 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager.roles import NAME, scopes_of
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
@@ -52,6 +52,9 @@ KUEUE: Final = "workloads.kueue.x-k8s.io"
 TRAINING_OPERATOR: Final = "pytorchjobs.kubeflow.org"
 OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE, TRAINING_OPERATOR)
 """Definitions of others that matter."""
+
+CONFIG_MAP: Final = "kubeflow-trainer-config"
+"""As the original's manifests call it."""
 
 _TRAINER_LABELS: Final = "app.kubernetes.io/name=trainer,app.kubernetes.io/component=manager"
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
@@ -92,6 +95,9 @@ class Facts:
     """All webhook configurations of the cluster."""
 
     secret: Fact[JsonObject | None]
+    config_map: Fact[JsonObject | None]
+    """That which holds the configuration of the manager that is installed."""
+
     may_install: Mapping[Review, Fact[bool]]
     service_account: Fact[JsonObject | None]
     manager_may: Mapping[Review, Fact[bool]]
@@ -115,11 +121,12 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
     namespace, configuration = target.namespace, target.configuration
     names = [*definition_files(), *OTHERS]
     election = configuration.leader_election
-    definitions, reviews, found_namespace, secret, account = await asyncio.gather(
+    definitions, reviews, found_namespace, secret, config_map, account = await asyncio.gather(
         asyncio.gather(*(_get(client, DEFINITIONS, None, name) for name in names)),
         _reviews(client, _SELF_REVIEWS, installing(namespace)),
         _get(client, NAMESPACES, None, namespace),
         _get(client, SECRETS, namespace, configuration.cert_management.webhook_secret_name),
+        _get(client, CONFIGMAPS, namespace, CONFIG_MAP),
         _get(client, SERVICE_ACCOUNTS, namespace, NAME),
     )
     managers, jobset, leases, webhooks = await asyncio.gather(
@@ -144,6 +151,7 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         leases=leases,
         webhooks=webhooks,
         secret=secret,
+        config_map=config_map,
         may_install=reviews,
         service_account=account,
         manager_may=manager_may,

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.cluster import images_of
-from trainmaster.controller.cli.doctor.facts import Facts
+from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts
 from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
+from trainmaster.controller.configuration import ConfigurationInvalid, complete, decode_configuration
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
@@ -63,6 +65,28 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
             yield warn(f"{what}; the take-over is tried from 2.1, 2.2 and 2.3", "update it to 2.3 first")
         else:
             yield ok(f"{what}; ours takes its place")
+
+
+def check_configuration(facts: Facts) -> Iterator[Finding]:
+    """The configuration that is there, which ours would find in its place: can it be used?"""
+    config_map, name = facts.config_map.value, f"{facts.target.namespace}/{CONFIG_MAP}"
+    if config_map is None:
+        return
+    text = (config_map.get("data") or {}).get(KEY)
+    if not isinstance(text, str):
+        yield warn(f"the ConfigMap {name} has no key {KEY}", "see who made it; our manifests bring their own")
+        return
+    try:
+        effective = complete(decode_configuration(text, name=KEY))
+        problems = list(effective.problems)
+    except ConfigurationInvalid as error:
+        effective, problems = None, list(error.problems)
+    for problem in problems:
+        yield fail(f"the configuration in the ConfigMap {name} cannot be used: {problem}", "correct it")
+    for notice in effective.notices if effective is not None else ():
+        yield warn(f"in the ConfigMap {name}: {notice}")
+    if effective is not None and not problems and not effective.notices:
+        yield ok(f"the configuration in the ConfigMap {name} can be used")
 
 
 def check_leases(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -16,12 +16,16 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.runnables import background_task
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.observe import StoreListers, observe
-from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, without_times
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_trainjob
-from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER, TRAINJOB_KIND
 from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
+from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 _SYNC_AT_MOST: Final = 60.0
 _SHOWN: Final = 5
@@ -97,12 +101,12 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
         job = parse_trainjob(raw)
         found.finished += job.is_finished
         to_deadline = seconds_to_deadline(job, now)
-        planned = plan(
-            observe(job, raw, listers),
-            framework,
-            deadline_exceeded=to_deadline is not None and to_deadline <= 0,
-            now=now,
-        )
+        exceeded = to_deadline is not None and to_deadline <= 0
+        observed = observe(job, raw, listers)
+        report = framework.status(job, listers)
+        # As for the reconciler: nothing is built for a job that ends now.
+        ends = report is not None and finished(report.conditions) and not job.is_finished
+        planned = Plan() if ends else plan(observed, framework, deadline_exceeded=exceeded, now=now)
     except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
         found.problems[name] = str(error)
         return
@@ -116,8 +120,44 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
     writes += [f"delete {each['kind']} {each['metadata']['name']}" for each in planned.deletes]
     if planned.expires_in is not None and planned.expires_in <= 0:
         writes.append("delete the TrainJob itself, which has outlived its time to live")
+    if _changes_status(observed, report, planned.problem, exceeded=exceeded, now=now):
+        writes.append("its status")
     if writes:
         found.writes[name] = writes
+
+
+def _changes_status(
+    observed: Observed, report: StatusReport | None, problem: Problem | None, *, exceeded: bool, now: datetime
+) -> bool:
+    """Tell whether the status would change, but for moments in it."""
+    old = observed.raw.get("status") or {}
+    new = next_status(
+        observed.job,
+        old,
+        report=report,
+        problem=problem,
+        deadline_exceeded=exceeded,
+        unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
+        now=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+    return without_times(old) != without_times(new)
+
+
+def check_gangs(found: TakeOver, absent: Mapping[str, str]) -> Iterator[Finding]:
+    """The runtimes that gang-schedule: is their scheduler there?"""
+    for name, definition in absent.items():
+        runtimes = [
+            each["metadata"]["name"]
+            for each in found.objects
+            if each["kind"] != TRAINJOB_KIND and name in ((each.get("spec") or {}).get("podGroupPolicy") or {})
+        ]
+        if runtimes:
+            more = f" and {len(runtimes) - _SHOWN} more" if len(runtimes) > _SHOWN else ""
+            yield warn(
+                f"these runtimes have podGroupPolicy.{name}, and {definition} is not there: "
+                f"{', '.join(runtimes[:_SHOWN])}{more}",
+                "install that scheduler, or their TrainJobs are not built",
+            )
 
 
 def check_take_over(found: TakeOver) -> Iterator[Finding]:
