@@ -21,10 +21,12 @@ from support.original_crds import SCHEMAS, install_original_definitions
 from support.stack import Stack, api_server
 from support.takeover import written_by_a_new_manager
 
+from trainmaster.controller.cli.doctor.trainjobs import plan_take_over
 from trainmaster.controller.kube.rest.errors import AlreadyExists
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.apiserver.jsonpatch import json_patch
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -160,7 +162,11 @@ async def test_what_the_go_controller_left_stays_as_it_is(tmp_path: Path, defini
             await install_original_definitions(stack)
         for state in found:
             await put(stack, state)
+        framework = Framework(load_plugins())
+        foreseen = await plan_take_over(stack.client, framework, namespaces=(), now=datetime.now(UTC))
         written = await written_by_a_new_manager(stack, "takeover-")
+    # What `trainmaster doctor` says beforehand is what happens.
+    assert {job.partition("/")[0] for job in foreseen.value.writes} == {key.partition(" ")[0] for key in written}
     names = {state.namespace: state.name for state in found}
     allowed = {f"{state.namespace} {key}" for state in found for key in state.different}
     assert sorted(f"{names[key.partition(' ')[0]]} {key}" for key in written - allowed) == []

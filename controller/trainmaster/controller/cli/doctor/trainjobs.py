@@ -94,7 +94,8 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
     if unreadable is not None:
         found.problems[name] = f"it cannot be read: {unreadable}"
         return
-    if ((raw.get("spec") or {}).get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+    spec = raw.get("spec")
+    if isinstance(spec, dict) and (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
         found.elsewhere += 1
         return
     try:
@@ -108,7 +109,9 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
         ends = report is not None and finished(report.conditions) and not job.is_finished
         planned = Plan() if ends else plan(observed, framework, deadline_exceeded=exceeded, now=now)
     except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
-        found.problems[name] = str(error)
+        found.problems[name] = f"it cannot be read: {error}"
+        if not _is_told(raw, str(error)):
+            found.writes[name] = ["its status"]
         return
     if planned.problem is not None:
         found.problems[name] = f"{planned.problem.reason}: {planned.problem.message}"
@@ -124,6 +127,14 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
         writes.append("its status")
     if writes:
         found.writes[name] = writes
+
+
+def _is_told(raw: JsonObject, reason: str) -> bool:
+    """Tell whether the status of a TrainJob that cannot be read says so already, or that it has ended."""
+    status = raw.get("status")
+    listed = status.get("conditions") if isinstance(status, dict) else None
+    conditions = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return finished(conditions) or any(reason in str(each.get("message")) for each in conditions)
 
 
 def _changes_status(
