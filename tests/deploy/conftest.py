@@ -23,8 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = (
             f"replicas cannot have addresses of their own here: {FOUND.reason or 'no user notification of seccomp'}"
         )
-    for item in (each for each in items if reason and each.get_closest_marker("deploy")):
-        item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items if reason else ():
+        if item.get_closest_marker("deploy") is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -36,7 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest_asyncio.fixture(loop_scope="module")
 async def told(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Print what there is to know after a test that failed."""
     yield

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.kubectl,
     pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("told"),
 ]
 
 EXAMPLES = {"numpy-digits": "numpy", "plain-sweep": "numpy", "jax-digits": "jax", "xgboost-digits": "xgboost"}
