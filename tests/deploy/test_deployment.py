@@ -62,7 +62,7 @@ async def test_the_replicas_are_what_the_manifests_say(cluster: Deployed) -> Non
 
 
 async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:
-    refused = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(trainjob("1-digit")), check=False)
+    refused = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(trainjob("a", runtime="absent")), check=False)
     assert 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request' in refused
     made = json.loads(
         await cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(trainjob("a")))

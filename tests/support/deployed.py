@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from support.commands import trainmaster
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -72,9 +73,7 @@ class Deployed:
 
     async def create(self, *objects: JsonObject) -> None:
         """Create objects."""
-        await self.kubectl(
-            "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        )
+        await self.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     async def items(self, kind: str, *arguments: str, namespace: str = "default") -> list[JsonObject]:
         """Return the objects of a kind."""
