@@ -28,6 +28,9 @@ LEASE = "trainer.kubeflow.org"
 ENTRYPOINT = "trainmaster=trainmaster manager"
 """What the image `trainmaster` runs, which only the image would know."""
 
+LAG = 1.0
+"""Seconds after which connections follow a change of endpoints: no cluster knows at once that a pod ends."""
+
 TIMEOUT = 90.0
 
 
@@ -198,7 +201,7 @@ async def deployed(home: Path, manifests: str) -> AsyncIterator[Deployed]:
     home.mkdir(parents=True, exist_ok=True)
     up = await trainmaster(
         *("cluster", "up", "--detach", "--rbac", "--without", "manager", "--networking", "namespaces"),
-        *("--entrypoint", ENTRYPOINT, "--audit-log", "audit.log"),
+        *("--entrypoint", ENTRYPOINT, "--endpoint-lag", str(LAG), "--audit-log", "audit.log"),
         cwd=home,
     )
     assert up.code == 0, up.err

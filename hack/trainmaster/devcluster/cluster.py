@@ -169,7 +169,8 @@ class Cluster:
             await publish_configmap(api)
         await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
-        resolver = EndpointResolver(api, self.services, locate=kubelet.locate if KUBELET in settings.parts else None)
+        locate = kubelet.locate if KUBELET in settings.parts else None
+        resolver = EndpointResolver(api, self.services, locate=locate, lag=settings.endpoint_lag)
         self._stack.callback(resolver.close)
         self._webhooks = WebhookDispatcher(api, resolver)
         api.admit_by(self._webhooks)

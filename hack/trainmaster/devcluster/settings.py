@@ -74,4 +74,7 @@ class ClusterSettings:
     rbac: bool = False
     """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
 
+    endpoint_lag: float = 0.0
+    """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""
+
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)

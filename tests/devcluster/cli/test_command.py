@@ -286,6 +286,10 @@ async def test_a_start_in_the_background_that_fails_shows_the_reason(tmp_path: P
         (["--token", "two words"], "without spaces"),
         (["--networking", "bridge"], "invalid choice: 'bridge'"),
         (["--fake-gpus", "-1"], "'-1' is no number"),
+        (["--endpoint-lag", "1s"], "'1s' is no number of seconds; use one from 0 up"),
+        (["--entrypoint", "web"], "'web' is no entrypoint; write IMAGE=COMMAND, as in example.com/web=python"),
+        (["--entrypoint", "=python"], "'=python' is no entrypoint"),
+        (["--entrypoint", "web='python"], "cannot be read: No closing quotation"),
     ],
 )
 async def test_wrong_arguments_exit_with_2(tmp_path: Path, arguments: list[str], complaint: str) -> None:

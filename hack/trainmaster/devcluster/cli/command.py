@@ -8,6 +8,7 @@ that it interrupts has 129, 130 or 143.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -98,6 +99,13 @@ def _add_up(actions: Any) -> None:
         help="for tests: let the administrator make the API server fail, under /trainmaster.dev/faults",
     )
     up.add_argument(
+        "--endpoint-lag",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="for tests: let connections to Services follow changes of their endpoints only after so long",
+    )
+    up.add_argument(
         "--audit-log",
         type=Path,
         metavar="FILE",
@@ -156,6 +164,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; use one from 0 up")
+    return float(text)
+
+
 def _entrypoint(text: str) -> tuple[str, tuple[str, ...]]:
     image, _, command = text.partition("=")
     try:
@@ -195,6 +209,7 @@ def _up(arguments: argparse.Namespace) -> int:
         kubeconfig=arguments.kubeconfig,
         manager_config=arguments.config,
         rbac=arguments.rbac,
+        endpoint_lag=arguments.endpoint_lag,
         kubelet=KubeletSettings(
             networking=arguments.networking,
             fake_gpus=arguments.fake_gpus,

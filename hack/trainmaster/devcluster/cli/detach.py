@@ -148,6 +148,8 @@ def _command(settings: ClusterSettings) -> list[str]:
     for image, words in settings.kubelet.entrypoints.items():
         command += ["--entrypoint", f"{image}={shlex.join(words)}"]
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
+    if settings.endpoint_lag:
+        command += ["--endpoint-lag", str(settings.endpoint_lag)]
     if settings.fault_control:
         command.append("--fault-control")
     return command

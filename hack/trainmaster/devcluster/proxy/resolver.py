@@ -3,11 +3,14 @@
 - A pod that is not ready gets no new connection. Where none is ready, those that end and still serve get them, as with
   kube-proxy.
 - Services that are registered by hand (`LocalServices`) come first: the embedded manager has no pod.
+- With a `lag` it acts on changes of endpoints so many seconds later, as what stands between a pod and its clients in a
+  real cluster does.
 - Who calls webhooks asks anew for each request, so that the endpoints share them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 
@@ -37,7 +40,7 @@ def _service_of(piece: JsonObject) -> tuple[str, str] | None:
 class EndpointResolver:
     """A `ServiceResolver`; closed by its owner."""
 
-    def __init__(self, api: Api, local: LocalServices, *, locate: Locate | None = None) -> None:
+    def __init__(self, api: Api, local: LocalServices, *, locate: Locate | None = None, lag: float = 0.0) -> None:
         self._api = api
         self._local = local
         self._locate = locate or _as_it_says
@@ -45,11 +48,27 @@ class EndpointResolver:
         for record in api.store.list(ENDPOINT_SLICES):
             key = key_of(ENDPOINT_SLICES, record.object)
             self._slices.observe(Event("ADDED", key, record, None, record.revision))
-        self._unsubscribe = api.store.subscribe(ENDPOINT_SLICES, self._slices.observe)
+        self._lag = lag
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._unsubscribe = api.store.subscribe(ENDPOINT_SLICES, self._observe)
 
     def close(self) -> None:
         """Stop following the endpoints."""
         self._unsubscribe()
+        for timer in self._timers:
+            timer.cancel()
+
+    def _observe(self, event: Event) -> None:
+        if not self._lag:
+            self._slices.observe(event)
+            return
+
+        def act() -> None:
+            self._timers.discard(timer)
+            self._slices.observe(event)
+
+        timer = asyncio.get_running_loop().call_later(self._lag, act)
+        self._timers.add(timer)
 
     def resolve(self, *, namespace: str, name: str, port: int) -> Address:
         """Return where to connect to; raises `ServiceUnresolvable`."""
