@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 from support.admission import requests_to
 from support.commands import client_of
-from support.deployed import ACCOUNT, NAMESPACE, ROOT, Deployed, deployed, rendered, trainjob
+from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered, trainjob
+from support.manifests import ROOT
 from support.stack import Stack
 from support.steady_reviews import RATE, SteadyReviews
 from support.training import RENDEZVOUS, python, runtime

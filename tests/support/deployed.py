@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,10 +17,10 @@ from typing import Any
 
 import yaml
 from support.commands import trainmaster
+from support.manifests import DEPLOY, kustomize
 
 from trainmaster.runtime.jsontree import JsonObject
 
-ROOT = Path(__file__).parents[2]
 NAMESPACE, NAME = "kubeflow", "kubeflow-trainer-controller-manager"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 LEASE = "trainer.kubeflow.org"
@@ -88,6 +87,14 @@ class Deployed:
     async def rolled_out(self) -> None:
         """Wait until the Deployment is what its spec says."""
         await self.kubectl("rollout", "status", f"deployment/{NAME}", "-n", NAMESPACE, f"--timeout={TIMEOUT:g}s")
+
+    async def admits(self) -> None:
+        """Wait until the API server reaches the webhooks, which lags behind the readiness of the pods."""
+        async with asyncio.timeout(TIMEOUT):
+            while "failed calling webhook" in await self.kubectl(
+                "create", "--dry-run=server", "-f", "-", stdin=json.dumps(trainjob("any")), check=False
+            ):
+                await asyncio.sleep(0.1)
 
     async def completed(self, *names: str) -> None:
         """Wait until TrainJobs are complete."""
@@ -180,19 +187,7 @@ class Deployed:
 
 def rendered(overlay: str) -> str:
     """Return what kustomize makes of an overlay."""
-    return _output("kubectl", "kustomize", str(ROOT / "deploy/overlays" / overlay))
-
-
-def rendered_chart(*values: str) -> str:
-    """Return what helm makes of the chart, definitions included."""
-    helm = str(Path(sys.executable).with_name("helm"))
-    chosen = [argument for value in values for argument in ("--set", value)]
-    chart = str(ROOT / "deploy/charts/kubeflow-trainer")
-    return _output(helm, "template", NAME, chart, "--namespace", NAMESPACE, "--include-crds", *chosen)
-
-
-def _output(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return yaml.safe_dump_all(kustomize(DEPLOY / "overlays" / overlay))
 
 
 @asynccontextmanager
@@ -210,6 +205,7 @@ async def deployed(home: Path, manifests: str) -> AsyncIterator[Deployed]:
         await running.apply(manifests)
         try:
             await running.rolled_out()
+            await running.admits()
         except AssertionError:
             sys.stdout.write(await running.report())
             raise

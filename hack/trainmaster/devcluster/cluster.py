@@ -179,7 +179,7 @@ class Cluster:
         if KUBELET in settings.parts:
             self._run(KUBELET, kubelet.run())
             if networking.mode == "namespaces":
-                self._run("proxy", Proxier(api, resolver).run())
+                self._run("proxy", Proxier(api, resolver, cluster=kubelet.cluster).run())
         if MANAGER in settings.parts:
             webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
             self._run(MANAGER, self._manager(webhooks).run(api))

@@ -16,7 +16,8 @@ from trainmaster.devcluster.kubelet.network.addresses import service_address
 from trainmaster.devcluster.proxy.proxier import Proxier, ports_of
 from trainmaster.devcluster.testing.stepper import Stepper
 
-ADDRESS = service_address("default", "web")
+CLUSTER = "tests"
+ADDRESS = service_address("default", "web", cluster=CLUSTER)
 
 
 class Backends:
@@ -79,7 +80,7 @@ async def listens(port: int, *, wanted: bool = True) -> None:
 async def test_a_connection_is_passed_on_to_its_end(cluster: Stepper, backends: Backends) -> None:
     port, other = free_port(), free_port()
     await cluster.api.create(SERVICES, service(ports=[{"port": port}]), namespace="default")
-    async with background_task(Proxier(cluster.api, backends).run()):
+    async with background_task(Proxier(cluster.api, backends, cluster=CLUSTER).run()):
         await listens(port)
         text = b"x" * 300_000
         assert await ask(port, text) == text.upper()
@@ -96,7 +97,7 @@ async def test_a_service_without_endpoints_resets_the_connection(cluster: Steppe
     backends.address = None
     port = free_port()
     await cluster.api.create(SERVICES, service(ports=[{"port": port}]), namespace="default")
-    async with background_task(Proxier(cluster.api, backends).run()):
+    async with background_task(Proxier(cluster.api, backends, cluster=CLUSTER).run()):
         await listens(port)
         with pytest.raises(ConnectionResetError):
             await ask(port, b"hello")
@@ -107,7 +108,7 @@ async def test_a_port_that_is_taken_is_told_and_the_others_are_served(cluster: S
         port, held = free_port(), taken.getsockname()[1]
         ports = [{"name": "a", "port": held}, {"name": "b", "port": port}]
         await cluster.api.create(SERVICES, service(ports=ports), namespace="default")
-        async with background_task(Proxier(cluster.api, backends).run()):
+        async with background_task(Proxier(cluster.api, backends, cluster=CLUSTER).run()):
             await listens(port)
             assert await ask(port, b"hello") == b"HELLO"
 

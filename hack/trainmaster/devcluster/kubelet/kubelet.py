@@ -85,6 +85,9 @@ class Kubelet:
             clock=clock,
             tokens=tokens,
         )
+        self.cluster = str(root_dir.absolute())
+        """Tells addresses of this cluster from those of others on this machine."""
+
         self._workers: dict[str, PodWorker] = {}
         self._jobs: dict[str, str] = {}
         """The job of each pod on this node, by uid."""
@@ -113,7 +116,7 @@ class Kubelet:
 
     def _service_lines(self, namespace: str) -> str:
         services, _ = self._api.list(SERVICES)
-        return service_lines(namespace, (record.object for record in services))
+        return service_lines(namespace, (record.object for record in services), cluster=self.cluster)
 
     def locate(self, namespace: str, name: str, address: Address) -> Address:
         """Tell where a pod of this node really listens that says it listens at an address."""

@@ -30,10 +30,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Proxier(SingleLoopController):
-    """Keeps the listeners of all Services that have an address; keys are Services."""
+    """Keeps the listeners of all Services that have an address; keys are Services.
 
-    def __init__(self, api: Api, services: ServiceResolver) -> None:
+    `cluster` is that of the kubelet, which writes the addresses into hosts files.
+    """
+
+    def __init__(self, api: Api, services: ServiceResolver, *, cluster: str) -> None:
         self._api = api
+        self._cluster = cluster
         self._services = services
         self._listeners: dict[ObjectKey, _Listeners] = {}
         self._connections: set[asyncio.Task[None]] = set()
@@ -69,8 +73,9 @@ class Proxier(SingleLoopController):
                 connection.add_done_callback(self._connections.discard)
             await self._pass_on(key, port, reader, writer)
 
+        address = service_address(key.namespace, key.name, cluster=self._cluster)
         try:
-            return await asyncio.start_server(accept, service_address(key.namespace, key.name), port)
+            return await asyncio.start_server(accept, address, port)
         except OSError as error:
             problem = error.strerror or str(error)
             _log.warning(

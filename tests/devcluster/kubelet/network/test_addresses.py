@@ -11,7 +11,14 @@ import pytest
 from support.disk import full_disk
 
 from trainmaster.devcluster.kubelet.container import CreateContainerError
-from trainmaster.devcluster.kubelet.network.addresses import PortTable, host_address, is_free, job_key, pod_address
+from trainmaster.devcluster.kubelet.network.addresses import (
+    PortTable,
+    host_address,
+    is_free,
+    job_key,
+    pod_address,
+    service_address,
+)
 
 
 def test_two_jobs_get_different_ports_for_the_same_one(tmp_path: Path) -> None:
@@ -91,3 +98,10 @@ def test_the_address_of_a_pod_is_known_before_the_pod_exists() -> None:
     assert pod_address(pod) == host_address("ns", "s", "h")
     alone = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h"}}
     assert pod_address(alone) == host_address("ns", "", "p-x7z")
+
+
+def test_services_of_one_name_have_different_addresses_in_different_clusters() -> None:
+    first, second = (service_address("ns", "web", cluster=path) for path in ("/a", "/b"))
+    assert first != second
+    assert first == service_address("ns", "web", cluster="/a")
+    assert first != service_address("ns", "other", cluster="/a")

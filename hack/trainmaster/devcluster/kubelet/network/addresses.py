@@ -39,9 +39,12 @@ def host_address(namespace: str, subdomain: str, host: str) -> str:
     return str(ipaddress.IPv4Address(bytes((127, 16 + digest[0] % 224, digest[1], 1 + digest[2] % 254))))
 
 
-def service_address(namespace: str, name: str) -> str:
-    """Derive the address by which pods reach a service; no pod has the same one but by chance."""
-    return host_address(namespace, "/service", name)
+def service_address(namespace: str, name: str, *, cluster: str) -> str:
+    """Derive the address by which pods reach a service; hardly ever that of a pod or of a service elsewhere.
+
+    Several clusters on one machine have services of the same names: `cluster` tells them apart.
+    """
+    return host_address(namespace, f"/service of {cluster}", name)
 
 
 def pod_address(pod: JsonObject) -> str:

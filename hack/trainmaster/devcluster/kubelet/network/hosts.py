@@ -90,7 +90,7 @@ def hosts_text(namespace: str, subdomain: str, hosts: Iterable[str]) -> str:
     return "".join(lines)
 
 
-def service_lines(namespace: str, services: Iterable[JsonObject]) -> str:
+def service_lines(namespace: str, services: Iterable[JsonObject], *, cluster: str) -> str:
     """Write the lines that name Services with an address, as a pod in a namespace knows them."""
     lines = []
     for service in services:
@@ -99,7 +99,7 @@ def service_lines(namespace: str, services: Iterable[JsonObject]) -> str:
             continue
         names = [f"{name}.{home}.svc.{_DOMAIN}", f"{name}.{home}.svc", f"{name}.{home}"]
         names += [name] if home == namespace else []
-        lines.append(f"{service_address(home, name)}\t{' '.join(names)}\n")
+        lines.append(f"{service_address(home, name, cluster=cluster)}\t{' '.join(names)}\n")
     return "".join(lines)
 
 
