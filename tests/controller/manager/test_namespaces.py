@@ -14,6 +14,7 @@ from support.installations import Installation, create_namespace, grant, install
 from support.stack import Stack, api_server, manager
 from support.training import runtime, trainjob, until
 
+from trainmaster.controller.kube.leaderelection import other_leaders
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
@@ -143,3 +144,29 @@ async def test_a_namespace_without_rights_is_left_out_until_it_has_them(stack: S
             await train(stack, "later")
             await until(lambda: jobset_of(stack, "later"))
             assert [each["namespace"] for each in logs if each["event"] == "the namespace is served now"] == ["later"]
+
+
+async def test_two_managers_of_the_whole_cluster_tell_of_each_other(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go on: whoever may write a lease somewhere must not be able to stop the manager of a cluster."""
+    monkeypatch.setattr(other_leaders, "SECOND_LOOK", 0.5)
+    monkeypatch.setattr(other_leaders, "LOOK_EVERY", 0.5)
+    installations = [await install_in(stack, home, []) for home in ("trainer-one", "trainer-two")]
+    for each in installations:
+        await grant(stack.client, each.objects)
+    one, two = installations
+    with capture_logs() as logs:
+        async with (
+            manager(one.access, configuration=one.configuration),
+            manager(two.access, configuration=two.configuration),
+        ):
+
+            async def both_told() -> bool:
+                told = {lease for each in logs for lease in each.get("leases", ())}
+                return {lease.partition("/")[0] for lease in told} == {"trainer-one", "trainer-two"}
+
+            await until(both_told)
+            await create_namespace(stack.client, "any")
+            await train(stack, "any")
+            await until(partial(jobset_of, stack, "any"))

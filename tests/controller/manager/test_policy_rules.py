@@ -15,7 +15,8 @@ from trainmaster.runtime.listers import Watch
 
 TOKEN_REVIEWS = ("authentication.k8s.io", "tokenreviews", "create")
 ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "create")
-LEASES = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")}
+LEASES = {("coordination.k8s.io", "leases", verb) for verb in ("get", "list", "create", "update")}
+LIST_OF_LEASES = ("coordination.k8s.io", "leases", "list")
 WEBHOOKS = {
     ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", verb)
     for kind in ("mutating", "validating")
@@ -41,6 +42,7 @@ def rights(rules: Collection[PolicyRule]) -> set[tuple[str, str, str]]:
     [
         ({"leader_election": {"leaderElect": True}}, LEASES),
         ({"leader_election": {"leaderElect": False}}, set()),
+        ({"leader_election": {"leaderElect": True}, "watch_namespaces": ["a"]}, LEASES - {LIST_OF_LEASES}),
         ({"metrics": {"auth": {"enabled": True}}}, {TOKEN_REVIEWS, ACCESS_REVIEWS}),
         ({"metrics": {"auth": {"enabled": True}, "bindAddress": "0"}}, set()),
         ({"cert_management": {"enable": True}}, {("", "secrets", "patch"), *WEBHOOKS}),
@@ -111,6 +113,7 @@ def test_what_has_a_name_is_granted_by_its_name() -> None:
         ("secrets", "ours", ("our-cert",)),
         ("leases", "locks", ("our-lease",)),
         ("leases", "locks", ()),  # to create
+        ("leases", "", ("our-lease",)),  # to tell of a second installation
         ("mutatingwebhookconfigurations", "", ("defaulter.trainer.kubeflow.org",)),
         ("validatingwebhookconfigurations", "", ("validator.trainer.kubeflow.org",)),
     }

@@ -43,6 +43,7 @@ from trainmaster.controller.kube.leaderelection.election_thread import (
 )
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
+from trainmaster.controller.kube.leaderelection.other_leaders import OtherLeaders
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
@@ -77,6 +78,10 @@ log = structlog.get_logger(__name__)
 USER_AGENT: Final = f"trainmaster/{__version__}"
 WEBHOOKS_SUFFIX: Final = "/webhooks"
 METRICS_SUFFIX: Final = "/metrics"
+
+PROBES_OPTIONS: Final = ServerOptions(
+    purpose="probes", remedy="choose another health.healthProbeBindAddress in the configuration"
+)
 
 METRICS_OPTIONS: Final = ServerOptions(
     purpose="metrics",
@@ -221,7 +226,10 @@ class Manager:
                 election=election,
                 clock=self._clock,
                 on_caches_synced=self._on_caches_synced,
-                leading=[certificates.lead] if certificates is not None else [],
+                leading=[
+                    *([certificates.lead] if certificates is not None else []),
+                    *(each.run for each in self._other_leaders(client)),
+                ],
             )
             running = asyncio.create_task(runnables.run(stop), name="manager")
             draining = asyncio.create_task(
@@ -261,7 +269,7 @@ class Manager:
                 each.add_checks(self.healthz)
         health = self._configuration.health
         if health.health_probe_bind_address != OFF:
-            server = Server(health.health_probe_bind_address, ServerOptions(purpose="probes"), clock=self._clock)
+            server = Server(health.health_probe_bind_address, PROBES_OPTIONS, clock=self._clock)
             await stack.enter_async_context(server.listening(self.healthz.application()))
 
     async def _serve_metrics(self, stack: AsyncExitStack, debugged: Debugged) -> list[asyncio.Task[None]]:
@@ -357,7 +365,7 @@ class Manager:
         election = self._configuration.leader_election
         if not election.leader_elect:
             return None
-        namespace = election.resource_namespace or os.environ.get("POD_NAMESPACE") or self._rest_config.namespace
+        namespace = self._lease_namespace()
 
         def make_elector(client: LeaseClient, on_overrun: Callable[[], None]) -> LeaderElector:
             return LeaderElector(
@@ -375,6 +383,18 @@ class Manager:
         # The elector has its own idea of when to try again.
         client = self._new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
         return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)
+
+    def _lease_namespace(self) -> str:
+        configured = self._configuration.leader_election.resource_namespace
+        return configured or os.environ.get("POD_NAMESPACE") or self._rest_config.namespace
+
+    def _other_leaders(self, client: KubeClient) -> list[OtherLeaders]:
+        """Return who looks for a second installation; one of named namespaces has no right to look at the others."""
+        election = self._configuration.leader_election
+        if not election.leader_elect or self._configuration.watch_namespaces:
+            return []
+        namespace, name = self._lease_namespace(), election.resource_name
+        return [OtherLeaders(client, namespace=namespace, name=name, clock=self._clock)]
 
 
 def _leader_health(election: Election) -> str | None:

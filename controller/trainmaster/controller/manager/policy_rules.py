@@ -13,7 +13,7 @@ from trainmaster.controller.certificates import controller as certificates
 from trainmaster.controller.certificates.controller import manages_certificates
 from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.events import recorder
-from trainmaster.controller.kube.leaderelection import lease
+from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches
 from trainmaster.controller.reconciling import runtimes
@@ -56,6 +56,8 @@ def _policy_rules(
     election = configuration.leader_election
     if election.leader_elect:
         yield from lease.policy_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)
+        if not configuration.watch_namespaces:
+            yield from other_leaders.policy_rules(name=election.resource_name)
     if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
         yield from filters.POLICY_RULES
     if TRAIN_JOB_STATUS_GATE in features:

@@ -27,6 +27,7 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.election_thread import Election
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.server.server import AddressInUse
 
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ def raise_if_ended(task: asyncio.Task[Any]) -> None:
     """Refuse to go on if a task of the manager has ended by itself.
 
     Raises:
-        RunnableFailed: It has.
+        AddressInUse: It has, because it cannot bind its address: nothing has failed that a traceback would explain.
+        RunnableFailed: It has, whatever the reason.
     """
     if not task.done():
         return
@@ -71,6 +73,8 @@ def raise_if_ended(task: asyncio.Task[Any]) -> None:
     cause = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, AddressInUse):
+        raise cause
     what = f"failed: {type(cause).__name__}: {cause}" if cause is not None else "ended without being told to"
     raise RunnableFailed(f"the part {task.get_name()!r} of the manager {what}") from error
 
