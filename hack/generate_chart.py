@@ -24,7 +24,6 @@ import generate_runtimes
 import generator
 from generate_rbac import rules_of
 from trainmaster.controller.configuration import Configuration
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.roles import CLUSTER, merged, scopes_of
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.jsontree import JsonObject
@@ -77,15 +76,17 @@ def copies() -> Iterator[tuple[Path, str]]:
 def rules() -> JsonObject:
     """Return the rules of the manager's roles: without features and with, and for each by where they are granted."""
     return {
-        "default": _by_scope(rules_of()),
-        TRAIN_JOB_STATUS_GATE: _by_scope(rules_of({TRAIN_JOB_STATUS_GATE})),
+        "default": _by_scope(),
+        TRAIN_JOB_STATUS_GATE: _by_scope(TRAIN_JOB_STATUS_GATE),
     }
 
 
-def _by_scope(declared: list[PolicyRule]) -> JsonObject:
-    wanted = [replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names)) for rule in declared]
-
+def _by_scope(*features: str) -> JsonObject:
     def granted(scope: str, *watched: str) -> list[JsonObject]:
+        declared = rules_of(features, watch_namespaces=watched)
+        wanted = [
+            replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names)) for rule in declared
+        ]
         return merged(rule for rule in wanted if scope in scopes_of(rule, watched))
 
     return {

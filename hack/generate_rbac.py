@@ -7,7 +7,7 @@ They grant what the manager declares to need with the configuration that deploy/
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -47,9 +47,9 @@ _FILES: Final = {
 }
 
 
-def rules_of(features: Collection[str] = ()) -> list[PolicyRule]:
+def rules_of(features: Collection[str] = (), *, watch_namespaces: Sequence[str] = ()) -> list[PolicyRule]:
     """Return the rights that the manager needs with the configuration that is shipped and the built-in plugins."""
-    configuration = load_configuration(CONFIGURATION)
+    configuration = load_configuration(CONFIGURATION).model_copy(update={"watch_namespaces": list(watch_namespaces)})
     options = plugin_options(configuration, authority=lambda: None) if TRAIN_JOB_STATUS_GATE in features else None
     framework = Framework(load_plugins(_built_in(), options=options, features=frozenset(features)))
     return policy_rules(configuration, features=features, watches=framework.watches(), namespace=NAMESPACE)

@@ -77,7 +77,7 @@ async def test_who_serves_named_namespaces_has_no_say_about_others() -> None:
             return {path: await handler(request) for path, handler in handlers.items()}
 
         assert not (await answers("team"))[VALIDATE_TRAINJOB].allowed
-        for namespace in ("other", ""):
+        for namespace in ("", "other", "another"):
             assert set(map(repr, (await answers(namespace)).values())) == {repr(ALLOWED)}
     (told,) = logs
     assert told["namespace"] == "other"

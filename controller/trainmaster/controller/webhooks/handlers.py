@@ -118,7 +118,8 @@ class AdmissionHandlers:
         async def judge(request: AdmissionRequest) -> AdmissionResponse:
             if request.namespace in self._namespaces:
                 return await handler(request)
-            if not self._told_of_others:
+            # Selectors of namespaces let through what has none.
+            if request.namespace and not self._told_of_others:
                 self._told_of_others = True
                 log.warning(
                     "asked about an object of a namespace that is not served here, and admitted it unseen",
