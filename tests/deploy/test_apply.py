@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from trainmaster.runtime.yamltext import load_yaml_documents
 pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=30), pytest.mark.asyncio(loop_scope="module")]
 
 HERE = Path(__file__).parent
+GUIDE = (DEPLOY.parent / "docs/install.md").read_text()
 DEFINITIONS = HERE / "foreign_definitions.yaml"
 NAMESPACE = "kubeflow-system"
 CERTIFICATE = "kubeflow-trainer-webhook-cert"
@@ -70,6 +72,13 @@ class Server:
         assert code == 0, err
         found: JsonObject = json.loads(out)
         return found
+
+    async def names(self, kinds: Iterable[tuple[str, str]]) -> set[str]:
+        """Return the names of all objects of some kinds, with their kinds."""
+        wanted = ",".join(f"{kind}.{version.partition('/')[0]}" if "/" in version else kind for version, kind in kinds)
+        code, out, err = await self.kubectl("get", wanted, "--all-namespaces", "--ignore-not-found", "-o", "name")
+        assert code == 0, err
+        return {re.sub(r"\.[^/]*/", "/", line) for line in out.splitlines()}
 
     async def forget(self) -> None:
         """Delete what a manager is deployed by."""
@@ -156,6 +165,35 @@ async def test_one_apply_is_all_that_the_standalone_overlay_needs(tmp_path: Path
         assert code == 0, err
         assert err == ""
         assert len(out.splitlines()) == 8
+
+
+async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> None:
+    """First all but the definitions and their objects, then these."""
+    keeping, deleting = re.findall(r"```sh\n(.*?)\n```", GUIDE.partition("## Removing it")[2], re.DOTALL)
+    names = ["standalone", "network-policy", "monitoring"]
+    kinds = {(obj["apiVersion"], kind) for name in names for (kind, *_), obj in overlay(name).items()}
+    async with api_server(tmp_path, definitions=False) as stack:
+        if stack.cluster is None:
+            pytest.skip("a shared cluster is no place for another manager")
+        server = Server(tmp_path / "cluster/kubeconfig", stack.client)
+        await server.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
+        before = await server.names(kinds)
+        for name in names:
+            await server.apply(overlay(name).values())
+        await server.apply(overlay("runtimes").values())
+        after = await server.names(kinds)
+        assert len(after - before) > 20
+        for command in keeping.splitlines():
+            code, _, err = await server.kubectl(*command.split()[1:])
+            assert code == 0, err
+        left = await server.names(kinds) - before
+        definitions = {f"customresourcedefinition/{each['metadata']['name']}" for each in kustomize(DEPLOY / "crds")}
+        foreign = {f"{kind}/{MANAGER}" for kind in ("servicemonitor", "prometheusrule")}
+        assert left == definitions | foreign
+        (command,) = deleting.splitlines()
+        code, _, err = await server.kubectl(*command.replace("deploy/", f"{DEPLOY}/").split()[1:])
+        assert code == 0, err
+        assert await server.names(kinds) - before == foreign
 
 
 def ours() -> list[JsonObject]:
