@@ -44,10 +44,11 @@ class Failing:
     def build(self, info, job, listers):
         password = self.password
         if job.metadata.name == "fails":
-            raise RuntimeError(f"out of {len(password)} ideas")
+            token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVkLWJ5LWEtcGx1Z2lu"
+            raise RuntimeError(f"out of {len(password)} ideas: {token}")
         return []
 """
-"""A plugin that is given a secret as an option, and fails with it in a variable."""
+"""A plugin that is given a secret as an option, and fails with it in a variable and with a token in its words."""
 
 
 @dataclass
@@ -130,6 +131,7 @@ async def telling(stack: Stack, directory: Path, canaries: Canaries) -> AsyncIte
     (certificates / "ca.crt").write_bytes(authority.pem)
     token = canaries.add("token of the manager", await account_token(stack.client, "manager"))
     canaries.add("signature of the token", token.rpartition(".")[2])
+    canaries.add("signature of the token of a plugin", "c2lnbmVkLWJ5LWEtcGx1Z2lu")
     kubeconfig = yaml.safe_load(next(directory.rglob("kubeconfig")).read_text())
     kubeconfig["users"][0]["user"] = {"token": token}
     (directory / "manager.kubeconfig").write_text(yaml.safe_dump(kubeconfig))

@@ -66,3 +66,10 @@ async def test_f8_an_event_is_never_needed() -> None:
     await world.reconcile()
     assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
     assert Framework(load_plugins()).order()["build"]
+
+
+def test_m11_owners_read_no_credential_that_somebody_quotes() -> None:
+    token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVk"
+    problem = Problem("PluginFailed", f"plugin theirs failed in build: RuntimeError: {token} is no good")
+    assert "c2lnbmVk" not in f"{problem.condition()} {problem.note()}"
+    assert problem.condition()["message"].endswith("RuntimeError: [redacted] is no good")

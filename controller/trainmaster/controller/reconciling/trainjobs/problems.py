@@ -2,6 +2,7 @@
 
 Guarantees:
 - An unchanged problem is reported once; in other words it is reported again after `REPORT_INTERVAL` at the earliest.
+- M-11: a plugin, or a server, may quote a credential; what owners get to read has none.
 - F-8: nothing waits for an event, and nothing is decided from one.
 """
 
@@ -15,6 +16,7 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict
+from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -57,12 +59,12 @@ class Problem:
 
     def condition(self) -> dict[str, str]:
         """The condition that tells the owner."""
-        message = self.message[:_CONDITION_MESSAGE_LIMIT]
+        message = redact(self.message)[:_CONDITION_MESSAGE_LIMIT]
         return {"type": BLOCKED, "status": "True", "reason": self.reason, "message": message}
 
     def note(self) -> str:
         """The note of the event that tells the owner."""
-        encoded = self.message.encode("utf-8", "replace")
+        encoded = redact(self.message).encode("utf-8", "replace")
         text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
         ending = " ..." if len(encoded) > _EVENT_TEXT_LIMIT else ""
         return f"TrainJob resources reconciliation failed: {text}{ending}"
