@@ -19,7 +19,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
-pytestmark = [*NEEDS_HELM]
+pytestmark = [*NEEDS_HELM, pytest.mark.slow(seconds=20)]
 
 HELMS_LABELS = {
     "helm.sh/chart",
@@ -194,6 +194,21 @@ def test_every_option_of_the_configuration_can_be_set() -> None:
     assert configuration.leader_election.leader_elect, "what is not set keeps its default"
     (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
+
+
+def test_certificates_may_be_the_administrators_own() -> None:
+    """The manager reads them from a Secret that is none of the release, and nobody writes its authority for it."""
+    certificates = {"enable": False, "webhookSecretName": "mine"}
+    objects = template(manager={"config": {"certManagement": certificates}}, webhook={"caBundle": "YQ=="})
+    assert not [key for key in objects if key[0] == "Secret"]
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "serving-certs")
+    assert volume["secret"]["secretName"] == "mine"
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "serving-certs")
+    assert mount["readOnly"]
+    assert read_configuration(objects).cert_management.enable is False
+    webhooks = [hook for (kind, *_), obj in objects.items() if "Webhook" in kind for hook in obj["webhooks"]]
+    assert [hook["clientConfig"]["caBundle"] for hook in webhooks] == ["YQ=="] * 4
 
 
 def test_a_feature_gate_brings_the_rights_that_it_needs() -> None:

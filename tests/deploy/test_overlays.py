@@ -12,7 +12,7 @@ from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, k
 from trainmaster.controller.cli import main
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [*NEEDS_KUBECTL]
+pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=12)]
 
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 

@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
-pytestmark = [*NEEDS_HELM]
+pytestmark = [*NEEDS_HELM, pytest.mark.slow(seconds=10)]
 
 _RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)

@@ -30,6 +30,13 @@
 {{- .Values.manager.config.certManagement.webhookSecretName | default (printf "%s-webhook-cert" (include "trainer.name" .)) -}}
 {{- end -}}
 
+{{/* Whether the certificates come from elsewhere: not empty if so. */}}
+{{- define "trainer.certificates.external" -}}
+{{- if or .Values.certManager.enabled (not .Values.manager.config.certManagement.enable) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "trainer.service.name" -}}
 {{- .Values.manager.config.certManagement.webhookServiceName | default (include "trainer.manager.name" .) -}}
 {{- end -}}
