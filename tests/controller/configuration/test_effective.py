@@ -94,6 +94,17 @@ def test_servers_that_are_not_in_each_others_way_may_have_one_port(sections: dic
             {"tls": {"minVersion": "1.3", "cipherSuites": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]}},
             "tls.cipherSuites: no effect: they are of TLS 1.2, and tls.minVersion is 1.3",
         ),
+        (
+            {
+                "webhook": {"enabled": False},
+                "metrics": {"secureServing": False},
+                "certManagement": {"webhookSecretName": "x"},
+            },
+            (
+                "certManagement.webhookSecretName: no effect: neither webhooks nor metrics nor the status server need "
+                "a certificate"
+            ),
+        ),
         ({"tls": {"nextProtos": ["h2", "http/1.1"]}}, "tls.nextProtos: the servers speak http/1.1 and nothing else"),
         (
             {"plugins": {"disabled": ["torch"], "options": {"torch": {}}}},

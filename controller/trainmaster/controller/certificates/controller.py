@@ -30,7 +30,7 @@ from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
 from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, ServiceReference
-from trainmaster.controller.configuration import OFF, Configuration
+from trainmaster.controller.configuration import Configuration, needs_certificates
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -50,9 +50,7 @@ _NO_CHECK_TIME: Final = 0x200000
 
 def manages_certificates(configuration: Configuration, *, status_server: bool) -> bool:
     """Tell whether certificates are for us to make, and anything is served with one."""
-    metrics = configuration.metrics
-    serves_metrics = metrics.bind_address != OFF and metrics.secure_serving
-    return configuration.cert_management.enable and (configuration.webhook.enabled or serves_metrics or status_server)
+    return configuration.cert_management.enable and needs_certificates(configuration, status_server=status_server)
 
 
 def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[PolicyRule]:

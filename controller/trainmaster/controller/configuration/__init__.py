@@ -42,7 +42,7 @@ from trainmaster.controller.configuration.types import (
     Tls,
     Webhook,
 )
-from trainmaster.controller.configuration.validation import notices
+from trainmaster.controller.configuration.validation import needs_certificates, notices
 
 __all__ = [
     "API_VERSION",
@@ -69,6 +69,7 @@ __all__ = [
     "decode_configuration",
     "effective_configuration",
     "load_configuration",
+    "needs_certificates",
     "notices",
     "parse_address",
     "parse_configuration",

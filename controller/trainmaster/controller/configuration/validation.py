@@ -75,12 +75,22 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
     if not management.enable:
         why = "certManagement.enable is false, so certificates are read from webhook.certDir"
         yield from _without_effect("certManagement", management, why, but=("enable", "webhookServiceName"))
+    elif not needs_certificates(configuration, status_server=features[TRAIN_JOB_STATUS_GATE]):
+        why = "neither webhooks nor metrics nor the status server need a certificate"
+        yield from _without_effect("certManagement", management, why)
     if any(protocol != HTTP for protocol in configuration.tls.next_protos):
         yield Problem("tls.nextProtos", f"the servers speak {HTTP} and nothing else")
     if configuration.tls.min_version == "1.3" and configuration.tls.cipher_suites:
         yield Problem("tls.cipherSuites", "no effect: they are of TLS 1.2, and tls.minVersion is 1.3")
     for name in sorted(set(configuration.plugins.disabled) & set(configuration.plugins.options)):
         yield Problem(f"plugins.options.{name}", "no effect: the plugin is in plugins.disabled")
+
+
+def needs_certificates(configuration: Configuration, *, status_server: bool) -> bool:
+    """Tell whether anything is served with a certificate."""
+    metrics = configuration.metrics
+    serves_metrics = metrics.bind_address != OFF and metrics.secure_serving
+    return configuration.webhook.enabled or serves_metrics or status_server
 
 
 def _server_notices(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from support.doctor import findings
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
-from trainmaster.controller.cli.doctor.facts import DEFINITIONS, JOBSETS
+from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
 from trainmaster.controller.cli.doctor.findings import Fact
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 
@@ -60,6 +60,20 @@ async def test_jobset_and_its_controller(stack: Stack) -> None:
     known = "JobSet v1alpha2 is served, but no Deployment of its controller is known by its usual name"
     assert (await findings(stack))["jobset"] == [
         f"warn: {known}; see that its controller runs; otherwise JobSets get no pods"
+    ]
+    await stack.client.create(NAMESPACES, {"metadata": {"name": "jobset-system"}})
+    labels = {"app": "jobset"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "m", "image": "jobset:v0.12.0"}]}}
+    deployment = {
+        "metadata": {"name": "jobset-controller-manager", "namespace": "jobset-system"},
+        "spec": {"selector": {"matchLabels": labels}, "template": pod},
+    }
+    await stack.client.create(DEPLOYMENTS, deployment)
+    assert (await findings(stack))["jobset"] == [
+        (
+            "fail: JobSet's controller jobset-system/jobset-controller-manager (jobset:v0.12.0) has no available "
+            "replica; see why its pods do not run"
+        )
     ]
     await stack.client.delete(DEFINITIONS, None, JOBSETS)
     found = await findings(stack)

@@ -13,7 +13,7 @@ from support.doctor import NAMESPACE, findings
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.config.text import KEY
-from trainmaster.controller.cli.doctor.facts import MUTATING, VALIDATING, Target
+from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, MUTATING, VALIDATING, Target
 from trainmaster.controller.cli.doctor.findings import Fact
 from trainmaster.controller.cli.doctor.installations import SELECTOR, check_managers
 from trainmaster.controller.configuration import Configuration
@@ -98,6 +98,32 @@ def test_managers_that_are_installed_are_told(installed: JsonObject, finding: st
     facts: Any = SimpleNamespace(managers=Fact([installed]), target=target)
     (found,) = check_managers(facts)
     assert ": ".join((found.status, "; ".join(filter(None, found[1:])))) == finding
+
+
+async def test_managers_are_found_by_name_and_by_labels(stack: Stack) -> None:
+    """Charts call them by their release."""
+    helm = {"meta.helm.sh/release-name": "mine"}
+    by_labels = deployment(f"{GO}:v2.3.0", name="mine-kubeflow-trainer-controller-manager")
+    by_labels["metadata"] |= {
+        "labels": {**SELECTOR, "app.kubernetes.io/name": "kubeflow-trainer"},
+        "annotations": helm,
+    }
+    by_name = deployment("other:1", "elsewhere", replicas=0)
+    del by_name["metadata"]["labels"]
+    other = deployment("other:2", name="other")
+    other["metadata"]["labels"] = {"app.kubernetes.io/name": "other"}
+    for each in (by_labels, by_name, other):
+        await stack.client.create(DEPLOYMENTS, each)
+    assert sorted((await findings(stack))["managers"]) == [
+        (
+            f"ok: the Go manager ({GO}:v2.3.0) is installed as kubeflow/mine-kubeflow-trainer-controller-manager, "
+            "by Helm; `helm upgrade mine` with our chart takes its place"
+        ),
+        (
+            f"warn: a manager (other:1) is installed as elsewhere/{NAME}, with no replicas; delete it, or install into "
+            "elsewhere: trainmaster doctor -n elsewhere"
+        ),
+    ]
 
 
 async def lease(stack: Stack, namespace: str, *, age: float, holder: str = "go_1") -> None:

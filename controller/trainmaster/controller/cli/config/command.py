@@ -27,6 +27,8 @@ from trainmaster.controller.configuration import (
 
 FAILURE = 1
 
+_FILE_HELP = "a configuration file, or a manifest of the ConfigMap that holds it"
+
 
 def command(commands: Any) -> None:
     """Add the command."""
@@ -63,9 +65,6 @@ def command(commands: Any) -> None:
         parser.add_argument(
             "--feature-gates", default="", metavar="A=true,...", help="as the flag of `trainmaster manager`"
         )
-
-
-_FILE_HELP = "a configuration file, or a manifest of the ConfigMap that holds it"
 
 
 def run_check(arguments: argparse.Namespace) -> int:

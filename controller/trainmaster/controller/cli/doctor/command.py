@@ -36,6 +36,7 @@ from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label
 from trainmaster.runtime.version import __version__
 
@@ -158,20 +159,28 @@ async def look(
     async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:
         version = Fact(await fetch_version(client))
         facts = await collect(client, version, Target(namespace, configuration, rules, now))
-        planned = await _take_over(client, framework, facts)
+        live = [fact.known for fact in (facts.definitions[name] for name in definition_files())]
+        lost = definitions.LostFields(each for each in live if isinstance(each, dict))
+        planned = await _take_over(client, framework, facts, lost.look)
     lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
     lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
     lines += _lines("gang-scheduling", lambda: trainjobs.check_gangs(planned.value, _absent_gangs(facts)))
-    lines += _lines("stored-objects", lambda: _check_stored(facts, planned))
+    lines += _lines("stored-objects", lambda: _stored(facts, planned, lost))
     return lines
 
 
-async def _take_over(client: KubeClient, framework: Framework, facts: Facts) -> Fact[trainjobs.TakeOver]:
+async def _take_over(
+    client: KubeClient, framework: Framework, facts: Facts, look: Callable[[JsonObject], object]
+) -> Fact[trainjobs.TakeOver]:
     there = [facts.definitions[name].known for name in definition_files() if not name.startswith("optimization")]
     if None in there:  # nor any objects of theirs
         return Fact(trainjobs.TakeOver())
     return await trainjobs.plan_take_over(
-        client, framework, namespaces=facts.target.configuration.watch_namespaces, now=facts.target.now
+        client,
+        framework,
+        namespaces=facts.target.configuration.watch_namespaces,
+        now=facts.target.now,
+        look=look,
     )
 
 
@@ -181,9 +190,12 @@ def _absent_gangs(facts: Facts) -> dict[str, str]:
     return {field: name for field, name in by_field.items() if facts.definitions[name].value is None}
 
 
-def _check_stored(facts: Facts, planned: Fact[trainjobs.TakeOver]) -> Iterator[Finding]:
-    live = [facts.definitions[name].value for name in definition_files()]
-    return definitions.check_lost_fields([each for each in live if each is not None], planned.value.objects)
+def _stored(facts: Facts, planned: Fact[trainjobs.TakeOver], lost: definitions.LostFields) -> Iterator[Finding]:
+    """Say what stored objects would lose, if definitions and objects could be read."""
+    for name in definition_files():
+        facts.definitions[name].require()
+    planned.require()
+    return lost.findings()
 
 
 def _lines(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Line]:

@@ -91,22 +91,33 @@ def uses(obj: Any, path: Path) -> bool:
     return isinstance(obj, dict) and step in obj and uses(obj[step], tuple(rest))
 
 
-def check_lost_fields(live: Iterable[JsonObject], objects: Iterable[JsonObject]) -> Iterator[Finding]:
-    """Say which objects would lose something with our definitions."""
-    by_kind = {each["spec"]["names"]["kind"]: lost_fields(each) for each in live}
-    concerned: dict[tuple[str, Path], list[str]] = {}
-    for obj in objects:
-        for path in by_kind.get(obj["kind"], ()):
+class LostFields:
+    """The fields that stored objects would lose with our definitions in the place of those that are there.
+
+    Args:
+        live: The definitions that are there.
+    """
+
+    def __init__(self, live: Iterable[JsonObject]) -> None:
+        self._by_kind = {each["spec"]["names"]["kind"]: lost_fields(each) for each in live}
+        self._objects: dict[tuple[str, Path], list[str]] = {}
+
+    def look(self, obj: JsonObject) -> None:
+        """Look at a stored object."""
+        for path in self._by_kind.get(obj["kind"], ()):
             if uses(obj, path):
                 metadata = obj["metadata"]
                 name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-                concerned.setdefault((obj["kind"], path), []).append(name)
-    for (kind, path), names in concerned.items():
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield fail(
-            f"with our definition {kind}s would lose {written(path)}: {', '.join(names[:_SHOWN])}{more}",
-            "use a newer Trainmaster, or take the field out of them",
-        )
+                self._objects.setdefault((obj["kind"], path), []).append(name)
+
+    def findings(self) -> Iterator[Finding]:
+        """Say which objects would lose something."""
+        for (kind, path), names in self._objects.items():
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield fail(
+                f"with our definition {kind}s would lose {written(path)}: {', '.join(names[:_SHOWN])}{more}",
+                "use a newer Trainmaster, or take the field out of them",
+            )
 
 
 def _schemas(crd: JsonObject) -> Iterator[JsonObject]:

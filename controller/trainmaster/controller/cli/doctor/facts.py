@@ -56,7 +56,12 @@ OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE, TRAINING_OPERATOR)
 CONFIG_MAP: Final = "kubeflow-trainer-config"
 """As the original's manifests call it."""
 
-_TRAINER_LABELS: Final = "app.kubernetes.io/name=trainer,app.kubernetes.io/component=manager"
+_TRAINER_LABELS: Final = (
+    "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager,"
+    "app.kubernetes.io/name in (trainer, kubeflow-trainer)"
+)
+"""As the original's manifests and its chart label Deployments, whatever their names."""
+
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 """As its manifests and its chart call it."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 """`fail`: an installation would not work, or harm; `warn`: somebody should look."""
@@ -47,9 +45,14 @@ class Fact(Generic[T]):
             raise self.known
         return self.known
 
-    def map(self, function: Callable[[T], U]) -> Fact[U]:
-        """Return what follows from the fact."""
-        return Fact(self.known if isinstance(self.known, Unknown) else function(self.known))
+    def require(self) -> None:
+        """Go on only if it said so.
+
+        Raises:
+            Unknown: It did not.
+        """
+        if isinstance(self.known, Unknown):
+            raise self.known
 
 
 def ok(message: str) -> Finding:

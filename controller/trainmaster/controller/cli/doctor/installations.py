@@ -51,7 +51,10 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
             )
             continue
         selected = (manager["spec"].get("selector") or {}).get("matchLabels") or {}
-        if name == NAME and selected != SELECTOR:
+        release = (manager["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name")
+        if release:
+            yield ok(f"{what}, by Helm; `helm upgrade {release}` with our chart takes its place")
+        elif name == NAME and selected != SELECTOR:
             yield fail(
                 f"{what}; it selects its pods by other labels, which are immutable, so that applying ours is refused",
                 f"kubectl delete deployment {name} -n {where} before; running jobs do not notice",

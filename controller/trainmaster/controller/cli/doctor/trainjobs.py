@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -21,7 +21,7 @@ from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.trainjobs.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, without_times
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_trainjob
-from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
@@ -46,14 +46,19 @@ class TakeOver:
     problems: dict[str, str] = field(default_factory=dict)
     """For each that could not be built: why."""
 
-    objects: list[JsonObject] = field(default_factory=list)
-    """The TrainJobs and the runtimes themselves."""
+    runtimes: list[JsonObject] = field(default_factory=list)
+    """The runtimes that are there."""
 
 
 async def plan_take_over(
-    client: KubeClient, framework: Framework, *, namespaces: Sequence[str], now: datetime
+    client: KubeClient,
+    framework: Framework,
+    *,
+    namespaces: Sequence[str],
+    now: datetime,
+    look: Callable[[JsonObject], object] = lambda _: None,
 ) -> Fact[TakeOver]:
-    """Fill caches as the manager does, and plan for each TrainJob."""
+    """Fill caches as the manager does, plan for each TrainJob, and look at it and at each runtime."""
     caches = Caches(client, framework.watches(), namespaces=namespaces)
     async with background_task(caches.run(), name="caches"):
         try:
@@ -65,9 +70,11 @@ async def plan_take_over(
         found = TakeOver()
         listers = StoreListers(caches.stores())
         for store in (informer.store for informer in caches.runtimes.values()):
-            found.objects += store.each()
+            found.runtimes += store.each()
+        for runtime in found.runtimes:
+            look(runtime)
         for number, raw in enumerate(caches.trainjobs.store.each()):
-            found.objects.append(raw)
+            look(raw)
             _plan(raw, listers, framework, found, now=now)
             if number % 100 == 0:
                 await asyncio.sleep(0)
@@ -159,8 +166,8 @@ def check_gangs(found: TakeOver, absent: Mapping[str, str]) -> Iterator[Finding]
     for name, definition in absent.items():
         runtimes = [
             each["metadata"]["name"]
-            for each in found.objects
-            if each["kind"] != TRAINJOB_KIND and name in ((each.get("spec") or {}).get("podGroupPolicy") or {})
+            for each in found.runtimes
+            if name in ((each.get("spec") or {}).get("podGroupPolicy") or {})
         ]
         if runtimes:
             more = f" and {len(runtimes) - _SHOWN} more" if len(runtimes) > _SHOWN else ""
