@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The image of the controller; docs/image.md tells what is in it, how it is made again, and how to add plugins.
 #
 # A tag moves. The release workflow looks up what these two name on that day and passes them by digest, which the

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,19 @@ def test_a_broken_command_of_somebody_else_costs_itself_only(
     printed = capsys.readouterr()
     assert printed.err == "trainmaster: no command 'broken': no.such.module:command: No module named 'no'\n"
     assert all(name in printed.out for name in root.COMMANDS)
+
+
+def test_what_a_command_of_somebody_else_misses_is_not_said_to_be_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(commands: Any) -> None:
+        commands.add_parser("theirs").set_defaults(run=lambda arguments: import_module("no_such_module"))
+
+    class Point(EntryPoint):
+        def load(self) -> Any:
+            return command
+
+    monkeypatch.setattr(root, "entry_points", lambda group: [Point("theirs", "their.module:command", group)])
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        root.main(["theirs"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["manager", "--bogus"]])

@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ModuleNotFoundError as error:
-        remedy = _remedy(error)
+        ours = wanted in COMMANDS or (wanted in offered and offered[wanted].value.startswith("trainmaster."))
+        remedy = _remedy(error) if ours else None
         if remedy is None:
             raise
         print(f"trainmaster: the command {wanted!r} needs {remedy}", file=sys.stderr)
@@ -89,7 +90,7 @@ def _forget_output() -> None:
 
 
 def _remedy(error: ModuleNotFoundError) -> str | None:
-    """Say which part of an installation is missing, and where it can be had; None if that is a defect of ours."""
+    """Say which part of an installation one of our commands misses, and where it can be had; None if it is a defect."""
     module = error.name or ""
     if module == EMBEDDED_CLUSTER or module.startswith(f"{EMBEDDED_CLUSTER}."):
         return (
