@@ -24,13 +24,13 @@ from support.series import series
 from support.stack import manager
 from support.training import until
 
-from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins
+from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, Webhook
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager.manager import USER_AGENT, Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.testing.faults import Refuse
+from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -263,16 +263,23 @@ async def test_who_undoes_our_writes_is_looked_for_with_exactly_its_roles(cluste
     assert refused() == before
 
 
-async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced) -> None:
+async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced, tmp_path: Path) -> None:
+    """Each watch that a manager opens fails at first, and those of its certificates by name as well."""
     await cluster.apply(shipped_objects())
     before = refused()
     assert cluster.stack.cluster is not None
     faults = cluster.stack.cluster.faults
+    by_name = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     failed = [
-        faults.add(Refuse(500), verb="watch", resource=plural, user_agent="trainmaster/", times=2) for plural in CACHED
+        faults.add(Refuse(500), verb="watch", resource=plural, user_agent="trainmaster/", times=2)
+        for plural in (*CACHED, *by_name)
     ]
-    async with manager(cluster.access, configuration=shipped_configuration()):
-        assert all(fault.count for fault in failed)
+    listed = [faults.add(Delay(0.0), verb="list", resource=plural, user_agent="trainmaster/") for plural in by_name]
+    secrets = faults.add(Delay(0.0), verb="list", resource="secrets", user_agent="trainmaster/")
+    webhook = Webhook(host="127.0.0.1", port=free_port(), cert_dir=str(tmp_path / "certs"))
+    async with manager(cluster.access, configuration=shipped_configuration(webhook=webhook)):
+        assert all(fault.count for fault in failed[: len(CACHED)])
+        await until(lambda: _true(all(fault.count for fault in listed) and secrets.count >= 2))
     assert refused() == before
 
 
@@ -384,6 +391,8 @@ async def test_a_missing_lease_right_is_told_by_readiness_until_it_is_granted(cl
 async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enforced) -> None:
     """Events, Secrets, gangs, claims: a TrainJob that needs none of them is served, and each is told once."""
     optional = {"secrets", "limitranges", "runtimeclasses", "priorityclasses", "podgroups", "resourceclaims", "events"}
+    optional |= {"leases"}  # those of other namespaces: our own is granted by a Role
+    health = Health(health_probe_bind_address=f"127.0.0.1:{(port := free_port())}")
     objects = shipped_objects()
     for role in (each for each in objects if each["kind"] == "ClusterRole"):
         role["rules"] = [rule for rule in role["rules"] if not optional & set(rule["resources"])]
@@ -391,7 +400,7 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["mpi"])
     with capture_logs() as logs:
-        async with manager(cluster.access, configuration=shipped_configuration()):
+        async with manager(cluster.access, configuration=shipped_configuration(health=health)):
             for number in range(3):
                 await create(cluster, f"nowhere-{number}", on="nothing")
                 await has_condition(cluster, f"nowhere-{number}", "Blocked", text="not found")
@@ -399,6 +408,7 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
                 await has_condition(cluster, f"keys-{number}", "Blocked", text="secrets")
             await create(cluster, "plain", on="torch")
             await appears(cluster, JOBSETS, "plain")
+            assert await reported(port) == "ok"
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)
     assert {resource.partition(".")[0] for _, resource in told} == {*optional, "resourceclaimtemplates"}

@@ -100,13 +100,15 @@ class Recording:
         ]
 
     def used(self) -> dict[Right, str]:
-        """Return the rights that some test has used, each with one."""
-        return {
-            right: test
-            for right in sorted(rights_of(declared()))
-            for test in [next((test for each, test in self.requests.items() if right.covers(each)), None)]
-            if test is not None
-        }
+        """Return the rights that some test has used, each with one; what a right by name covers needs no other."""
+        granted = sorted(rights_of(declared()))
+        by_name = [right for right in granted if right.names]
+        used: dict[Right, str] = {}
+        for request, test in self.requests.items():
+            covering = [right for right in by_name if right.covers(request)]
+            for right in covering or [each for each in granted if each.covers(request)]:
+                used.setdefault(right, test)
+        return dict(sorted(used.items()))
 
     def unused(self) -> list[Right]:
         """Return the rights that no test has used."""

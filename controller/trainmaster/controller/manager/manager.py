@@ -330,7 +330,8 @@ class Manager:
 
     def _lease_health(self) -> str | None:
         """Say why this replica could not lead if it had to."""
-        missing = self._missing_rights.of(LEASES) if self._missing_rights is not None else []
+        verbs = ("get", "create", "update")
+        missing = self._missing_rights.of(LEASES, verbs) if self._missing_rights is not None else []
         return f"the service account may not {', '.join(missing)}" if missing else None
 
     async def _webhooks(

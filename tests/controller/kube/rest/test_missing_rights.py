@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, SECRETS
 
 RULES = [
@@ -54,7 +54,7 @@ def test_what_is_missing_everywhere_is_not_told_for_each_namespace() -> None:
         for number in range(2000):
             missing.refused(refusal("create", namespace=f"team-{number}"))
     assert len(logs) == 1
-    assert len(missing.of(SECRETS)) == 1000
+    assert len(missing.of(SECRETS, ["create"])) == 1000
 
 
 def test_what_a_cache_needs_is_told_as_one() -> None:
@@ -69,7 +69,7 @@ def test_what_a_cache_needs_is_told_as_one() -> None:
         ("a right is missing", "watch", "secrets", "flux, mpi"),
         ("a right was granted", "watch", "secrets"),
     ]
-    assert missing.of(SECRETS) == []
+    assert missing.of(SECRETS, READ) == []
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,7 @@ def test_the_missing_rights_on_a_resource_in_words() -> None:
     with capture_logs() as logs:
         missing.refused(refusal("create", "leases", group=group, namespace="ours"))
         missing.refused(refusal("list", "configmaps"))
-    assert missing.of(LEASES) == ['create leases.coordination.k8s.io in namespace "ours"']
-    assert missing.of(CONFIGMAPS) == ["list configmaps in the whole cluster"]
+    assert missing.of(LEASES, ["create", "get"]) == ['create leases.coordination.k8s.io in namespace "ours"']
+    assert missing.of(LEASES, ["list"]) == []
+    assert missing.of(CONFIGMAPS, READ) == ["list configmaps in the whole cluster"]
     assert "needed_by" not in logs[0], "nobody declared it"

@@ -39,6 +39,7 @@ def policy_rules(*, name: str) -> tuple[PolicyRule, ...]:
             needed_by="leader election",
             reason="tell of a second installation, which holds the lease of its own namespace",
             names=(name,),
+            optional=True,
         ),
     )
 

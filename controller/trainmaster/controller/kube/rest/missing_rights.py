@@ -14,7 +14,7 @@ It may be used from several threads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -103,10 +103,11 @@ class MissingRights:
             if granted and not self._is_missing_anywhere(right):
                 log.info("a right was granted", verb=right.verb, resource=_name(right.resource, right.group))
 
-    def of(self, resource: Resource) -> list[str]:
-        """Return those on one resource, in words."""
+    def of(self, resource: Resource, verbs: Collection[str]) -> list[str]:
+        """Return those of some verbs on one resource, in words."""
         wanted = resource.plural, resource.group
-        return [str(right) for right in list(self._missing) if (right.resource, right.group) == wanted]
+        found = [right for right in list(self._missing) if (right.resource, right.group) == wanted]
+        return [str(right) for right in found if right.verb in verbs]
 
     def _is_missing_anywhere(self, right: Right) -> bool:
         places = {each._replace(namespace="") for each in right.siblings}
