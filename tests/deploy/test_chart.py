@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from support.charts import CHART, NEEDS_HELM, complete_chart, helm, refusal, template
-from support.manifests import NEEDS_KUBECTL, Id, by_identity, one, overlay, strings
+from support.manifests import DEPLOY, NEEDS_KUBECTL, Id, by_identity, one, overlay, strings
 
 from trainmaster.controller.configuration import Configuration, parse_configuration
 from trainmaster.runtime.jsontree import JsonObject
@@ -371,6 +371,12 @@ def test_a_package_has_all_that_is_rendered_and_fits_into_a_release(tmp_path: Pa
     everything = b"".join(path.read_bytes() for path in sorted(CHART.rglob("*")) if path.is_file())
     assert files > 1_000_000, "or this test says nothing"
     assert 4 / 3 * len(gzip.compress(everything * 2 + rendered.stdout.encode())) < 600_000
+
+
+@pytest.mark.parametrize("directory", ["crds", "runtimes"])
+def test_nothing_that_is_gone_from_deploy_is_left_in_the_chart(directory: str) -> None:
+    copied = {path.name for path in (CHART / "files" / directory).iterdir()}
+    assert copied == {path.name for path in (DEPLOY / directory).glob("*.yaml")}
 
 
 def test_every_value_is_documented() -> None:
