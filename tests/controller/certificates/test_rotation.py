@@ -93,6 +93,7 @@ def test_what_is_good_is_left_alone_until_it_is_time() -> None:
     before = decide(data, due - HOUR)
     assert before == Wait(HOUR.total_seconds())
     assert isinstance(decide(data, due), NewServingPair)
+    assert isinstance(decide(data, due, in_place=False), NewServingPair), "whom anybody trusts stays as it is"
 
 
 def test_what_a_go_manager_has_written_is_taken_over_as_it_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from support.certificates import names
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
+from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
+from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.server import server as server_module
 from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
 
@@ -69,6 +72,51 @@ async def test_without_the_right_to_inject_a_certificate_is_served_all_the_same(
         refused.remove()
         await probes.ready()
         assert await installed.admits()
+
+
+async def test_while_the_api_server_fails_nothing_is_taken_for_trusted(
+    installed: CertificateInstallation, faults: Faults
+) -> None:
+    """A configuration that could not be read yet may trust the old authority alone."""
+    now = datetime.now(UTC)
+    theirs, kept = new_authority(now=now - timedelta(days=2))
+    _, made = new_authority(now=now - timedelta(days=1))
+    pair = new_serving_pair(theirs, names(), now=now)
+    rotating = SecretData(made.certificate + kept.certificate, made.key, pair.certificate, pair.key)
+    await installed.patch_secret({"data": encode(rotating)})
+    failing = faults.add(Refuse(500), verb="watch,list", resource="validatingwebhookconfigurations")
+    async with installed.manager() as probes:
+
+        async def tried() -> bool:
+            return failing.count >= 3
+
+        await until(tried)
+        assert await installed.secret() == rotating
+        failing.remove()
+        await probes.ready()
+        assert set(await installed.bundles()) == {rotating.ca_certificate}
+
+        async def signed() -> bool:
+            return (await installed.secret()).certificate != pair.certificate
+
+        await until(signed)
+
+
+async def test_configurations_that_may_not_be_read_are_told_and_a_certificate_is_served(
+    installed: CertificateInstallation, faults: Faults
+) -> None:
+    refused = faults.add(Refuse(403), verb="watch,list", resource="validatingwebhookconfigurations")
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.says(
+                "failed: the ValidatingWebhookConfiguration validator.trainer.kubeflow.org cannot be read: "
+            )
+            await probes.says("[+]webhook ok")
+            refused.remove()
+            await probes.ready()
+            assert await installed.admits()
+    told = [each for each in logs if each["event"].startswith("webhook configurations are not ours to read")]
+    assert [list(each["reasons"]) for each in told] == [["ValidatingWebhookConfiguration"]]
 
 
 @pytest.mark.parametrize("resource", SECRETS_AND_BUNDLES)

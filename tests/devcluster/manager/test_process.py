@@ -213,6 +213,7 @@ async def test_status_does_not_call_a_cluster_ready_before_its_webhooks_are(home
         {"webhook": {"enabled": False}},
         {"webhook": {"enabled": False}, "health": {"healthProbeBindAddress": "0"}},
         {"health": {"readinessEndpointName": "prepared"}},
+        {"certManagement": {"enable": True, "webhookServiceName": "kubeflow-trainer-controller-manager"}},
     ],
 )
 async def test_a_manager_is_ready_however_it_is_configured(home: Path, content: JsonObject) -> None:

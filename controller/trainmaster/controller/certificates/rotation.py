@@ -8,7 +8,8 @@ Guarantees:
 - Only then the serving certificate is replaced. An authority that signs no more is trusted until it ends, or until
   everything that it can have signed has.
 - The present pair is used as long as it is good; one that is not is replaced as soon as its successor is trusted.
-- The serving certificate is renewed apart from the authority, by the one that there is.
+- The serving certificate is renewed apart from the authority, by the one that there is: whom anybody trusts stays as it
+  is, so that waits for nothing.
 - There are never more than `AUTHORITIES_AT_MOST` authorities, whatever happens to the Secret.
 """
 
@@ -118,7 +119,7 @@ def next_step(
         moments.append(created + PROPAGATION)
     elif now >= serving.not_valid_after_utc - SERVING_RENEW_BEFORE:
         reason = f"the serving certificate ends at {serving.not_valid_after_utc.isoformat()}"
-        return _once_trusted(reason, bundle_in_place=bundle_in_place)
+        return NewServingPair(reason)
     else:
         moments.append(serving.not_valid_after_utc - SERVING_RENEW_BEFORE)
         of_predecessors = created + PROPAGATION + SERVING_VALIDITY

@@ -13,7 +13,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Never
 
@@ -38,8 +38,17 @@ from trainmaster.controller.kube.cache.backoff import Backoff
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, from_response
-from trainmaster.controller.kube.rest.resources import SECRETS
+from trainmaster.controller.kube.rest.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    NotLeading,
+    from_response,
+)
+from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -89,6 +98,7 @@ class CertRotator:
 
         self._told: object = None
         self._told_absent = False
+        self._told_unreadable = False
 
     async def run(self) -> Never:
         """Rotate until cancelled."""
@@ -117,18 +127,25 @@ class CertRotator:
             data = SecretData.of(self._secret or {})
             now = self._time.now()
             ours = self._injector.ours(self._watched.configurations())
+            unreadable = self._watched.unreadable()
+            self._tell_unreadable(unreadable)
             step = next_step(
                 data,
                 names=self._names,
                 now=now,
-                bundle_in_place=all(each.trusts(data.authorities) for each in ours),
+                bundle_in_place=not unreadable and all(each.trusts(data.authorities) for each in ours),
                 injected=[authority for each in ours for bundle in each.bundles() for authority in bundle],
             )
             if not isinstance(step, Wait):
                 await self._perform(step, data)
                 continue
             missing = [each for each in ours if not each.trusts(data.authorities)]
+            # Without a certificate nothing at all would be served, not even what says why.
+            otherwise_none = step.for_bundle is not None and data.serving_problem(self._names, now) is not None
             if not missing:
+                if unreadable and otherwise_none:
+                    await self._perform(NewServingPair("there would be none"), data)
+                    continue
                 return step.seconds
             # Whoever has written these configurations last knew a version of the Secret that may be later than ours.
             if not await self._read_again():
@@ -136,10 +153,8 @@ class CertRotator:
             try:
                 paused = await self._inject(missing, data)
             except ApiError as error:
-                if step.for_bundle is None or isinstance(error, Conflict) or not data.serving_problem(self._names, now):
-                    raise
-                # Without a certificate nothing at all would be served, not even what says why.
-                await self._perform(NewServingPair(step.for_bundle), data)
+                if otherwise_none and isinstance(error, Forbidden | Invalid):
+                    await self._perform(NewServingPair("there would be none"), data)
                 raise
             if paused:
                 return min(paused, step.seconds)
@@ -167,6 +182,15 @@ class CertRotator:
         before, secret = self._secret, load_json(body)
         self._secret = secret if isinstance(secret, dict) else None
         return before is not None and self._secret is not None and _version(before) == _version(self._secret)
+
+    def _tell_unreadable(self, unreadable: Mapping[Resource, str]) -> None:
+        if unreadable and not self._told_unreadable:
+            log.warning(
+                "webhook configurations are not ours to read",
+                hint="they are not told whom to trust, and no authority is replaced; the role in deploy/rbac allows it",
+                reasons={resource.kind: reason for resource, reason in unreadable.items()},
+            )
+        self._told_unreadable = bool(unreadable)
 
     def _tell_absent(self) -> None:
         if not self._told_absent:
@@ -230,6 +254,9 @@ class CertRotator:
         )
 
     def _tell(self, error: KubeError) -> None:
+        if isinstance(error, NotLeading):
+            log.debug("certificates are for another leader", error=str(error))
+            return
         if isinstance(error, Conflict | NotFound):
             # Another leader, or an editor, was first; what came of it is on its way to us.
             self._seen_version = self._secret = None

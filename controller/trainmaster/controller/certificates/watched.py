@@ -53,7 +53,12 @@ class WatchedObjects:
         )
         self._configurations = {
             resource: Informer(
-                client, resource, field_selector=f"metadata.name={name}", transform=lambda whole: whole, clock=clock
+                client,
+                resource,
+                field_selector=f"metadata.name={name}",
+                optional=True,  # a server that is away is waited for; one that refuses is not
+                transform=lambda whole: whole,
+                clock=clock,
             )
             for resource, name in (CONFIGURATIONS.items() if webhooks else ())
         }
@@ -81,10 +86,8 @@ class WatchedObjects:
 
     @property
     def is_read(self) -> bool:
-        """Whether everything was read, or is known to be unreadable."""
-        return self._secrets.has_synced and all(
-            each.has_synced or each.failure is not None for each in self._configurations.values()
-        )
+        """Whether everything was read, but for webhook configurations that we are not let see."""
+        return self._secrets.has_synced and all(each.is_ready for each in self._configurations.values())
 
     def secret(self) -> JsonObject | None:
         """Return the Secret without the key of the authority; None if there is none, or none was read yet."""
@@ -138,9 +141,9 @@ class WatchedObjects:
                 return f"{name} does not exist: apply deploy/webhooks, or set webhook.enabled to false"
         return None
 
-    def unreadable(self) -> list[Resource]:
-        """Return the kinds of webhook configurations that we are not let see."""
-        return [resource for resource, each in self._configurations.items() if not each.has_synced and each.failure]
+    def unreadable(self) -> dict[Resource, str]:
+        """Return the kinds of webhook configurations that we are not let see, and why."""
+        return {resource: each.failure or "" for resource, each in self._configurations.items() if not each.has_synced}
 
     def _notify(self) -> None:
         for changed in self._subscribers:
