@@ -17,6 +17,7 @@ from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS as CONFIGURED
 from trainmaster.controller.configuration import Health, Webhook
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -27,20 +28,24 @@ SECRET = "kubeflow-trainer-webhook-cert"
 class CertificateInstallation:
     """A cluster with the objects of the manifests, and managers of it."""
 
-    def __init__(self, stack: Stack, directory: Path) -> None:
+    def __init__(
+        self, stack: Stack, directory: Path, *, access: RestConfig | None = None, namespace: str = NAMESPACE
+    ) -> None:
         self.stack = stack
+        self._access = access or stack.access
+        self._namespace = namespace
         self.client = stack.client
         self._directory = directory
 
     async def create_secret(self, data: SecretData | None = None) -> None:
         """Create the Secret, empty as the manifests do, or with what another manager has left in it."""
-        metadata = {"name": SECRET, "namespace": NAMESPACE}
+        metadata = {"name": SECRET, "namespace": self._namespace}
         secret: JsonObject = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
         await self.client.create(SECRETS, secret if data is None else {**secret, "data": encode(data)})
 
     async def patch_secret(self, patch: JsonObject) -> None:
         """Edit the Secret as somebody else."""
-        await self.client.patch(SECRETS, NAMESPACE, SECRET, patch)
+        await self.client.patch(SECRETS, self._namespace, SECRET, patch)
 
     async def patch_webhooks(self, resource: Resource, patch: Any, *, manager: str = "kubectl-edit") -> None:
         """Edit a webhook configuration as somebody else, by a merge patch or, from a list, by a JSON patch."""
@@ -53,12 +58,14 @@ class CertificateInstallation:
         """Register the webhooks as the manifests do, without a bundle."""
         async with requests_to(self.stack) as requests:
             for each in manifest():
+                for webhook in each["webhooks"]:
+                    webhook["clientConfig"]["service"]["namespace"] = self._namespace
                 answer = await requests.send("POST", f"{CONFIGURATIONS}/{each['kind'].lower()}s", each)
                 assert answer.code == 201, answer.message
 
     async def secret(self) -> SecretData:
         """What the Secret holds."""
-        return SecretData.of(await self.client.get(SECRETS, NAMESPACE, SECRET))
+        return SecretData.of(await self.client.get(SECRETS, self._namespace, SECRET))
 
     async def bundles(self) -> list[bytes]:
         """What each webhook trusts."""
@@ -89,13 +96,13 @@ class CertificateInstallation:
         )
         assert self.stack.cluster is not None
         services = self.stack.cluster.services
-        services.register(namespace=NAMESPACE, name=SERVICE, address="127.0.0.1", local_port=webhooks)
-        async with manager(self.stack.access, configuration=configuration, clock=clock):
+        services.register(namespace=self._namespace, name=SERVICE, address="127.0.0.1", local_port=webhooks)
+        async with manager(self._access, configuration=configuration, clock=clock):
             yield Probes(health, webhooks=webhooks, files=self._directory / name)
 
     async def versions(self) -> dict[str, str]:
         """The versions of everything that a manager could write."""
-        objects = [await self.client.get(SECRETS, NAMESPACE, SECRET)]
+        objects = [await self.client.get(SECRETS, self._namespace, SECRET)]
         objects += [await self.client.get(resource, None, name) for resource, name in CONFIGURED.items()]
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in objects}
 

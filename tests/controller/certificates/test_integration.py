@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support import enforcement
 from support.admission import NAMESPACE, SERVICE
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
@@ -348,3 +349,20 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
 
             await until(taken)
             assert await installed.admits()
+
+
+async def test_the_rights_that_are_granted_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also to find the Secret by its name alone, and to write webhook configurations by theirs."""
+    monkeypatch.setenv("POD_NAMESPACE", enforcement.NAMESPACE)
+    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
+    async with enforcement.enforced(tmp_path) as cluster:
+        installed = CertificateInstallation(
+            cluster.stack, tmp_path, access=cluster.access, namespace=enforcement.NAMESPACE
+        )
+        await installed.create_webhooks()
+        await installed.create_secret()
+        await cluster.apply(enforcement.shipped_objects())
+        with capture_logs() as logs:
+            async with installed.manager() as probes:
+                await probes.ready()
+    assert not [each for each in logs if "orbidden" in str(each)]
