@@ -14,9 +14,20 @@ from trainmaster.devcluster.controllers.objects import (
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
+def phase_of(pod: JsonObject) -> str:
+    """Return the phase of a pod; a pod without one is Pending."""
+    phase: str = pod.get("status", {}).get("phase") or "Pending"
+    return phase
+
+
 def is_active(pod: JsonObject) -> bool:
     """Tell whether the pod runs or may still run, and nobody asked for its deletion."""
-    return pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"} and not is_terminating(pod)
+    return not is_terminal(pod) and not is_terminating(pod)
+
+
+def is_terminal(pod: JsonObject) -> bool:
+    """Tell whether the pod will never run again."""
+    return phase_of(pod) in {"Succeeded", "Failed"}
 
 
 def is_ready(pod: JsonObject) -> bool:

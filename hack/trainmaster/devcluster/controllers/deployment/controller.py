@@ -31,11 +31,11 @@ from trainmaster.devcluster.controllers.deployment.status import (
 )
 from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.objects import find_condition, is_terminating
+from trainmaster.devcluster.controllers.pods import is_terminal
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
 _OPTIONS = WriteOptions(field_manager="deployment-controller")
-_FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class DeploymentController(SingleLoopController):
@@ -68,8 +68,7 @@ class DeploymentController(SingleLoopController):
 
     def _pod_changed(self, event: Event) -> None:
         """Go on with Deployments that recreate their pods when the last old one has ended."""
-        ended = (event.record.object.get("status") or {}).get("phase") in _FINAL_PHASES
-        if event.type != "DELETED" and not ended:
+        if event.type != "DELETED" and not is_terminal(event.record.object):
             return
         key = owner_key(event.record.object, "ReplicaSet", REPLICA_SETS)
         replicaset = None if key is None else find(self._api, key)
@@ -113,7 +112,7 @@ class DeploymentController(SingleLoopController):
             await self._resize(deployment, new, old, shrunk)
             return
         pods = [pod for each in old for pod in self._pods.of(each)]
-        if any((pod.get("status") or {}).get("phase") not in _FINAL_PHASES for pod in pods):
+        if not all(is_terminal(pod) for pod in pods):
             return  # the end of the last one brings us here again
         new = await self._sync_revision(deployment, new, old)
         await self._resize(deployment, new, old, {new["metadata"]["name"]: deployment["spec"]["replicas"]})

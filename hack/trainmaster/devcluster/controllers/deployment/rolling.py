@@ -124,4 +124,4 @@ def _share(deployment: JsonObject, replicaset: JsonObject, allowed: int) -> int:
         if text.isascii() and text.isdigit() and int(text)
         else (deployment.get("status") or {}).get("replicas", 0)
     )
-    return round(size_of(replicaset) * allowed / before) if before else size_of(replicaset)
+    return int(size_of(replicaset) * allowed / before + 0.5) if before else size_of(replicaset)

@@ -109,12 +109,12 @@ def _has_progressed(before: JsonObject, status: JsonObject) -> bool:
 def is_late(deployment: JsonObject, status: JsonObject, *, now: datetime) -> bool:
     """Tell whether nothing has happened in a rollout for too long."""
     condition = condition_of(status.get("conditions") or (), PROGRESSING)
-    if condition is None or condition.get("reason") == "NewReplicaSetAvailable" or is_paused_text(condition):
+    if condition is None or condition.get("reason") == "NewReplicaSetAvailable" or _is_paused(condition):
         return False
     return condition.get("reason") == "ProgressDeadlineExceeded" or now >= deadline_of(deployment, condition)
 
 
-def is_paused_text(condition: JsonObject) -> bool:
+def _is_paused(condition: JsonObject) -> bool:
     """Tell whether a condition says that the Deployment is paused."""
     return bool(condition.get("reason") == "DeploymentPaused")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.devcluster.controllers.objects import is_terminating, new_controller_ref
-from trainmaster.devcluster.controllers.pods import is_ready
+from trainmaster.devcluster.controllers.pods import is_ready, is_terminal
 from trainmaster.runtime.jsontree import JsonObject
 
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -36,8 +36,7 @@ class Port(NamedTuple):
 
 def is_listed(pod: JsonObject) -> bool:
     """Tell whether a pod is an endpoint of its services at all."""
-    status = pod.get("status", {})
-    return bool(status.get("podIP")) and status.get("phase") not in {"Succeeded", "Failed"}
+    return bool(pod.get("status", {}).get("podIP")) and not is_terminal(pod)
 
 
 def is_headless(service: JsonObject) -> bool:

@@ -9,7 +9,6 @@ from trainmaster.devcluster.controllers.job.indexes import COMPLETION_INDEX, IND
 from trainmaster.devcluster.controllers.objects import (
     find_condition,
     has_finalizer,
-    is_terminating,
     new_controller_ref,
     parse_time,
 )
@@ -73,31 +72,9 @@ def _add_index_variable(container: JsonObject) -> None:
     )
 
 
-def phase_of(pod: JsonObject) -> str:
-    """Return the phase of a pod; a pod without one is Pending."""
-    phase: str = pod.get("status", {}).get("phase") or "Pending"
-    return phase
-
-
 def is_tracked(pod: JsonObject) -> bool:
     """Tell whether the pod still waits to be counted."""
     return has_finalizer(pod, TRACKING_FINALIZER)
-
-
-def is_active(pod: JsonObject) -> bool:
-    """Tell whether the pod runs or may still run, and nobody asked for its deletion."""
-    return not is_terminal(pod) and not is_terminating(pod)
-
-
-def is_terminal(pod: JsonObject) -> bool:
-    """Tell whether the pod will never run again."""
-    return phase_of(pod) in {"Succeeded", "Failed"}
-
-
-def is_ready(pod: JsonObject) -> bool:
-    """Tell whether the pod is ready."""
-    condition = find_condition(pod, "Ready")
-    return condition is not None and condition.get("status") == "True"
 
 
 def restarts_of(pod: JsonObject) -> int:

@@ -15,13 +15,13 @@ from trainmaster.devcluster.controllers.objects import (
     is_terminating,
     parse_time,
 )
-from trainmaster.devcluster.controllers.pods import available_at, is_active, is_ready, ready_since
+from trainmaster.devcluster.controllers.pods import available_at, is_active, is_ready, phase_of, ready_since
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _BURST = 500
-_EVER = datetime.min.replace(tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 REPLICA_FAILURE = "ReplicaFailure"
 
@@ -54,11 +54,11 @@ def _worth(pod: JsonObject, nodes: Counter[str]) -> tuple[Any, ...]:
     statuses = status.get("containerStatuses") or ()
     return (
         bool(node),
-        _PHASES.get(status.get("phase", "Pending"), 0),
+        _PHASES.get(phase_of(pod), 0),
         is_ready(pod),
         _deletion_cost(metadata.get("annotations") or {}),
         -nodes[node],
-        -(since or _EVER.replace(year=1970)).timestamp(),
+        -(since or _EPOCH).timestamp(),
         -sum(each.get("restartCount", 0) for each in statuses),
         -parse_time(metadata["creationTimestamp"]).timestamp(),
     )
