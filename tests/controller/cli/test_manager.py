@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.version import __version__
 
 CONFIGURATION = """\
 apiVersion: config.trainer.kubeflow.org/v1alpha1
@@ -52,6 +54,18 @@ def said(running: Running, event: str) -> bool:
 async def lease(stack: Stack) -> JsonObject:
     spec: JsonObject = (await stack.client.get(LEASES, "default", "trainer.kubeflow.org"))["spec"]
     return spec
+
+
+async def test_k13_the_first_line_says_what_starts_where_and_as_whom(stack: Stack, tmp_path: Path) -> None:
+    async with leading(tmp_path) as running:
+        first = json.loads(running.err[0])
+    assert list(first)[:3] == ["ts", "level", "event"]
+    assert (first["event"], first["version"]) == ("starting", __version__)
+    assert first["configuration"] == str(tmp_path / "config.yaml")
+    assert first["server"] == stack.access.server
+    assert str(tmp_path) in first["credentials"]
+    assert (first["namespace"], bool(first["pod"])) == ("default", True)
+    assert {"torch", "jobset"} <= set(first["plugins"])
 
 
 async def test_l11_m2_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:

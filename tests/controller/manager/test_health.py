@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +17,7 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.configuration import CertManagement, Configuration, Health, LeaderElection, Metrics, Webhook
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.manager import manager as manager_module
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.server import server as server_module
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -31,12 +33,12 @@ class Probes:
     """The probes of a manager that runs."""
 
     def __init__(self, port: int, stop: asyncio.Event) -> None:
-        self._port = port
+        self.port = port
         self.stop = stop
 
     async def ask(self, path: str) -> tuple[int, str]:
         """Return status and text."""
-        async with aiohttp.request("GET", f"http://127.0.0.1:{self._port}/{path}") as answer:
+        async with aiohttp.request("GET", f"http://127.0.0.1:{self.port}/{path}") as answer:
             return answer.status, await answer.text()
 
     async def until(self, path: str, *parts: str) -> str:
@@ -121,3 +123,20 @@ async def test_m8_liveness_asks_nothing_of_the_api_server(tmp_path: Path) -> Non
         text = await probes.until("readyz/informer-sync", "jobsets", "trainjobs", "refused the connection")
         assert text.count("refused the connection") == 1, "one reason, said once"
         assert await probes.ask("healthz?verbose") == (200, "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n")
+
+
+async def test_m8_a_connection_to_the_probes_on_which_nothing_comes_is_closed(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are open to everybody."""
+    monkeypatch.setattr(
+        manager_module, "PROBES_OPTIONS", replace(manager_module.PROBES_OPTIONS, first_request_timeout=0.1)
+    )
+    certify(tmp_path / "certs")
+    async with probed(stack.access, tmp_path / "certs") as probes:
+        await probes.until("healthz", "ok")
+        reader, writer = await asyncio.open_connection("127.0.0.1", probes.port)
+        async with asyncio.timeout(30):
+            assert await reader.read() == b""
+        writer.close()
+    assert manager_module.PROBES_OPTIONS.first_request_timeout is not None

@@ -15,7 +15,7 @@ from support.commands import client_of, eventually, processes_of, started, train
 
 from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.manager.process import last_error
+from trainmaster.devcluster.manager.process import _failures, last_error
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.slow(seconds=52)
@@ -270,3 +270,15 @@ async def test_a_manager_that_is_only_starting_is_waited_for(home: Path) -> None
     run = await trainmaster("run", "job.yaml", cwd=home)
     assert "failed calling webhook" not in run.err
     assert 'ClusterTrainingRuntime "missing" does not exist' in run.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("[+]ping ok\n[-]informer-sync failed: waiting for x\n[-]webhook failed: y\nreadyz check failed\n",
+         "informer-sync failed: waiting for x; webhook failed: y"),
+        ("Bad Gateway\n", "Bad Gateway"),
+    ],
+)  # fmt: skip
+def test_of_a_readiness_probe_is_told_what_has_failed(answer: str, message: str) -> None:
+    assert _failures(answer) == message

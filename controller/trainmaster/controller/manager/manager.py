@@ -80,7 +80,9 @@ WEBHOOKS_SUFFIX: Final = "/webhooks"
 METRICS_SUFFIX: Final = "/metrics"
 
 PROBES_OPTIONS: Final = ServerOptions(
-    purpose="probes", remedy="choose another health.healthProbeBindAddress in the configuration"
+    purpose="probes",
+    remedy="choose another health.healthProbeBindAddress in the configuration",
+    first_request_timeout=10.0,
 )
 
 METRICS_OPTIONS: Final = ServerOptions(

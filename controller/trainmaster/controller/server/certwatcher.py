@@ -47,8 +47,12 @@ class CertWatcher:
         self.error: str | None = f"there was no look at {self._certificate} yet"
         """Why the files as they are cannot be used; None if they can."""
 
-    def read_certificate(self) -> bool:
-        """Read the files again; returns whether there is a certificate to serve, new or old."""
+    def read_certificate(self, *, server: str = "") -> bool:
+        """Read the files again; returns whether there is a certificate to serve, new or old.
+
+        Args:
+            server: What is served with it, for the log.
+        """
         try:
             read = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
@@ -66,12 +70,12 @@ class CertWatcher:
             CERTIFICATE_ERRORS.inc()
             self.error = f"{self._certificate} and {self._key} are no pair of certificate and key: {error}"
             if self._current is not None and self.error != told:
-                log.warning("a new certificate cannot be used; the old one stays", error=self.error)
+                log.warning("a new certificate cannot be used; the old one stays", server=server, error=self.error)
             return self._current is not None
         self._valid = _dates(read[0])
         set_expiry("serving", self._valid[1].timestamp() if self._valid is not None else 0.0)
         if self._current is not None:
-            log.info("a new certificate is served", file=str(self._certificate), expires=self.expires)
+            log.info("a new certificate is served", server=server, certificate_expires=self.expires)
         self._read, self._current, self.error = read, context, None
         return True
 

@@ -170,7 +170,7 @@ class Server:
                     await self._dial_once(host, port)
                     await self._clock.sleep(REFRESH_INTERVAL)
                     if self._certs is not None:
-                        self._certs.read_certificate()
+                        self._certs.read_certificate(server=self.options.purpose)
             finally:
                 self._own = None
                 if self._checking is not None:
@@ -234,7 +234,7 @@ class Server:
 
     async def _wait_for_certificate(self, certs: CertWatcher) -> None:
         logged = None
-        while not certs.read_certificate():
+        while not certs.read_certificate(server=self.options.purpose):
             if certs.error != logged:
                 logged = certs.error
                 self._not_ready = f"{self.options.subject} not served, for want of a certificate: {logged}"
