@@ -95,7 +95,7 @@ clean: ## Stop the embedded cluster of this checkout; delete the environment and
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this
-	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 # The environment. Stamp files say what has been installed; each is older than what asks for it to be done again.
 # One that was made elsewhere (a copied checkout), or whose Python is gone, is made anew.
