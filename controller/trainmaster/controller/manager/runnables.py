@@ -93,8 +93,10 @@ EVENTS_GRACE: Final = 2.0
 CACHE_SYNC_TIMEOUT: Final = 120.0
 """Seconds after which caches that have not synced are an error and not just slow."""
 
-_WARNING_PERIODS: Final = (10.0, 20.0, 30.0)
-"""Seconds between two warnings of caches that have not synced; the last one repeats."""
+_WARNING_PERIODS: Final = (10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds between two warnings of caches that have not synced; the last one repeats. What is wrong, as a right that is
+missing, is told by itself, and once.
+"""
 
 _NOT_SYNCED_HINT: Final = (
     "check that the CustomResourceDefinitions of Trainer and of JobSet are installed, and that the service account "
