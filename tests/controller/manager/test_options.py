@@ -319,7 +319,8 @@ def test_what_the_original_ships_and_has_no_effect_is_told() -> None:
         configured(certManagement={"enable": False, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
     ).notices
     assert [notice.path for notice in told] == ["certManagement.webhookSecretName", "tls.nextProtos"]
-    assert complete(configured(certManagement={"enable": True, "webhookSecretName": "x"})).notices == []
+    managed = configured(webhook={"enabled": True}, certManagement={"enable": True, "webhookSecretName": "x"})
+    assert complete(managed).notices == []
 
 
 @proves("certManagement.webhookServiceName")

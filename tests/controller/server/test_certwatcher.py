@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from support.authorities import Authority
 
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
@@ -103,6 +104,21 @@ def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certs: CertW
     os.utime(mounted.directory / "tls.crt")
     certs.read_certificate()
     assert certs._current is before
+
+
+@pytest.mark.parametrize(
+    ("called", "told"), [("server", False), ("localhost", False), ("trainer.kubeflow.svc", True), (None, False)]
+)
+def test_a_certificate_for_another_name_is_told_of_once_and_served(
+    mounted: Mounted, called: str | None, told: bool
+) -> None:
+    mounted.put(Authority())
+    certs = CertWatcher(mounted.directory, server_context, called=called)
+    with capture_logs() as logs:
+        assert certs.read_certificate()
+        assert certs.read_certificate()
+    found = [each for each in logs if each["event"].startswith("the certificate is not for the name")]
+    assert [(each["names"], each["called"]) for each in found] == told * [(["localhost", "server"], called)]
 
 
 def test_tls_as_go_describes_it() -> None:

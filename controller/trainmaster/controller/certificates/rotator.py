@@ -268,7 +268,7 @@ class CertRotator:
             log.warning(
                 "certificates cannot be kept up to date; trying again",
                 error=str(error),
-                hint="the role in deploy/rbac grants what this needs",
+                **({"hint": "the role in deploy/rbac grants what this needs"} if isinstance(error, Forbidden) else {}),
             )
 
     async def _sleep(self, seconds: float, changed: asyncio.Event) -> None:

@@ -354,6 +354,7 @@ class Manager:
             workers=workers,
             clock=self._clock,
         )
+        service = self._configuration.cert_management.webhook_service_name
         return WebhookServer(
             admission.handlers(),
             workers,
@@ -362,6 +363,7 @@ class Manager:
             clock=self._clock,
             verifications=certificates.verifications if certificates is not None else tuple,
             now=certificates.now if certificates is not None else None,
+            called=None if certificates is not None else f"{service}.{operator_namespace()}.svc",
         )
 
     def _election(self) -> Election | None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.certificates.pki import read_certificates
+from trainmaster.controller.certificates.pki import dns_names, read_certificates
 from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.metrics.certificates import set_expiry
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
@@ -36,9 +36,13 @@ class CertWatcher:
     Args:
         directory: Where `tls.crt` and `tls.key` are.
         make_context: Makes the TLS context of a server, without a certificate.
+        called: The name by which clients call the server, if a certificate for another one is to be told of.
     """
 
-    def __init__(self, directory: Path, make_context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self, directory: Path, make_context: Callable[[], ssl.SSLContext], *, called: str | None = None
+    ) -> None:
+        self._called = called
         self._certificate, self._key = directory / CERTIFICATE, directory / KEY
         self._make_context = make_context
         self._read: tuple[bytes, bytes] | None = None
@@ -73,6 +77,7 @@ class CertWatcher:
                 log.warning("a new certificate cannot be used; the old one stays", server=server, error=self.error)
             return self._current is not None
         self._valid = _dates(read[0])
+        self._tell_of_names(read[0])
         set_expiry("serving", self._valid[1].timestamp() if self._valid is not None else 0.0)
         if self._current is not None:
             log.info("a new certificate is served", server=server, certificate_expires=self.expires)
@@ -83,6 +88,20 @@ class CertWatcher:
     def expires(self) -> str:
         """Until when the certificate that is served is valid, as RFC 3339; empty if that is not known."""
         return _rfc3339(self._valid[1]) if self._valid is not None else ""
+
+    def _tell_of_names(self, pem: bytes) -> None:
+        """Tell that clients will refuse a certificate because of its names; it is served all the same."""
+        leaf = next(iter(read_certificates(pem)), None)
+        names = dns_names(leaf) if leaf is not None else []
+        if self._called is None or leaf is None or {self._called, f"*.{self._called.partition('.')[2]}"} & {*names}:
+            return
+        log.warning(
+            "the certificate is not for the name by which API servers call the webhooks",
+            file=str(self._certificate),
+            names=names,
+            called=self._called,
+            hint="renew it for that name, or have the webhook configurations call another one",
+        )
 
     def validity(self, now: datetime) -> str | None:
         """Say that nobody accepts the certificate that is served, because of its dates; None if it is not so."""

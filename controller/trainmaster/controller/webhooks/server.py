@@ -82,6 +82,7 @@ class WebhookServer:
         clock: The time.
         verifications: How API servers verify our certificate, where that is known.
         now: Returns the time that counts for it; by default that of the clock.
+        called: The name by which API servers call us, if a certificate for another one is to be told of.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class WebhookServer:
         clock: Clock,
         verifications: Verifications = tuple,
         now: Callable[[], datetime] | None = None,
+        called: str | None = None,
     ) -> None:
         self._handlers = handlers
         self._workers = workers
@@ -118,6 +120,7 @@ class WebhookServer:
         certs = CertWatcher(
             Path(settings.cert_dir),
             lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
+            called=called,
         )
         address = f"{settings.host or ''}:{settings.port}"
         self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
