@@ -22,11 +22,12 @@ LABEL org.opencontainers.image.title="trainmaster" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /usr/local/lib/trainmaster /usr/local/lib/trainmaster
 # PIP_PYTHON: `pip install` in a derived image installs beside the controller, which has no pip of its own.
-# PYTHONPYCACHEPREFIX: where its bytecode is.
+# PYTHONPYCACHEPREFIX: where its bytecode is. HOME: nobody has said where that of 65532 is.
 ENV PATH=/usr/local/lib/trainmaster/bin:/usr/local/bin:/usr/bin:/bin \
     PIP_PYTHON=/usr/local/lib/trainmaster/bin/python \
     PYTHONPYCACHEPREFIX=/usr/local/lib/trainmaster/pycache \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/
 USER 65532:65532
 WORKDIR /
 ENTRYPOINT ["trainmaster", "manager"]

@@ -245,6 +245,8 @@ def test_the_command_line_says_what_it_lacks(rootfs: Rootfs) -> None:
     for command in (["crds"], ["config", "check", FILE], ["rbac", "--config", FILE]):
         done = rootfs.run("trainmaster", *command)
         assert done.returncode == 0, done.stderr
+    away = rootfs.run("trainmaster", "doctor", "--kubeconfig", "/away")
+    assert away.stderr.startswith("trainmaster: "), away.stderr
     cluster = rootfs.run("trainmaster", "cluster", "up")
     assert (cluster.returncode, cluster.stdout) == (1, "")
     assert cluster.stderr.startswith("trainmaster: the command 'cluster' needs the embedded cluster, which is not part")

@@ -6,6 +6,7 @@ Modules of all other distributions are hidden, so that this environment has what
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -55,14 +56,15 @@ def pinned(lock: Path) -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+)==", lock.read_text(), re.MULTILINE))
 
 
-def hidden() -> set[str]:
+@functools.cache
+def hidden() -> frozenset[str]:
     """The top-level modules that no distribution of the base installation brings."""
     brought = {"trainmaster", *pinned(LOCK)}
-    return {
+    return frozenset(
         module
         for module, distributions in packages_distributions().items()
         if not brought & {name.lower().replace("_", "-") for name in distributions}
-    }
+    )
 
 
 @dataclass(frozen=True)

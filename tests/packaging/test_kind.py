@@ -92,8 +92,8 @@ def test_the_tests_run_on_a_cluster_with_the_image_of_this_checkout(machine: Mac
 
 
 def test_a_cluster_that_is_there_is_used_and_kept(machine: Machine) -> None:
-    assert machine.run("up.sh").returncode == 0
-    assert machine.run("e2e.sh").returncode == 0
+    assert machine.run("up.sh", KUBECTL="true").returncode == 0
+    assert machine.run("e2e.sh", KUBECTL="true").returncode == 0
     assert sum("kind create" in call for call in machine.calls) == 1
     assert not any("kind delete" in call for call in machine.calls)
     assert machine.run("down.sh").returncode == 0
@@ -101,7 +101,7 @@ def test_a_cluster_that_is_there_is_used_and_kept(machine: Machine) -> None:
 
 
 def test_tests_that_fail_leave_logs_and_fail_the_script(machine: Machine) -> None:
-    done = machine.run("e2e.sh", tests=2)
+    done = machine.run("e2e.sh", tests=2, KUBECTL="true")
     assert done.returncode == 1
     assert "the end-to-end tests failed; logs are in " in done.stderr
     assert any("kind export logs" in call for call in machine.calls)
