@@ -33,7 +33,7 @@ _REFUSAL: Final = re.compile(
 _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 _MOST: Final = 1000
-"""Rights that are remembered: one that is missing everywhere is missing in each namespace."""
+"""Namespaces that are remembered for each right."""
 
 _HINT: Final = (
     "`trainmaster rbac --config FILE` prints the roles that this configuration needs; it goes on by itself once granted"
@@ -68,7 +68,8 @@ class MissingRights:
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._rules = list(rules)
-        self._missing: dict[Right, None] = {}
+        self._missing: dict[Right, set[str]] = {}
+        """The rights, without a namespace, and the namespaces in which they are missing: "" is the whole cluster."""
 
     def refused(self, error: Forbidden) -> None:
         """Take note of a refusal, and tell of it if that is news."""
@@ -76,42 +77,50 @@ class MissingRights:
         if right is None:
             return
         error.told = True
-        if right in self._missing or len(self._missing) >= _MOST:
-            return
-        # What is missing in one namespace is most often missing in all of them.
-        is_news = not self._is_missing_anywhere(right)
-        self._missing[right] = None
+        kind = right._replace(namespace="")
+        # What is missing in one namespace is most often missing in all of them, and what a cache needs goes together.
+        is_news = not any(self._missing.get(each) for each in kind.siblings)
+        namespaces = self._missing.setdefault(kind, set())
+        if len(namespaces) < _MOST:
+            namespaces.add(right.namespace)
         if is_news:
-            namespace = {"namespace": right.namespace} if right.namespace else {}
-            rules = self._needing(right)
-            write = log.info if rules and all(rule.optional for rule in rules) else log.warning
-            write(
-                "a right is missing",
-                verb=right.verb,
-                resource=_name(right.resource, right.group),
-                **namespace,
-                **_purpose(rules),
-                hint=_HINT,
-            )
+            self._tell(right)
 
     def accepted(self, method: str, path: str, params: Mapping[str, str], status: int) -> None:
         """Take note of a request that was allowed."""
         if not self._missing:
             return
         for right in _used(method, path, params, status):
-            granted = [each for each in right.siblings if self._missing.pop(each, _ABSENT) is not _ABSENT]
-            if granted and not self._is_missing_anywhere(right):
+            kinds = right._replace(namespace="").siblings
+            missing = [namespaces for kind in kinds if (namespaces := self._missing.get(kind))]
+            for namespaces in missing:
+                namespaces.discard(right.namespace)
+            if missing and not any(missing):
+                for kind in kinds:
+                    self._missing.pop(kind, None)
                 log.info("a right was granted", verb=right.verb, resource=_name(right.resource, right.group))
 
     def of(self, resource: Resource, verbs: Collection[str]) -> list[str]:
         """Return those of some verbs on one resource, in words."""
-        wanted = resource.plural, resource.group
-        found = [right for right in list(self._missing) if (right.resource, right.group) == wanted]
-        return [str(right) for right in found if right.verb in verbs]
+        return [
+            str(kind._replace(namespace=namespace))
+            for kind, namespaces in list(self._missing.items())
+            if (kind.resource, kind.group) == (resource.plural, resource.group) and kind.verb in verbs
+            for namespace in sorted(namespaces)
+        ]
 
-    def _is_missing_anywhere(self, right: Right) -> bool:
-        places = {each._replace(namespace="") for each in right.siblings}
-        return any(each._replace(namespace="") in places for each in list(self._missing))
+    def _tell(self, right: Right) -> None:
+        namespace = {"namespace": right.namespace} if right.namespace else {}
+        rules = self._needing(right)
+        write = log.info if rules and all(rule.optional for rule in rules) else log.warning
+        write(
+            "a right is missing",
+            verb=right.verb,
+            resource=_name(right.resource, right.group),
+            **namespace,
+            **_purpose(rules),
+            hint=_HINT,
+        )
 
     def _needing(self, right: Right) -> list[PolicyRule]:
         return [
@@ -119,9 +128,6 @@ class MissingRights:
             for rule in self._rules
             if (rule.full_resource, rule.resource.group) == (right.resource, right.group) and right.verb in rule.verbs
         ]
-
-
-_ABSENT: Final = object()
 
 
 def _purpose(rules: Iterable[PolicyRule]) -> dict[str, str]:
@@ -143,8 +149,13 @@ def _denied(error: Forbidden) -> Right | None:
 
 def _used(method: str, path: str, params: Mapping[str, str], status: int) -> list[Right]:
     """Return the rights that a request has shown to be there."""
-    segments = [unquote(each) for each in path.strip("/").split("/")]
-    group, rest = ("", segments[2:]) if segments[0] == "api" else (segments[1], segments[3:])
+    match [unquote(each) for each in path.strip("/").split("/")]:
+        case ["api", _, *rest] if rest:
+            group = ""
+        case ["apis", group, _, *rest] if rest:
+            pass
+        case _:
+            return []
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
