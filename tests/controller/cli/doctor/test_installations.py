@@ -12,8 +12,9 @@ import pytest
 from support.doctor import NAMESPACE, findings
 from support.stack import Stack, api_server
 
+from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
 from trainmaster.controller.cli.config.text import KEY
-from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, MUTATING, VALIDATING, Target
+from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, Target
 from trainmaster.controller.cli.doctor.findings import Fact
 from trainmaster.controller.cli.doctor.installations import SELECTOR, check_managers
 from trainmaster.controller.configuration import Configuration

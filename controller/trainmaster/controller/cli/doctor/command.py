@@ -157,7 +157,7 @@ async def look(
         namespace=namespace,
     )
     async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:
-        version = Fact(await fetch_version(client))
+        version = await fetch_version(client)
         facts = await collect(client, version, Target(namespace, configuration, rules, now))
         live = [fact.known for fact in (facts.definitions[name] for name in definition_files())]
         lost = definitions.LostFields(each for each in live if isinstance(each, dict))

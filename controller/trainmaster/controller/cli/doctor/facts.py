@@ -13,37 +13,38 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor.findings import Fact, Unknown
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
+from trainmaster.controller.kube.rest.errors import (
+    NOT_KUBERNETES,
+    Forbidden,
+    KubeError,
+    MalformedResponse,
+    NotFound,
+    Unauthorized,
+    describe_body,
+    from_response,
+)
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager.roles import NAME, scopes_of
-from trainmaster.runtime.jsontext import load_json
+from trainmaster.controller.server.filters import ACCESS_REVIEWS
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")
-
-_AUTHORIZATION: Final = "authorization.k8s.io"
-_ADMISSION: Final = "admissionregistration.k8s.io"
 
 DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
-MUTATING: Final = Resource(
-    _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
-)
-VALIDATING: Final = Resource(
-    _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
-)
 _SELF_REVIEWS: Final = Resource(
-    _AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )
-_REVIEWS: Final = Resource(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 
 JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 COSCHEDULING: Final = "podgroups.scheduling.x-k8s.io"
@@ -64,6 +65,8 @@ _TRAINER_LABELS: Final = (
 
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 """As its manifests and its chart call it."""
+
+_ASK: Final = "ask somebody who may, or for that right"
 
 Review = tuple[str, str, str, str, str, str]
 """Verb, group, resource, subresource, namespace (empty: all, or none) and name (empty: any)."""
@@ -109,16 +112,22 @@ class Facts:
     """What its service account may do, if there is one."""
 
 
-async def fetch_version(client: KubeClient) -> str:
+async def fetch_version(client: KubeClient) -> Fact[str]:
     """Ask for the version of Kubernetes, as the first question of all.
 
     Raises:
-        KubeError: The cluster does not answer, or not to us.
+        KubeError: The cluster does not answer, or not to us, or it is none.
     """
-    status, _, body = await client.raw("GET", "/version")
+    request = f"GET {client.config.server}/version"
+    status, headers, body = await client.raw("GET", "/version")
+    if status == 403:
+        return Fact(Unknown("may not get /version", _ASK))
     if status >= 300:
-        raise KubeError(f"GET {client.config.server}/version was answered with {status}")
-    return str(load_json(body)["gitVersion"])
+        raise from_response(status, headers, body, request=request, source=client.config.source)
+    try:
+        return Fact(str(load_json(body)["gitVersion"]))
+    except (JsonError, KeyError, TypeError) as error:
+        raise MalformedResponse(f"{request}: {describe_body(body, wanted='a version')}; {NOT_KUBERNETES}") from error
 
 
 async def collect(client: KubeClient, version: Fact[str], target: Target) -> Facts:
@@ -140,9 +149,9 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
         _webhooks(client),
     )
-    user = f"system:serviceaccount:{namespace}:{NAME}" if account.known else ""
+    user = f"system:serviceaccount:{namespace}:{NAME}" if isinstance(account.known, dict) else ""
     manager_may = (
-        await _reviews(client, _REVIEWS, needed(target.rules, configuration.watch_namespaces), user=user)
+        await _reviews(client, ACCESS_REVIEWS, needed(target.rules, configuration.watch_namespaces), user=user)
         if user
         else {}
     )
@@ -170,8 +179,8 @@ def installing(namespace: str) -> list[Review]:
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         (rbac, "clusterroles"),
         (rbac, "clusterrolebindings"),
-        (_ADMISSION, "mutatingwebhookconfigurations"),
-        (_ADMISSION, "validatingwebhookconfigurations"),
+        (MUTATING.group, MUTATING.plural),
+        (VALIDATING.group, VALIDATING.plural),
     ]
     within = [
         ("apps", "deployments"),
@@ -209,7 +218,7 @@ async def attempt(request: Awaitable[T], what: str) -> Fact[T]:
     try:
         return Fact(await request)
     except Forbidden:
-        return Fact(Unknown(f"may not {what}", "ask somebody who may, or for that right"))
+        return Fact(Unknown(f"may not {what}", _ASK))
     except Unauthorized:
         raise  # it holds for every request
     except KubeError as error:

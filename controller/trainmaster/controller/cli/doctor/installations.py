@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.cluster import images_of
 from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts
@@ -23,7 +24,7 @@ SELECTOR: Final = {
 }
 """The labels by which the Deployment selects its pods, which are the original's: they cannot change."""
 
-OUR_WEBHOOKS: Final = ("defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org")
+OUR_WEBHOOKS: Final = tuple(CONFIGURATIONS.values())
 _GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 _TAKEN_OVER: Final = ((2, 1), (2, 2), (2, 3))
 _RESOURCES: Final = frozenset({"trainjobs", "trainingruntimes", "clustertrainingruntimes", "*", "*/*"})

@@ -28,6 +28,7 @@ from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 _SYNC_AT_MOST: Final = 60.0
+_LOOK_INTERVAL: Final = 0.2
 _SHOWN: Final = 5
 
 
@@ -73,25 +74,24 @@ async def plan_take_over(
             found.runtimes += store.each()
         for runtime in found.runtimes:
             look(runtime)
-        for number, raw in enumerate(caches.trainjobs.store.each()):
-            look(raw)
-            _plan(raw, listers, framework, found, now=now)
+        trainjobs = caches.trainjobs.store
+        for number, key in enumerate(list(trainjobs.keys())):
+            if (raw := trainjobs.get(key)) is not None:
+                look(raw)
+                _plan(raw, listers, framework, found, now=now)
             if number % 100 == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # watches go on
         return Fact(found)
 
 
 async def _synced(caches: Caches) -> None:
     """Wait for the caches; those that may not be read never sync."""
-    waiting = asyncio.ensure_future(caches.wait_for_sync())
-    try:
+    async with background_task(caches.wait_for_sync(), name="sync") as waiting:
         while not waiting.done():
-            await asyncio.wait([waiting], timeout=0.2)
-            failed = [reason for reason in caches.not_synced() if "(" in reason]
+            await asyncio.wait([waiting], timeout=_LOOK_INTERVAL)
+            failed = [resource for resource in caches.not_synced() if resource.endswith(")")]  # the reason
             if failed and not waiting.done():
                 raise Unknown("; ".join(failed), "")
-    finally:
-        waiting.cancel()
 
 
 def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: TakeOver, *, now: datetime) -> None:
