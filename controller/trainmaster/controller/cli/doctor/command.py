@@ -25,8 +25,13 @@ from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
 from trainmaster.controller.configuration import (
+    Configuration,
     ConfigurationInvalid,
     EffectiveConfiguration,
+    LeaderElection,
+    Metrics,
+    MetricsAuth,
+    complete,
     effective_configuration,
 )
 from trainmaster.controller.kube.auth.loader import load_config
@@ -42,6 +47,11 @@ from trainmaster.runtime.version import __version__
 
 FAILURE: Final = 1
 DEFAULT_NAMESPACE: Final = "kubeflow"
+
+AS_DEPLOYED: Final = Configuration(
+    leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
+)
+"""The configuration of our manifests, which a wheel has not."""
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "kubernetes": cluster.check_version,
@@ -94,7 +104,7 @@ def command(commands: Any) -> None:
         help=f"where it is to be installed; default: {DEFAULT_NAMESPACE}",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: built-in defaults"
+        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: that of our manifests"
     )
     parser.add_argument(
         "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
@@ -112,7 +122,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--namespace {arguments.namespace!r} cannot be a name: {', '.join(problems)}")
     framework = load_framework(arguments)
     try:
-        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        if arguments.config is None:
+            effective = complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
+        else:
+            effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
         server, lines = asyncio.run(_run(arguments, effective, framework))
     except (ConfigurationInvalid, KubeError, PluginInvalid) as error:
         raise CommandError(str(error)) from error
