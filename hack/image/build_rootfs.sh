@@ -9,7 +9,7 @@ set -euo pipefail
 python=$1 root=$2
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$source" log -1 --format=%ct)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory="$source" -C "$source" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH PIP_ROOT_USER_ACTION=ignore
 
 if ! why=$(unshare --mount --propagation private true 2>&1); then
@@ -29,8 +29,8 @@ printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
 cp -L "$prefix/bin/$name" "$root/usr/local/bin/$name"
 ln -s "$name" "$root/usr/local/bin/python3"
 # Like in python:slim: neither tests nor bytecode.
-tar -C "$prefix/lib" --exclude=__pycache__ --exclude="$name/site-packages" --exclude="$name/test" --exclude="$name/idlelib" \
-    --exclude="$name/config-*" --exclude="$name/dist-packages" -c "$name" | tar -C "$root/usr/local/lib" -x
+tar -C "$prefix/lib" --exclude=__pycache__ --exclude="$name/site-packages" --exclude="$name/dist-packages" \
+    --exclude="$name/test" --exclude="$name/idlelib" --exclude="$name/config-*" -c "$name" | tar -C "$root/usr/local/lib" -x
 
 share() {
     find "$root/usr" \( -name '*.so*' -o -name "$name" \) -type f -exec ldd {} + 2>/dev/null |

@@ -5,11 +5,11 @@
 # SOURCE is a checkout; DIRECTORY becomes a virtual environment without pip, which belongs where it is made.
 #
 # - The dependencies are those of hack/requirements/runtime.txt, checked by their hashes. The wheel is built without
-#   hack/, so that there is no embedded cluster in it.
+#   hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
-#   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode. All of
-#   it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of kubernetes-asyncio,
-#   25 MB, which only a manager with --kubeconfig imports.
+#   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
+#   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
+#   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import.
 # - Shared objects lose their symbols for debuggers, 13 MB.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
 set -eu
@@ -24,8 +24,7 @@ unset PIP_PYTHON
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-mkdir "$work/tree"
-mkdir "$work/tree/deploy"
+mkdir -p "$work/tree/deploy"
 for each in pyproject.toml README.md LICENSE controller runtime plugins metrics deploy/crds deploy/runtimes; do
     cp -R "$source/$each" "$work/tree/$each"
 done
