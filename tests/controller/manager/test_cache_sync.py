@@ -14,7 +14,7 @@ from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.rest.errors import Forbidden, NotConnected, NotFound, ServerError
+from trainmaster.controller.kube.rest.errors import Forbidden, NotConnected, NotFound, ServerError, TooManyRequests
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
@@ -201,8 +201,11 @@ async def test_r27_whoever_finds_that_the_server_is_back_tells_all_others(
         assert queue.take() == "team/demo"
 
 
-async def test_e7_who_is_refused_goes_on_waiting_when_the_server_is_back(cluster: Cluster, clock: VirtualClock) -> None:
+async def test_e7_r27_who_is_refused_or_told_to_wait_does_so_when_the_server_is_back(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
     cluster.refusals = {
+        ("limitranges", None): TooManyRequests(status=429, retry_after=50.0),
         (JOBSETS.name, None): NotFound(status=404, reason="NotFound"),
         (CONFIGMAPS.name, None): NotConnected("connection refused"),
     }
@@ -210,13 +213,17 @@ async def test_e7_who_is_refused_goes_on_waiting_when_the_server_is_back(cluster
     async with running(caches):
         await cluster.fill()
         await clock.advance(9)
-        del cluster.refusals[JOBSETS.name, None], cluster.refusals[CONFIGMAPS.name, None]
+        cluster.refusals.clear()
         caches._sync.server_returned()
         await settle()
         assert (CONFIGMAPS.name, None) in cluster.collections
         assert (JOBSETS.name, None) not in cluster.collections
         await clock.advance(1.1)
         assert (JOBSETS.name, None) in cluster.collections
+        await clock.advance(38)
+        assert ("limitranges", None) not in cluster.collections
+        await clock.advance(3)
+        assert ("limitranges", None) in cluster.collections
 
 
 async def test_a_hundred_namespaces_have_one_series_of_each_metric_and_one_store(

@@ -164,6 +164,13 @@ class ListWatchFailure:
         return self.is_not_served or isinstance(self.error, Forbidden)
 
     @property
+    def is_outage(self) -> bool:
+        """Whether the server is away or broken, and did not say how long to wait."""
+        if isinstance(self.error, ApiError):
+            return self.error.status >= 500 and self.error.retry_after is None
+        return isinstance(self.error, TransportError)
+
+    @property
     def is_told(self) -> bool:
         """Whether a log says already what is wrong: that a right is missing."""
         return isinstance(self.error, Forbidden) and self.error.told

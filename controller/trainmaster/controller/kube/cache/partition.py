@@ -4,7 +4,8 @@ Guarantees:
 - S-1, S-2: a snapshot of one namespace replaces what is stored of that namespace in one step, and nothing else.
 - E-7: a kind that the server does not serve is looked for once every ten seconds, by one reflector for all namespaces;
   the others go on when that one has found it.
-- R-27: who waits because the server was away need not wait to the end when somebody has found that it is back.
+- R-27: who waits because the server was away need not wait to the end when somebody has found that it is back; who was
+  told to wait does.
 """
 
 from __future__ import annotations
@@ -133,14 +134,14 @@ class Partition:
 
     def connected(self) -> None:
         """Take note that the server has accepted a watch."""
-        if self.failure is not None and not self.failure.is_refused:
+        if self.failure is not None and self.failure.is_outage:
             self._collector.server_returned()
 
     async def pause(self, failure: ListWatchFailure, delay: float) -> None:
         """Wait before another try."""
         if failure.is_not_served and not self._looks:
             await self._lookout.relieved()
-        elif failure.is_refused:
+        elif not failure.is_outage:
             await self._clock.sleep(delay)
         else:
             self._sleeping = asyncio.ensure_future(self._clock.sleep(delay))
@@ -150,6 +151,6 @@ class Partition:
                 self._sleeping.cancel()
 
     def try_again(self) -> None:
-        """Wait no longer, unless it is for something that the server refuses."""
+        """Wait no longer, if it is for the end of an outage."""
         if self._sleeping is not None:
             self._sleeping.cancel()
