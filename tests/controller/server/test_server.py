@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Any, Never
 
 import aiohttp
@@ -91,6 +92,25 @@ async def test_h13_a_check_connects_for_all_who_ask_within_a_second(monkeypatch:
     with contextlib.suppress(asyncio.CancelledError):
         await running
     assert await server.check() == "it is not served any more"
+
+
+async def test_h13_a_check_is_not_known_any_more_when_callers_verify_us_otherwise() -> None:
+    """Whoever has just been told of an authority refuses what it has not signed, within that second as well."""
+    callers: list[tuple[ssl.SSLContext, str]] = []
+    options = ServerOptions(purpose="tests", subject="it is")
+    server = Server("127.0.0.1:0", options, clock=VirtualClock(), verifications=lambda: callers)
+    running = asyncio.create_task(server.run(web.Application()))
+    async with asyncio.timeout(10):
+        while server.readiness() is not None:
+            await asyncio.sleep(0)
+        assert await server.check() is None
+        callers.append((ssl.create_default_context(), "somebody"))
+        assert "that callers of somebody refuse" in str(await server.check())
+        callers.clear()
+        assert await server.check() is None
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
 
 
 async def test_m7_while_draining_each_response_closes_its_connection() -> None:

@@ -130,6 +130,8 @@ class Server:
         """Where we reach ourselves, while `run` serves."""
         self._checking: asyncio.Task[None] | None = None
         self._checked_at = -math.inf
+        self._checked: list[tuple[ssl.SSLContext, str]] = []
+        """How callers verified us then."""
 
     def readiness(self) -> str | None:
         """Say why it cannot be used; None if it can. As was last known, while `run` runs."""
@@ -246,14 +248,16 @@ class Server:
             await self._clock.sleep(FIRST_LOOK_INTERVAL)
 
     async def _dial_once(self, host: str, port: int) -> None:
-        """Connect to ourselves, once for all who ask now or have asked a moment ago."""
-        if self._checking is None:
-            if self._clock.monotonic() - self._checked_at < CHECKED_FOR:
-                return
-            self._checking = asyncio.create_task(self._check(host, port), name=f"dial {self.options.purpose}")
-        await asyncio.shield(self._checking)
+        """Connect to ourselves, once for all who ask now or have asked a moment ago and would have done the same."""
+        known = self._clock.monotonic() - self._checked_at < CHECKED_FOR
+        while not known or self._checked != list(self._verifications()):
+            if self._checking is None:
+                self._checking = asyncio.create_task(self._check(host, port), name=f"dial {self.options.purpose}")
+            await asyncio.shield(self._checking)
+            known = True
 
     async def _check(self, host: str, port: int) -> None:
+        checked = list(self._verifications())
         try:
             error = await self._dial(host, port)
             unreachable = self.options.unreachable.format(host=host, port=port)
@@ -261,7 +265,7 @@ class Server:
             self._not_ready = f"{unreachable}: {error}" if error else untrusted
             self._unreachable = error is not None
         finally:
-            self._checked_at = self._clock.monotonic()
+            self._checked_at, self._checked = self._clock.monotonic(), checked
             self._checking = None
 
     async def _check_trust(self, host: str, port: int) -> str | None:
