@@ -28,9 +28,32 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def test_an_administrator_may_install(stack: Stack) -> None:
-    assert (await findings(stack))["rights"] == [
-        "ok: you may apply all that the manifests hold; to create roles takes the rights in them, or `escalate`"
+    assert (await findings(stack))["rights"] == ["ok: you may apply all that the manifests hold"]
+
+
+async def test_roles_take_the_rights_in_them(stack: Stack) -> None:
+    """Whoever may write roles, and no more, may not give away what he has not."""
+    token = await account_token(stack.client, "installer")
+    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "create", "patch"]}
+    role = {"metadata": {"name": "installer"}, "rules": [rule]}
+    subject = {"kind": "ServiceAccount", "name": "installer", "namespace": "default"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "installer"}
+    await stack.client.create(rbac("ClusterRole"), role)
+    await stack.client.create(
+        rbac("ClusterRoleBinding"), {"metadata": {"name": "installer"}, "subjects": [subject], "roleRef": reference}
+    )
+    found = await findings(stack, access=dataclasses.replace(stack.access, credentials=Token(token)))
+    assert found["rights"] == [
+        (
+            "warn: you may apply all that the manifests hold, but roles only with rights that you have yourself; see "
+            "that you have all of `trainmaster rbac -n kubeflow`, or ask for `escalate` on roles"
+        )
     ]
+
+
+def rbac(kind: str) -> Resource:
+    group = "rbac.authorization.k8s.io"
+    return Resource(group, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
 
 
 async def test_without_any_right_each_check_says_what_it_lacks(stack: Stack) -> None:
@@ -78,11 +101,7 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
         effective.configuration, features=(), watches=Framework(load_plugins()).watches(), namespace=NAMESPACE
     )
     for role in roles(rules, namespace=NAMESPACE):
-        kind = role["kind"]
-        resource = Resource(
-            "rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster")
-        )
-        await stack.client.create(resource, role)
+        await stack.client.create(rbac(role["kind"]), role)
     assert (await findings(stack))["service-account"] == [
         f"ok: the service account kubeflow/{NAME} may do all that this configuration needs"
     ]

@@ -87,9 +87,9 @@ def deployment(
         (
             deployment(f"{GO}:v2.3.0", name="release-trainer"),
             (
-                f"fail: the Go manager ({GO}:v2.3.0) is installed as kubeflow/release-trainer, under another name than "
-                f"{NAME}; both would run side by side; kubectl delete deployment release-trainer -n kubeflow when ours "
-                "is there; they share the lease until then"
+                f"warn: the Go manager ({GO}:v2.3.0) is installed as kubeflow/release-trainer, under another name than "
+                f"{NAME}; both would run side by side, and one of them lead; kubectl delete deployment release-trainer "
+                "-n kubeflow when ours is there"
             ),
         ),
     ],

@@ -192,8 +192,11 @@ def installing(namespace: str) -> list[Review]:
         (rbac, "roles"),
         (rbac, "rolebindings"),
     ]
+    escalating = [
+        ("escalate", rbac, kind, "", where, "") for kind, where in (("clusterroles", ""), ("roles", namespace))
+    ]
     scoped = [(*each, "") for each in wide] + [(*each, namespace) for each in within]
-    return [
+    return escalating + [
         (verb, group, resource, "", where, "")
         for group, resource, where in scoped
         for verb in ("get", "create", "patch")

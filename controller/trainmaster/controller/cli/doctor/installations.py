@@ -46,6 +46,9 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
                     f"{what}, with no replicas", f"delete it, or install into {where}: trainmaster doctor -n {where}"
                 )
                 continue
+            if facts.target.configuration.watch_namespaces:
+                yield warn(what, "see that it serves other namespaces")
+                continue
             yield fail(
                 f"{what}; two managers in two namespaces have a lease each, and both would act",
                 f"install into {where} in its place (trainmaster doctor -n {where}), or delete that one first",
@@ -61,9 +64,9 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
                 f"kubectl delete deployment {name} -n {where} before; running jobs do not notice",
             )
         elif name != NAME:
-            yield fail(
-                f"{what}, under another name than {NAME}; both would run side by side",
-                f"kubectl delete deployment {name} -n {where} when ours is there; they share the lease until then",
+            yield warn(
+                f"{what}, under another name than {NAME}; both would run side by side, and one of them lead",
+                f"kubectl delete deployment {name} -n {where} when ours is there",
             )
         elif go and go[1] and (int(go[1]), int(go[2])) not in _TAKEN_OVER:
             yield warn(f"{what}; the take-over is tried from 2.1, 2.2 and 2.3", "update it to 2.3 first")
