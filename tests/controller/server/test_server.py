@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from pathlib import Path
 from typing import Any, Never
 
 import aiohttp
 import pytest
 from aiohttp import web
+from support.authorities import Authority
 from support.http import listening
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.server import server as server_module
+from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.server import AddressInUse, Server, ServerOptions
 
 
@@ -108,6 +111,34 @@ async def test_h13_a_check_is_not_known_any_more_when_callers_verify_us_otherwis
         assert "that callers of somebody refuse" in str(await server.check())
         callers.clear()
         assert await server.check() is None
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_h13_a_check_tells_why_callers_refuse_the_certificate(tmp_path: Path) -> None:
+    """Time stands still, so that only another way to verify is a reason to connect again."""
+    authority, clock = Authority(), VirtualClock()
+    certificate, key = authority.issue(tmp_path, name="server")
+    certificate.rename(tmp_path / "tls.crt")
+    key.rename(tmp_path / "tls.key")
+    verifications = list[tuple[ssl.SSLContext, str]]()
+    options = ServerOptions(purpose="tests", subject="it is", unreachable="it is not reachable")
+    certs = CertWatcher(tmp_path, server_context)
+    server = Server("127.0.0.1:0", options, clock=clock, certs=certs, verifications=lambda: [*verifications])
+    running = asyncio.create_task(server.run(web.Application()))
+    async with asyncio.timeout(10):
+        while await server.check() is not None:
+            await asyncio.sleep(0)
+    for trusted, name, refusal in (
+        (Authority("other"), "server", "unable to get local issuer certificate"),
+        (authority, "server", None),
+        (authority, "another", "Hostname mismatch, certificate is not valid for 'another'."),
+    ):
+        verifications[:] = [(ssl.create_default_context(cadata=trusted.pem.decode()), name)]
+        said = await server.check()
+        assert said == (refusal and f"it is served with a certificate that callers of {name} refuse: {refusal}")
+    assert server.liveness() is None, "another process would show the same certificate"
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
