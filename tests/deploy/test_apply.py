@@ -32,6 +32,12 @@ NAMESPACE = "kubeflow-system"
 CERTIFICATE = "kubeflow-trainer-webhook-cert"
 
 
+NAMED: list[JsonObject] = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("team-a", "team-b")
+]
+"""The namespaces of the overlay `namespaced`."""
+
+
 class Server:
     """An API server, and kubectl."""
 
@@ -95,9 +101,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             pytest.skip("a shared cluster is no place for another manager")
         running = Server(directory / "cluster/kubeconfig", stack.client)
         await running.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
-        await running.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("team-a", "team-b")
-        )
+        await running.apply(NAMED)
         yield running
 
 
@@ -170,13 +174,14 @@ async def test_one_apply_is_all_that_the_standalone_overlay_needs(tmp_path: Path
 async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> None:
     """First all but the definitions and their objects, then these."""
     keeping, deleting = re.findall(r"```sh\n(.*?)\n```", GUIDE.partition("## Removing it")[2], re.DOTALL)
-    names = ["standalone", "network-policy", "monitoring"]
+    names = ["standalone", "network-policy", "monitoring", "namespaced"]
     kinds = {(obj["apiVersion"], kind) for name in names for (kind, *_), obj in overlay(name).items()}
     async with api_server(tmp_path, definitions=False) as stack:
         if stack.cluster is None:
             pytest.skip("a shared cluster is no place for another manager")
         server = Server(tmp_path / "cluster/kubeconfig", stack.client)
         await server.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
+        await server.apply(NAMED)
         before = await server.names(kinds)
         for name in names:
             await server.apply(overlay(name).values())

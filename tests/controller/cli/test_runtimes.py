@@ -164,6 +164,11 @@ async def test_what_cannot_pass_is_told_at_once(installer: Installer, tmp_path: 
         "trainer.kubeflow.org/v1alpha1, and nothing else is installed\n"
     )
 
+    (tmp_path / "nameless.yaml").write_text(TORCH.read_text().replace("name: torch-distributed", "generateName: a"))
+    nameless = await installer.run("install", tmp_path / "nameless.yaml")
+    assert (nameless.code, nameless.out) == (2, "")
+    assert "write metadata.name" in nameless.err
+
     wrong = yaml.safe_load(TORCH.read_text())
     wrong["spec"]["mlPolicy"]["numNodes"] = "many"
     (tmp_path / "wrong.yaml").write_text(yaml.dump(wrong))
@@ -176,4 +181,4 @@ async def test_what_cannot_pass_is_told_at_once(installer: Installer, tmp_path: 
     denied = await installer.run("install", TORCH)
     assert (denied.code, denied.out) == (1, "")
     assert 'cannot patch resource "clustertrainingruntimes"' in denied.err
-    assert all("Traceback" not in each.err for each in (nowhere, other, refused, denied))
+    assert all("Traceback" not in each.err for each in (nowhere, other, nameless, refused, denied))

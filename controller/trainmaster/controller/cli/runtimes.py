@@ -109,6 +109,12 @@ def _labelled(manifest: Manifest) -> JsonObject:
             line=manifest.source.line,
         )
     metadata = manifest.object["metadata"]
+    if "name" not in metadata:
+        raise ManifestError(
+            f"{manifest.title} has no name of its own: write metadata.name, by which it is found again",
+            file=manifest.source.file,
+            line=manifest.source.line,
+        )
     labels = {**(metadata.get("labels") or {}), LABEL: INSTALLER}
     return {**manifest.object, "metadata": {**metadata, "labels": labels}}
 
