@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
+from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.rest.errors import Forbidden, NotConnected, NotFound, ServerError, TooManyRequests
@@ -19,6 +20,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
+from trainmaster.metrics.cache import OBJECTS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
@@ -226,16 +228,18 @@ async def test_e7_r27_who_is_refused_or_told_to_wait_does_so_when_the_server_is_
         assert ("limitranges", None) in cluster.collections
 
 
-async def test_a_hundred_namespaces_have_one_series_of_each_metric_and_one_store(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_a_hundred_namespaces_have_one_series_of_each_metric(cluster: Cluster, clock: VirtualClock) -> None:
     names = [f"team-{number}" for number in range(100)]
     caches = caches_of(cluster, clock, *names)
     async with running(caches) as waiting:
         await cluster.fill()
-        await cluster.fill()
+        for name in names:
+            job = event("ADDED", job_in(name, 2))
+            await cluster.collections[TRAINJOBS.name, name].send(job, bookmark(3, end=True))
         assert waiting.done()
-    assert len(caches.stores()) == len({name for name, _ in cluster.collections if name != TRAINJOBS.name})
+        assert value_of("trainmaster_informer_objects", {"resource": TRAINJOBS.name}) == 100
+    resources = {sample.labels["resource"] for family in OBJECTS.collect() for sample in family.samples}
+    assert not [resource for resource in resources if "team-" in resource]
 
 
 async def test_a_namespace_that_is_deleted_and_made_again_is_served_again(
