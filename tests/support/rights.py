@@ -8,8 +8,9 @@ that the manager declares:
 - a request that no declared right covers fails the run;
 - after a run of the whole suite, so does a right that no test has used.
 
-Managers of tests that have other plugins, or leases of other names, declare what they need in the same way: `Caches`
-and `LeaseLock`, of which they are made, and `ManagerProcess` tell it here. So nothing is excepted by hand.
+Managers of tests that have other plugins, or leases of other names, declare what they need in the same way: `Caches`,
+`LeaseLock` and `OtherLeaders`, of which they are made, and `ManagerProcess` tell it here. So nothing is excepted by
+hand.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import pytest
 
 from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth
 from trainmaster.controller.feature_gates import FEATURES
-from trainmaster.controller.kube.leaderelection import lease
+from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches
 from trainmaster.controller.manager.manager import USER_AGENT
@@ -182,6 +183,7 @@ _told: set[Right] = set()
 def _have_parts_declare() -> None:
     """Have caches and leases of this process declare what they need: what plugins of tests watch, names of leases."""
     make_caches, make_lock = caches.Caches.__init__, lease.LeaseLock.__init__
+    make_looking = other_leaders.OtherLeaders.__init__
 
     def caches_told(self: Any, client: Any, watches: Any, **options: Any) -> None:
         watches = list(watches)
@@ -192,5 +194,10 @@ def _have_parts_declare() -> None:
         declare(lease.policy_rules(namespace=namespace, name=name))
         make_lock(self, client, namespace=namespace, name=name, **options)
 
+    def looking_told(self: Any, client: Any, *, name: str, **options: Any) -> None:
+        declare(other_leaders.policy_rules(name=name))
+        make_looking(self, client, name=name, **options)
+
+    other_leaders.OtherLeaders.__init__ = looking_told  # type: ignore[method-assign] # as below
     caches.Caches.__init__ = caches_told  # type: ignore[method-assign] # what a manager is made of says what it may
     lease.LeaseLock.__init__ = lock_told  # type: ignore[method-assign] # as above
