@@ -49,10 +49,19 @@ _VIEWED = [
     _rule(
         _READ,
         [""],
-        *("configmaps", "events", "limitranges", "namespaces", "persistentvolumeclaims"),
+        *("configmaps", "endpoints", "events", "limitranges", "namespaces", "persistentvolumeclaims"),
         *("pods", "pods/log", "pods/status", "serviceaccounts", "services"),
     ),
     _rule(_READ, ["batch"], "jobs", "jobs/status"),
+    _rule(
+        _READ,
+        ["apps"],
+        *("deployments", "deployments/scale", "deployments/status"),
+        *("replicasets", "replicasets/scale", "replicasets/status"),
+    ),
+    _rule(_READ, ["discovery.k8s.io"], "endpointslices"),
+    _rule(_READ, ["networking.k8s.io"], "networkpolicies"),
+    _rule(_READ, ["policy"], "poddisruptionbudgets", "poddisruptionbudgets/status"),
 ]
 _EDITED = [
     _rule([*_READ, *_WRITE], [""], "secrets"),
@@ -60,6 +69,9 @@ _EDITED = [
     _rule(["create"], [""], "serviceaccounts/token"),
     _rule(["impersonate"], [""], "serviceaccounts"),
     _rule(_WRITE, ["batch"], "jobs"),
+    _rule(_WRITE, ["apps"], "deployments", "deployments/scale", "replicasets", "replicasets/scale"),
+    _rule(_WRITE, ["networking.k8s.io"], "networkpolicies"),
+    _rule(_WRITE, ["policy"], "poddisruptionbudgets"),
     _rule([*_READ, *_WRITE], ["coordination.k8s.io"], "leases"),
 ]
 _ADMINISTERED = [

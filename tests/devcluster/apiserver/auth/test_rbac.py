@@ -196,6 +196,23 @@ async def test_the_roles_of_every_cluster(access: Access) -> None:
     assert access.may("get", "nodes", namespace="")
 
 
+async def test_whoever_may_edit_may_deploy_and_whoever_may_view_sees_it(access: Access) -> None:
+    await ensure_bootstrap_policy(access.api)
+    kinds = {
+        "deployments": "apps",
+        "replicasets": "apps",
+        "poddisruptionbudgets": "policy",
+        "networkpolicies": "networking.k8s.io",
+    }
+    derived = {"endpoints": "", "endpointslices": "discovery.k8s.io"}
+    await access.bind(role="ClusterRole/view", name="view")
+    assert all(access.may("list", resource, group=group) for resource, group in (kinds | derived).items())
+    assert not any(access.may("create", resource, group=group) for resource, group in kinds.items())
+    await access.bind(role="ClusterRole/edit", name="edit")
+    assert all(access.may("create", resource, group=group) for resource, group in kinds.items())
+    assert not any(access.may("create", resource, group=group) for resource, group in derived.items())
+
+
 async def test_larger_roles_hold_the_smaller_ones(access: Access) -> None:
     await ensure_bootstrap_policy(access.api)
     labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
