@@ -161,7 +161,7 @@ class Deployed:
             entry = json.loads(line)
             about = entry.get("objectRef") or {}
             yield Asked(
-                user=entry["user"]["username"],
+                user=(entry.get("user") or {}).get("username", ""),  # nobody, if the token is no longer good
                 verb=entry["verb"],
                 resource=about.get("resource", ""),
                 subresource=about.get("subresource", ""),
