@@ -20,6 +20,7 @@ from support.steady_reviews import RATE, SteadyReviews
 from support.training import RENDEZVOUS, python, runtime
 
 from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.resources import SECRETS
 
 pytestmark = [
     pytest.mark.deploy,
@@ -205,6 +206,35 @@ async def test_a_rolling_update_of_both_replicas_under_fifty_reviews_a_second_re
     assert reviews.refused == []
     assert reviews.sent > 5 * RATE
     record_property("measured", f"rolling update: {reviews.sent} reviews, none refused")
+
+
+@pytest.mark.parametrize("lost", [["tls.crt", "tls.key"], ["ca.crt", "ca.key", "tls.crt", "tls.key"]])
+async def test_new_certificates_of_both_replicas_under_fifty_reviews_a_second_refuse_none(
+    cluster: Deployed, lost: list[str], record_property: Callable[[str, object], None]
+) -> None:
+    """The serving pair, and then the authority as well, as if somebody had emptied the Secret."""
+    pods = [pod["metadata"]["name"] for pod in await cluster.pods()]
+    access = await load_config(kubeconfig=str(cluster.kubeconfig))
+
+    async def taken_up() -> list[int]:
+        return [len(await cluster.events(pod, "a new certificate is served")) for pod in pods]
+
+    async with client_of(cluster.kubeconfig) as client, requests_to(Stack(access, client, None)) as requests:
+        reviews = SteadyReviews(requests)
+        before = await taken_up()
+        sending = asyncio.create_task(reviews.send())
+        patch = {"data": dict.fromkeys(lost)}
+        await client.patch(SECRETS, NAMESPACE, "kubeflow-trainer-webhook-cert", patch)
+        async with asyncio.timeout(90):
+            while not all(now > then for now, then in zip(await taken_up(), before, strict=True)):
+                await asyncio.sleep(0.2)
+            enough = reviews.sent + 2 * RATE
+            while reviews.sent < enough:
+                await asyncio.sleep(0.1)
+        sending.cancel()
+        await sending
+    assert reviews.refused == []
+    record_property("measured", f"new certificates, {' '.join(lost)}: {reviews.sent} reviews, none refused")
 
 
 async def ended(cluster: Deployed, uids: set[str]) -> None:

@@ -129,7 +129,9 @@ class CertRotator:
             ours = self._injector.ours(self._watched.configurations())
             unreadable = self._watched.unreadable()
             self._tell_unreadable(unreadable)
-            step = next_step(
+            # Reading keys includes arithmetic that takes longer than anybody else should wait.
+            step = await asyncio.to_thread(
+                next_step,
                 data,
                 names=self._names,
                 now=now,
