@@ -95,8 +95,8 @@ HEAD: Final = """\
 
 Each part of the manager declares the rights that its requests need beside the code that sends them, and what a plugin
 needs follows from the kinds that it [declares to watch and to build](plugins.md#watches). Roles are made of that, so
-there is no list that somebody has to keep. `deploy/rbac` has the roles for the configuration that `deploy/` ships; for
-any other one, and for the plugins that are installed beside ours, this prints them:
+there is no list that somebody has to keep. `deploy/rbac` has the roles for the configuration that `deploy/` ships, and
+so prints `trainmaster rbac`; for any other one, and with the plugins that are installed beside ours:
 
 ```text
 trainmaster rbac --config FILE --namespace NAMESPACE | kubectl apply --server-side -f -
@@ -140,7 +140,7 @@ TAIL: Final = """
 The manager says once in its log which verb on which resource it lacks, where, who needs it and what for:
 
 ```json
-{"level": "warning", "event": "a right is missing", "verb": "create", "resource": "secrets", "namespace": "team-a",
+{"level": "warn", "event": "a right is missing", "verb": "create", "resource": "secrets", "namespace": "team-a",
  "needed_by": "flux, mpi", "reason": "build what a TrainJob consists of", "hint": "..."}
 ```
 

@@ -10,6 +10,8 @@ import yaml
 
 from trainmaster.controller.cli import root
 
+RBAC = Path(__file__).parents[3] / "deploy/rbac"
+LABELS = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/part-of": "kubeflow"}
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
 
@@ -32,15 +34,24 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     text = printed(capsys, "--config", str(config), "-n", "team", "--service-account", "me")
     roles = list(yaml.safe_load_all(text))
     assert [(each["kind"], each["metadata"]) for each in roles] == [
-        ("ClusterRole", {"name": "me"}),
-        ("ClusterRoleBinding", {"name": "me"}),
-        ("Role", {"name": "me", "namespace": "team"}),
-        ("RoleBinding", {"name": "me", "namespace": "team"}),
+        ("ClusterRole", {"name": "me", "labels": LABELS}),
+        ("ClusterRoleBinding", {"name": "me", "labels": LABELS}),
+        ("Role", {"name": "me", "namespace": "team", "labels": LABELS}),
+        ("RoleBinding", {"name": "me", "namespace": "team", "labels": LABELS}),
     ]
     subjects = [subject for role in roles for subject in role.get("subjects", ())]
     assert subjects == 2 * [{"kind": "ServiceAccount", "name": "me", "namespace": "team"}]
     assert not resources(roles) & {"secrets", "podgroups", "limitranges", "pods", "tokenreviews"}
     assert resources(roles) >= {"jobsets", "configmaps", "leases"}
+
+
+def test_without_a_file_they_are_those_of_the_manifests(capsys: pytest.CaptureFixture[str]) -> None:
+    """Applied over an installation of ours they take nothing from it: no right, and no label by which it is removed."""
+    made = list(yaml.safe_load_all(printed(capsys, "-n", "kubeflow")))
+    texts = (RBAC / f"{name}.yaml" for name in ("cluster_role", "cluster_role_binding", "role", "role_binding"))
+    assert made == [yaml.safe_load(text.read_text()) for text in texts]
+    base = yaml.safe_load((RBAC.parent / "base/kustomization.yaml").read_text())
+    assert [each["metadata"]["labels"] for each in made] == 4 * [base["labels"][0]["pairs"]] == 4 * [LABELS]
 
 
 def test_roles_for_named_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

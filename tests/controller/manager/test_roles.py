@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
-from trainmaster.controller.manager.roles import merged, roles
+from trainmaster.controller.manager.roles import LABELS, merged, roles
 
 
 def rule(resource: Resource, *verbs: str, **fields: Any) -> PolicyRule:
@@ -58,7 +58,7 @@ def test_with_watched_namespaces_only_what_has_no_namespace_is_granted_everywher
 def test_each_role_is_bound_to_the_service_account_whose_name_it_has() -> None:
     made = roles([rule(LEASES, "create", namespace="elsewhere")], namespace="ours", service_account="me")
     role, binding = made
-    assert role["metadata"] == binding["metadata"] == {"name": "me", "namespace": "elsewhere"}
+    assert role["metadata"] == binding["metadata"] == {"name": "me", "namespace": "elsewhere", "labels": LABELS}
     assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "me"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "me", "namespace": "ours"}]
 

@@ -138,7 +138,8 @@ class WatchedObjects:
             if not informer.has_synced:
                 return f"{name} is not read yet"
             if CONFIGURATIONS[resource] not in informer.store:
-                return f"{name} does not exist: apply deploy/webhooks, or set webhook.enabled to false"
+                again = "apply the manifests of this installation again, or set webhook.enabled to false"
+                return f"{name} does not exist: {again}"
         return None
 
     def unreadable(self) -> dict[Resource, str]:

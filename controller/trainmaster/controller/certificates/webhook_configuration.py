@@ -102,7 +102,8 @@ class WebhookConfiguration:
         return (
             f"{self.resource.kind} {self.name} calls {', '.join(others)} and not the Service {self.service} of this "
             "manager: it belongs to another installation and is left alone; set webhook.enabled to false here, or "
-            "certManagement.webhookServiceName to the name of our Service, or apply deploy/webhooks for this namespace"
+            "certManagement.webhookServiceName to the name of our Service, or apply the manifests of this installation "
+            "again"
         )
 
     def cainjector(self) -> str | None:

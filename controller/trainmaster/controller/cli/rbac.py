@@ -9,14 +9,26 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
 from trainmaster.controller.cli.printers import listed, print_objects
-from trainmaster.controller.configuration import ConfigurationInvalid, load_configuration
-from trainmaster.controller.feature_gates import enabled_features, parse_feature_gates
+from trainmaster.controller.configuration import (
+    Configuration,
+    ConfigurationInvalid,
+    LeaderElection,
+    Metrics,
+    MetricsAuth,
+    complete,
+    load_configuration,
+)
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
 from trainmaster.runtime.names import dns_label, dns_subdomain
 
 DEFAULT_NAMESPACE: Final = "kubeflow"
+
+AS_DEPLOYED: Final = Configuration(
+    leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
+)
+"""The configuration of our manifests, which a wheel has not."""
 
 
 def command(commands: Any) -> None:
@@ -30,7 +42,7 @@ def command(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: built-in defaults"
+        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: that of our manifests"
     )
     parser.add_argument(
         "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
@@ -64,13 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"{option} {name!r} cannot be a name: {', '.join(problems)}")
     framework = load_framework(arguments)
     try:
-        configuration = load_configuration(arguments.config)
+        stated = AS_DEPLOYED if arguments.config is None else load_configuration(arguments.config)
+        effective = complete(stated, feature_gates=arguments.feature_gates)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error
-    gates = enabled_features(configuration.feature_gates, parse_feature_gates(arguments.feature_gates))
+    configuration = effective.configuration
     rules = policy_rules(
         configuration,
-        features={name for name, is_open in gates.items() if is_open},
+        features={name for name, is_open in effective.features.items() if is_open},
         watches=framework.watches(),
         namespace=arguments.namespace,
     )

@@ -17,6 +17,9 @@ from trainmaster.runtime.jsontree import JsonObject
 NAME: Final = "kubeflow-trainer-controller-manager"
 """The name of the service account and of its roles, which is that of the original."""
 
+LABELS: Final = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/part-of": "kubeflow"}
+"""Those of all that our manifests hold: by these an installation is removed."""
+
 _GROUP: Final = "rbac.authorization.k8s.io"
 
 CLUSTER: Final = ""
@@ -53,7 +56,8 @@ def roles(
     objects: list[JsonObject] = []
     for scope in sorted(by_scope):
         kind = "Role" if scope else "ClusterRole"
-        metadata = {"name": service_account, "namespace": scope} if scope else {"name": service_account}
+        place = {"namespace": scope} if scope else {}
+        metadata = {"name": service_account, **place, "labels": dict(LABELS)}
         head = {"apiVersion": f"{_GROUP}/v1"}
         objects.append({**head, "kind": kind, "metadata": metadata, "rules": merged(by_scope[scope])})
         reference = {"apiGroup": _GROUP, "kind": kind, "name": service_account}

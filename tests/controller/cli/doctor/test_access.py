@@ -93,7 +93,10 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
     assert line.startswith(
         f"warn: the service account kubeflow/{NAME} may not get, list, watch, delete trainjobs.trainer.kubeflow.org; "
     )
-    assert line.endswith("; apply our roles: trainmaster rbac -n kubeflow | kubectl apply --server-side -f -")
+    assert line.endswith(
+        "; apply our roles, with --config and --feature-gates if you gave them: trainmaster rbac -n kubeflow | "
+        "kubectl apply --server-side -f -"
+    )
 
     head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
     effective = complete(parse_configuration({**head, "leaderElection": {"leaderElect": True}}))
@@ -108,5 +111,5 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
     (line,) = (await findings(stack, metrics={"auth": {"enabled": True}}))["service-account"]
     assert line.startswith(
         f"warn: the service account kubeflow/{NAME} may not create tokenreviews.authentication.k8s.io; create "
-        "subjectaccessreviews.authorization.k8s.io; apply our roles: "
+        "subjectaccessreviews.authorization.k8s.io; apply our roles, with --config and "
     )

@@ -15,6 +15,7 @@ from support.stack import api_server
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.doctor import command
+from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import load_configuration
 
 
@@ -103,4 +104,4 @@ async def test_a_server_that_is_no_cluster_is_told_in_a_line(
 
 def test_without_a_file_it_is_the_configuration_of_the_manifests() -> None:
     deployed = load_configuration(Path(__file__).parents[4] / "deploy/base/controller_manager_config.yaml")
-    assert command.AS_DEPLOYED.model_dump() == deployed.model_dump()
+    assert AS_DEPLOYED.model_dump() == deployed.model_dump()

@@ -38,7 +38,8 @@ def check_service_account(facts: Facts) -> Iterator[Finding]:
     if missing:
         yield warn(
             f"the service account {namespace}/{NAME} may not {'; '.join(missing)}",
-            f"apply our roles: trainmaster rbac -n {namespace} | kubectl apply --server-side -f -",
+            f"apply our roles, with --config and --feature-gates if you gave them: trainmaster rbac -n {namespace} | "
+            "kubectl apply --server-side -f -",
         )
     else:
         yield ok(f"the service account {namespace}/{NAME} may do all that this configuration needs")

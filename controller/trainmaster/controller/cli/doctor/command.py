@@ -24,13 +24,10 @@ from trainmaster.controller.cli.doctor import access, certificates, cluster, def
 from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts, Target, collect, fetch_version
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
+from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import (
-    Configuration,
     ConfigurationInvalid,
     EffectiveConfiguration,
-    LeaderElection,
-    Metrics,
-    MetricsAuth,
     complete,
     effective_configuration,
 )
@@ -47,11 +44,6 @@ from trainmaster.runtime.version import __version__
 
 FAILURE: Final = 1
 DEFAULT_NAMESPACE: Final = "kubeflow"
-
-AS_DEPLOYED: Final = Configuration(
-    leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
-)
-"""The configuration of our manifests, which a wheel has not."""
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "kubernetes": cluster.check_version,
