@@ -148,10 +148,19 @@ async def test_a_missing_program_fails_the_container(node: Node, kubelet: Kubele
 
 
 async def test_a_container_without_a_command_fails_the_pod(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("sleep 60"), {"name": "image-only", "image": "docker.io/any:1"}, restartPolicy="Always")
+    await node.create(sh("sleep 60"), {"name": "image-only", "image": "docker.io/any:1"}, restartPolicy="Never")
     status = (await node.phase("Failed"))["status"]
     assert status["reason"] == "ImageEntrypointUnknown"
     assert "set `command`" in status["message"]
+
+
+async def test_a_pod_that_is_always_restarted_waits_instead(node: Node, kubelet: Kubelet) -> None:
+    """A ReplicaSet replaces a failed pod at once, so that failing would make pods without end."""
+    await node.create({"name": "image-only", "image": "docker.io/any:1"}, restartPolicy="Always")
+    pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert (pod["status"]["phase"], waiting["reason"]) == ("Pending", "ImageEntrypointUnknown")
+    assert "set `command`" in waiting["message"]
 
 
 async def test_a_missing_secret_is_waited_for(node: Node, kubelet: Kubelet) -> None:

@@ -28,7 +28,10 @@ class CreateContainerError(Exception):
 
 
 class PodRejectedError(Exception):
-    """The embedded cluster cannot do what the pod asks for: the pod fails at once, with this reason and message."""
+    """The embedded cluster cannot do what the pod asks for: the pod fails at once, with this reason and message.
+
+    One whose `restartPolicy` is Always waits instead, as for an image that cannot be pulled.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

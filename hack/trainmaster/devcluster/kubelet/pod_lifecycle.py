@@ -141,6 +141,11 @@ class PodLifecycle:
     # State
 
     @property
+    def always_restarts(self) -> bool:
+        """Whether the pod never ends by itself, as those of a ReplicaSet."""
+        return self._policy == "Always"
+
+    @property
     def active(self) -> bool:
         """Whether any process exists or is being started."""
         return any(container.active for container in self.containers.values())

@@ -256,7 +256,11 @@ class PodWorker:
             self._lifecycle.deferred(name, reason=problem.reason, message=problem.message, now=dependencies.clock())
         except PodRejectedError as problem:
             self._record_failure(name, problem.reason, problem.message)
-            self._lifecycle.fail(problem.reason, problem.message, container=name)
+            if self._lifecycle.always_restarts:  # a ReplicaSet replaces a failed pod at once: pods without end
+                now = dependencies.clock()
+                self._lifecycle.deferred(name, reason=problem.reason, message=problem.message, now=now)
+            else:
+                self._lifecycle.fail(problem.reason, problem.message, container=name)
         except OSError as problem:  # a full disk, for instance
             self._lifecycle.deferred(
                 name, reason="CreateContainerError", message=str(problem), now=dependencies.clock()
