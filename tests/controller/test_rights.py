@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.admission import free_port
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job, runtime_object, trainjob_object
-from support.rights import Recording
 from support.series import series
 from support.stack import manager
 from support.training import until
@@ -27,7 +25,7 @@ from support.training import until
 from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, Webhook
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
-from trainmaster.controller.manager.manager import USER_AGENT, Manager
+from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.faults import Delay, Refuse
@@ -450,30 +448,3 @@ async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(c
                 await appears(cluster, JOBSETS, f"job-{number}")
     assert events_of(logs, "a right is missing") == [("patch", "jobsets.jobset.x-k8s.io")]
     assert events_of(logs, "a right was granted") == [("patch", "jobsets.jobset.x-k8s.io")]
-
-
-def recording(directory: Path, *requests: tuple[str, str, str], program: str = USER_AGENT) -> Recording:
-    """What a run leaves behind in which these requests were made."""
-    lines = [
-        {"program": program, "verb": verb, "group": "", "resource": resource, "name": name, "test": "test_x (call)"}
-        for verb, resource, name in requests
-    ]
-    (directory / "1.requests").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    return Recording(directory)
-
-
-def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) -> None:
-    """`update` is granted for one Secret alone; what the command line requests is not the manager's business."""
-    covered = [("list", "configmaps", ""), ("patch", "secrets", "kubeflow-trainer-webhook-cert")]
-    made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "configmaps", "a"))
-    assert made.missing() == ["delete configmaps a (test_x)", "update secrets other (test_x)"]
-    theirs = recording(tmp_path, ("delete", "configmaps", "a"), program="trainmaster-run/1")
-    assert theirs.missing() == []
-
-
-def test_a_right_that_no_request_used_is_told(tmp_path: Path) -> None:
-    made = recording(tmp_path, ("list", "configmaps", ""))
-    assert [str(right) for right in made.used()] == ["list configmaps"]
-    idle = {str(right) for right in made.unused()}
-    assert {"watch configmaps", "list secrets"} <= idle
-    assert "list configmaps" not in idle

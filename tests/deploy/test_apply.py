@@ -23,7 +23,12 @@ from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=30), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.deploy,
+    *NEEDS_KUBECTL,
+    pytest.mark.slow(seconds=30),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 HERE = Path(__file__).parent
 GUIDE = (DEPLOY.parent / "docs/install.md").read_text()

@@ -19,7 +19,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
-pytestmark = [*NEEDS_HELM, pytest.mark.slow(seconds=20)]
+pytestmark = [pytest.mark.deploy, *NEEDS_HELM, pytest.mark.slow(seconds=20)]
 
 HELMS_LABELS = {
     "helm.sh/chart",

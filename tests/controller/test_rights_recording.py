@@ -1,0 +1,79 @@
+"""The comparison of what managers request in the tests with what they may: that it fails a run when it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import orjson
+import pytest
+from support.manifests import ROOT
+from support.rights import Recording
+
+from trainmaster.controller.manager.manager import USER_AGENT
+from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+
+
+def recording(directory: Path, *requests: tuple[str, str, str], program: str = USER_AGENT) -> Recording:
+    """What a run leaves behind in which these requests were made."""
+    lines = [
+        {"program": program, "verb": verb, "group": "", "resource": resource, "name": name, "test": "test_x (call)"}
+        for verb, resource, name in requests
+    ]
+    (directory / "1.requests").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    return Recording(directory)
+
+
+def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) -> None:
+    """`update` is granted for one Secret alone; what the command line requests is not the manager's business."""
+    covered = [("list", "configmaps", ""), ("patch", "secrets", "kubeflow-trainer-webhook-cert")]
+    made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "configmaps", "a"))
+    assert made.missing() == ["delete configmaps a (test_x)", "update secrets other (test_x)"]
+    theirs = recording(tmp_path, ("delete", "configmaps", "a"), program="trainmaster-run/1")
+    assert theirs.missing() == []
+
+
+def test_a_right_that_no_request_used_is_told(tmp_path: Path) -> None:
+    made = recording(tmp_path, ("list", "configmaps", ""))
+    assert [str(right) for right in made.used()] == ["list configmaps"]
+    idle = {str(right) for right in made.unused()}
+    assert {"watch configmaps", "list secrets"} <= idle
+    assert "list configmaps" not in idle
+
+
+SUITE = """
+import json, os, pathlib, pytest
+
+def test_that_has_a_manager_request_something() -> None:
+    line = {"program": "PROGRAM", "verb": "list", "group": "", "resource": "configmaps", "name": "", "test": "a (call)"}
+    (pathlib.Path(os.environ["VARIABLE"]) / "1.requests").write_text(json.dumps(line))
+
+@pytest.mark.deploy
+def test_that_is_not_in_the_suite() -> None:
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [([], 1), (["-m", "not deploy"], 1), (["-k", "manager"], 0), (["suite/test_a.py"], 0)]
+)
+def test_a_whole_run_fails_for_a_right_that_no_request_used(tmp_path: Path, arguments: list[str], code: int) -> None:
+    """The whole is what pyproject.toml selects, not what somebody selects of it."""
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    selection = ours["addopts"][ours["addopts"].index("-m") + 1]
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite/test_a.py").write_text(SUITE.replace("PROGRAM", USER_AGENT).replace("VARIABLE", VARIABLE))
+    (tmp_path / "conftest.py").write_text(
+        "from support.rights import RightsPlugin\n\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(RightsPlugin(config))\n"
+    )
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\ntestpaths = suite\npythonpath = {ROOT / 'tests'}\nmarkers = deploy\naddopts = -m '{selection}'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == code, run.stdout
+    assert ("granted, and used by no test" in run.stdout) == bool(code)
+    assert "1 passed" in run.stdout
