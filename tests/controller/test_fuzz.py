@@ -33,6 +33,9 @@ from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
+IS_MEASURED = "TRAINMASTER_FUZZ_OBJECTS" in os.environ
+"""Whether this is `make fuzz`: only that says something about seconds, since machines differ by a factor of three."""
+
 OBJECTS = int(os.environ.get("TRAINMASTER_FUZZ_OBJECTS", "600"))
 SEEDS = 2
 LONGEST = 1.0
@@ -139,5 +142,5 @@ async def test_a_manager_goes_on_whatever_objects_it_is_fed(tmp_path: Path, seed
     assert any(each.value for each in series("trainmaster_informer_unreadable_objects"))
     unforeseen = [entry for entry in logs if "unforeseen" in entry["event"] or entry["event"] == "handler failed"]
     log.info("fed", **transport.sent, sound_jobs=jobs + 1, longest=round(loop_watch.longest, 3))
-    assert loop_watch.longest < LONGEST
+    assert loop_watch.longest < LONGEST or not IS_MEASURED
     assert not unforeseen, "\n".join(sorted({str(entry.get("exception"))[-600:] for entry in unforeseen}))
