@@ -76,6 +76,19 @@ def parse_runtime(obj: Any) -> TrainingRuntime | ClusterTrainingRuntime:
             raise ApiTypeError([f"kind: must be {expected}, got {_shown(kind)}"])
 
 
+def parse_part(model: type[_Model], value: Any, path: str) -> _Model:
+    """Read a part of an object, of which `path` tells where it is; null is the same as an empty object."""
+    try:
+        return _parse(model, {} if value is None else value)
+    except ApiTypeError as error:
+        problems = [f"{path}.{each}" if _names_field(each) else f"{path}: {each}" for each in error.problems]
+    raise ApiTypeError(problems)
+
+
+def _names_field(problem: str) -> bool:
+    return ": " in problem and not problem.startswith(("must", "is ", "a key"))
+
+
 def _parse(model: type[_Model], obj: Any) -> _Model:
     try:
         return model.model_validate(obj)

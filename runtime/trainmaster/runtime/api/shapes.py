@@ -115,6 +115,9 @@ NamedObjects: TypeAlias = Annotated[list[Annotated[JsonObject, _shaped_like(_Nam
 Resources: TypeAlias = Annotated[JsonObject, _shaped_like(_Resources)]
 """ResourceRequirements of a container: `limits` and `requests` map resource names to quantities."""
 
+PodTemplate: TypeAlias = Annotated[JsonObject, _shaped_like(_PodTemplate), NullIsDefault]
+"""A PodTemplateSpec (core/v1)."""
+
 JobSetSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_JobSetSpec)]
 """Spec of a JobSet (JobSet API v1alpha2)."""
 

@@ -1,0 +1,38 @@
+"""Names of the `kubeflow.org/v1` API (Training Operator V1) that users and tools rely on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "kubeflow.org"
+VERSION: Final = "v1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+OPERATOR_NAME_LABEL: Final = "training.kubeflow.org/operator-name"
+JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
+REPLICA_TYPE_LABEL: Final = "training.kubeflow.org/replica-type"
+REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
+JOB_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
+MASTER_ROLE: Final = "master"
+
+MANAGED_BY_TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"
+MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+
+CREATED: Final = "Created"
+RUNNING: Final = "Running"
+RESTARTING: Final = "Restarting"
+SUCCEEDED: Final = "Succeeded"
+SUSPENDED: Final = "Suspended"
+FAILED: Final = "Failed"
+"""Types of conditions."""
+
+ALWAYS: Final = "Always"
+ON_FAILURE: Final = "OnFailure"
+NEVER: Final = "Never"
+EXIT_CODE: Final = "ExitCode"
+"""Restart policies of replicas."""
+
+CLEAN_ALL: Final = "All"
+CLEAN_RUNNING: Final = "Running"
+CLEAN_NONE: Final = "None"
+"""Values of cleanPodPolicy."""

@@ -1,0 +1,100 @@
+"""The pods and services of a job, before anything is known of the cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainmaster.runtime.jobs.constants import EXIT_CODE, JOB_ROLE_LABEL, MASTER_ROLE, NEVER
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.labels import owner_reference, replica_labels
+from trainmaster.runtime.jobs.podgroup import GangScheduler
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_HEADLESS: Final = "None"
+
+
+def build_pod(job: Job, replica_type: str, index: int, gang: GangScheduler | None = None) -> JsonObject:
+    """Build one pod.
+
+    Args:
+        job: The job.
+        replica_type: The type of the replica.
+        index: Its index within the type.
+        gang: The gang scheduler, if there is one.
+    """
+    replica = job.replica_specs[replica_type]
+    template: JsonObject = copy_tree(replica.template)
+    metadata = template.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), **replica_labels(job, replica_type, index)}
+    if job.kind.is_master_role(job, replica_type, index):
+        labels[JOB_ROLE_LABEL] = MASTER_ROLE
+    pod: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **{field: metadata[field] for field in ("annotations", "finalizers") if metadata.get(field)},
+            "name": job.kind.pod_name(job, replica_type, index),
+            "namespace": job.namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": template.get("spec") or {},
+    }
+    policy = replica.restart_policy
+    pod["spec"]["restartPolicy"] = NEVER if policy == EXIT_CODE else policy
+    job.kind.set_cluster_spec(job, pod, replica_type, index)
+    if gang is not None:
+        gang.mark(job, pod, replica_type)
+    return pod
+
+
+def build_service(job: Job, replica_type: str, index: int) -> JsonObject:
+    """Build the headless Service by whose name the others find a pod.
+
+    It publishes the address of a pod that is not ready yet: whoever waits for it may be what it waits for (B21).
+    """
+    labels = replica_labels(job, replica_type, index)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": job.kind.pod_name(job, replica_type, index),
+            "namespace": job.namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": _HEADLESS,
+            "publishNotReadyAddresses": True,
+            "selector": labels,
+            "ports": service_ports(job, replica_type),
+        },
+    }
+
+
+def service_ports(job: Job, replica_type: str) -> list[JsonObject]:
+    """Return the ports of a type's Services: those of the container that trains, by name; each number once if unnamed.
+
+    A Service that has several ports needs a name for each (core/v1), so unnamed ones are called by their number.
+    """
+    ports: dict[str, JsonObject] = {}
+    for port in training_container(job, replica_type).get("ports") or []:
+        number = port["containerPort"]
+        name = port.get("name") or f"port-{number}"
+        protocol = port.get("protocol", "TCP")
+        rest = {} if protocol == "TCP" else {"protocol": protocol}
+        ports.setdefault(name, {"name": name, "port": number, **rest})
+    return list(ports.values())
+
+
+def training_container(job: Job, replica_type: str) -> JsonObject:
+    """Return the container of a type that trains: that of the kind's name; empty if there is none."""
+    containers = (job.replica_specs[replica_type].template.get("spec") or {}).get("containers") or []
+    return next((each for each in containers if each.get("name") == job.kind.container_name), {})
+
+
+def training_port(job: Job, replica_type: str) -> int:
+    """Return the port of the kind's name in the container that trains; the kind's own if there is none."""
+    ports = training_container(job, replica_type).get("ports") or []
+    named = (port["containerPort"] for port in ports if port.get("name") == job.kind.port_name)
+    return next(named, job.kind.port)
