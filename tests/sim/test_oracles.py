@@ -10,9 +10,9 @@ from support.sim.judging import plans, reference, run
 
 from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs import apply, reconciler
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
-from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
 
 
 @pytest.fixture(autouse=True)

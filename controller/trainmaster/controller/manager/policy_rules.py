@@ -16,9 +16,9 @@ from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches
-from trainmaster.controller.reconciling import runtimes
-from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe, status_writer
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
+from trainmaster.controller.reconciling import runtimes, status_writer
+from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -49,7 +49,7 @@ def _policy_rules(
     yield from caches.policy_rules(watches)
     yield from apply.policy_rules(watches)
     yield from observe.POLICY_RULES
-    yield from status_writer.POLICY_RULES
+    yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
     yield from job_creation.POLICY_RULES
     yield from runtimes.POLICY_RULES
     yield from recorder.POLICY_RULES

@@ -15,11 +15,12 @@ from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.status_writer import without_times
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
-from trainmaster.controller.reconciling.trainjobs.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, without_times
+from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.cli.run.submit import SubmittedJob
-from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED, RUNTIME_NOT_FOUND
+from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.controller.cli.run.job_status import JobStatus
-from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED
+from trainmaster.controller.reconciling.problems import BLOCKED
 from trainmaster.runtime.api.constants import COMPLETE
 
 _STYLES = {COMPLETE: "green", "Failed": "bold red", "Deleted": "red", "Running": "cyan", BLOCKED: "yellow"}

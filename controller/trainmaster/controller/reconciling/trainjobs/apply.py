@@ -43,11 +43,11 @@ from trainmaster.controller.kube.rest.errors import (
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
-from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan, is_left_over, name_taken
-from trainmaster.controller.reconciling.trainjobs.problems import Problem, ProblemReporter
-from trainmaster.controller.reconciling.trainjobs.write_backoff import (
+from trainmaster.controller.reconciling.write_backoff import (
     FieldConflict,
     WriteBackoff,
     digest,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.controller.kube.cache.store import split_key
-from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.trainjobs.plan import OWNED_FIELDS
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,

@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import is_true
-from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.problems import RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
-from trainmaster.controller.reconciling.trainjobs.drift import Drift, drift
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
-from trainmaster.controller.reconciling.trainjobs.problems import RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,

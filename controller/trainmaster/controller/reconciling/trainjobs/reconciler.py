@@ -41,6 +41,8 @@ from trainmaster.controller.reconciling.outcomes import (
     RequeueAfter,
     TerminalError,
 )
+from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
+from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier, NameTaken
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
@@ -54,10 +56,9 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     with_live_runtime,
 )
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
-from trainmaster.controller.reconciling.trainjobs.problems import Problem, ProblemReporter
-from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
-from trainmaster.controller.reconciling.trainjobs.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs.write_backoff import WriteBackoff
+from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, only_counters
+from trainmaster.controller.reconciling.write_backoff import WriteBackoff
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
@@ -115,7 +116,7 @@ class TrainJobReconciler:
         self._clock = clock
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._expectations = Expectations(clock=clock)
-        self._problem_reporter = ProblemReporter(recorder, clock)
+        self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._job_creation = JobCreation(client, clock)
         write_backoff = WriteBackoff(clock)
         self._applier = Applier(
@@ -128,7 +129,9 @@ class TrainJobReconciler:
         )
         self._status_writer = StatusWriter(
             client=client,
-            trainjobs=trainjobs,
+            resource=TRAINJOBS,
+            store=trainjobs,
+            only_counters=only_counters,
             expectations=self._expectations,
             write_backoff=write_backoff,
             problem_reporter=self._problem_reporter,

@@ -4,13 +4,12 @@ Guarantees:
 - F-4: conditions keep the time of their last flip, and nothing changes that need not.
 - U1: of the conditions that are true the one that matters most comes first, because the State column shows the first;
   the others keep their order. That a job which has ended shall be suspended is noted, but not shown.
-- C-11, C-12: `status_patch` concerns the status alone, and is None when there is nothing to change.
 """
 
 from __future__ import annotations
 
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
-from trainmaster.controller.reconciling.trainjobs.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
@@ -73,31 +72,9 @@ def next_status(
     return following
 
 
-def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:
-    """Build the JSON merge patch that turns one status into another; None when there is nothing to change.
-
-    An empty status is removed as a whole: the schema demands at least one property in a status that is present.
-    """
-    if old == new:
-        return None
-    if not new:
-        return {"status": None}
-    changed = {key: value for key, value in new.items() if old.get(key) != value}
-    return {"status": {**changed, **dict.fromkeys(old.keys() - new.keys())}}
-
-
 def only_counters(old: JsonObject, new: JsonObject) -> bool:
     """Tell whether two statuses differ in nothing but how many pods of each job do what."""
     return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} == {"jobsStatus"}
-
-
-def without_times(status: JsonObject) -> JsonObject:
-    """Return a status without the times of its conditions: what it says, not since when."""
-    conditions = [
-        {name: value for name, value in condition.items() if name != "lastTransitionTime"}
-        for condition in status.get("conditions") or []
-    ]
-    return {**status, "conditions": conditions}
 
 
 def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:

@@ -16,7 +16,7 @@ from support.world import KEY, World
 
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.trainjobs.write_backoff import (
+from trainmaster.controller.reconciling.write_backoff import (
     FREE_CHANGES,
     FREE_WRITES,
     LONGEST_WAIT,

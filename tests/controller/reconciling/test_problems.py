@@ -7,7 +7,7 @@ from support.objects import runtime_object, trainjob_object
 from support.world import World, refused
 
 from trainmaster.controller.reconciling.outcomes import Requeue
-from trainmaster.controller.reconciling.trainjobs.problems import Problem
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.framework import Framework, load_plugins
 
 
@@ -49,7 +49,7 @@ async def test_another_reason_is_told_at_once() -> None:
 @pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])
 def test_a_note_fits_its_event(message: str) -> None:
     """The limit of the API is 1024 bytes, not characters."""
-    note = Problem("ApplyFailed", message).note()
+    note = Problem("ApplyFailed", message).note("TrainJob")
     assert len(note.encode()) <= 1024
     assert note.endswith(("short", " ..."))
 
@@ -71,5 +71,5 @@ async def test_f8_an_event_is_never_needed() -> None:
 def test_m11_owners_read_no_credential_that_somebody_quotes() -> None:
     token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVk"
     problem = Problem("PluginFailed", f"plugin theirs failed in build: RuntimeError: {token} is no good")
-    assert "c2lnbmVk" not in f"{problem.condition()} {problem.note()}"
+    assert "c2lnbmVk" not in f"{problem.condition()} {problem.note('TrainJob')}"
     assert problem.condition()["message"].endswith("RuntimeError: [redacted] is no good")

@@ -11,6 +11,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -20,43 +21,39 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
-from trainmaster.controller.reconciling.trainjobs.problems import ProblemReporter
-from trainmaster.controller.reconciling.trainjobs.status import only_counters, status_patch, without_times
-from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
-from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.reconciling.problems import ProblemReporter
+from trainmaster.controller.reconciling.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-POLICY_RULES: Final = (
-    PolicyRule(
-        resource=TRAINJOBS,
-        verbs=("get",),
-        needed_by="trainjob_controller",
-        reason="find out who keeps undoing our status",
-    ),
-    PolicyRule(
-        resource=TRAINJOBS,
-        subresource="status",
-        verbs=("patch",),
-        needed_by="trainjob_controller",
-        reason="write the status",
-    ),
-)
-
 COUNTERS_INTERVAL: Final = 1.0
 
 _STATUS: Final = "the status"
+_TIMES: Final = frozenset({"lastTransitionTime", "lastUpdateTime"})
+
+
+def policy_rules(resource: Resource, needed_by: str) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to write the statuses of a kind."""
+    yield PolicyRule(
+        resource=resource, verbs=("get",), needed_by=needed_by, reason="find out who keeps undoing our status"
+    )
+    yield PolicyRule(
+        resource=resource, subresource="status", verbs=("patch",), needed_by=needed_by, reason="write the status"
+    )
 
 
 class StatusWriter:
-    """Writes statuses of TrainJobs.
+    """Writes the statuses of one kind.
 
     Args:
         client: Performs the requests.
-        trainjobs: The cache of TrainJobs.
+        resource: The kind.
+        store: Its cache.
+        only_counters: Tells of two statuses whether they differ in nothing but counters.
         expectations: Hold the key up until the cache shows its writes.
         write_backoff: Counts the writes of each status.
         problem_reporter: Reports that somebody keeps undoing them.
@@ -67,14 +64,18 @@ class StatusWriter:
         self,
         *,
         client: KubeClient,
-        trainjobs: Store,
+        resource: Resource,
+        store: Store,
+        only_counters: Callable[[JsonObject, JsonObject], bool],
         expectations: Expectations,
         write_backoff: WriteBackoff,
         problem_reporter: ProblemReporter,
         clock: Clock,
     ) -> None:
         self._client = client
-        self._trainjobs = trainjobs
+        self._resource = resource
+        self._store = store
+        self._only_counters = only_counters
         self._expectations = expectations
         self._write_backoff = write_backoff
         self._problem_reporter = problem_reporter
@@ -83,14 +84,14 @@ class StatusWriter:
         """When counters that are not written yet have to be, by key."""
 
     async def write(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
-        """Bring the status of the TrainJob `raw` to `new`; if that has to wait, return the seconds until it is due."""
+        """Bring the status of the object `raw` to `new`; if that has to wait, return the seconds until it is due."""
         stored = raw.get("status")
         old = stored if isinstance(stored, dict) else {}
         patch = status_patch(old, new)
         if patch is None:
             self._due.pop(key, None)
             return None
-        if only_counters(old, new):
+        if self._only_counters(old, new):
             now = self._clock.monotonic()
             due = self._due.setdefault(key, now + COUNTERS_INTERVAL)
             if now < due:
@@ -105,7 +106,7 @@ class StatusWriter:
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
             written = await self._client.patch(
-                TRAINJOBS,
+                self._resource,
                 metadata["namespace"],
                 metadata["name"],
                 patch,
@@ -117,7 +118,7 @@ class StatusWriter:
         self._due.pop(key, None)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         log.info("status changed", conditions=holding)
-        self._expectations.expect_write(key, written, self._trainjobs, own=True)
+        self._expectations.expect_write(key, written, self._store, own=True)
         self._write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 
@@ -129,8 +130,30 @@ class StatusWriter:
         """Read what the others made of a status; the cache does not keep who set what."""
         metadata = raw["metadata"]
         try:
-            live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
+            live = await self._client.get(self._resource, metadata["namespace"], metadata["name"])
         except KubeError as error:
             return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
         wanted = {"metadata": {}, "status": desired}
         return find_field_conflict(live, wanted, {"f:status": {f"f:{field}": {} for field in desired}})
+
+
+def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:
+    """Build the JSON merge patch that turns one status into another; None when there is nothing to change.
+
+    An empty status is removed as a whole: the schema demands at least one property in a status that is present.
+    """
+    if old == new:
+        return None
+    if not new:
+        return {"status": None}
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    return {"status": {**changed, **dict.fromkeys(old.keys() - new.keys())}}
+
+
+def without_times(status: JsonObject) -> JsonObject:
+    """Return a status without the times of its conditions: what it says, not since when."""
+    conditions = [
+        {name: value for name, value in condition.items() if name not in _TIMES}
+        for condition in status.get("conditions") or []
+    ]
+    return {**status, "conditions": conditions}

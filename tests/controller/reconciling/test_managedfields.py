@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.controller.reconciling.trainjobs.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.runtime.jsontree import JsonObject
 
 

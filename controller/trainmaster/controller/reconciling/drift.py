@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from trainmaster.controller.reconciling.trainjobs.managedfields import Path, as_object, parse_element
+from trainmaster.controller.reconciling.managedfields import Path, as_object, parse_element
 from trainmaster.runtime.jsontree import JsonObject
 
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})

@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.reconciling.trainjobs.drift import differences
-from trainmaster.controller.reconciling.trainjobs.managedfields import format_path, managers_of
+from trainmaster.controller.reconciling.drift import differences
+from trainmaster.controller.reconciling.managedfields import format_path, managers_of
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 

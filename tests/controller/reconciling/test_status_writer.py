@@ -10,7 +10,7 @@ from support.world import World, world_with
 
 from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.reconciling.outcomes import DONE, Requeue, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.status_writer import COUNTERS_INTERVAL
+from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
 from trainmaster.runtime.jsontree import JsonObject
 
 COMPLETED = {

@@ -1,4 +1,4 @@
-"""What stands in the way of a TrainJob, and how its owner and the logs are told: a condition, an event, a log line.
+"""What stands in the way of a job, and how its owner and the logs are told: a condition, an event, a log line.
 
 Guarantees:
 - An unchanged problem is reported once; in other words it is reported again after `REPORT_INTERVAL` at the earliest.
@@ -15,14 +15,14 @@ import structlog
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.reconciling.trainjobs.write_backoff import FieldConflict
+from trainmaster.controller.reconciling.write_backoff import FieldConflict
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
 BLOCKED: Final = "Blocked"
-"""Condition type: true while something keeps the TrainJob from being built; absent otherwise.
+"""Condition type: true while something keeps the job from being built; absent otherwise.
 
 It is removed, not set to False, because the Kubeflow SDK takes a job without conditions to be running.
 """
@@ -32,9 +32,7 @@ RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 
 RUNTIME_DENIED: Final = "RuntimeForbidden"
 
-EVENT_REASON: Final = "TrainJobResourcesCreationFailed"
 EVENT_ACTION: Final = "Reconciling"
-CONTESTED_REASON: Final = "TrainJobResourceContested"
 
 REPORT_INTERVAL: Final = 30.0
 """Seconds before a problem is reported again in other words. Messages of servers hold ports, times and request ids that
@@ -47,7 +45,7 @@ _CONDITION_MESSAGE_LIMIT: Final = 32_768  # metav1.Condition
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a TrainJob cannot be built at the moment, in the words that its owner gets to read."""
+    """Why a job cannot be built at the moment, in the words that its owner gets to read."""
 
     reason: str
     """Condition reason, CamelCase."""
@@ -62,17 +60,17 @@ class Problem:
         message = redact(self.message)[:_CONDITION_MESSAGE_LIMIT]
         return {"type": BLOCKED, "status": "True", "reason": self.reason, "message": message}
 
-    def note(self) -> str:
-        """The note of the event that tells the owner."""
+    def note(self, kind: str) -> str:
+        """The note of the event that tells the owner of an object of that kind."""
         encoded = redact(self.message).encode("utf-8", "replace")
         text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
         ending = " ..." if len(encoded) > _EVENT_TEXT_LIMIT else ""
-        return f"TrainJob resources reconciliation failed: {text}{ending}"
+        return f"{kind} resources reconciliation failed: {text}{ending}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A problem of a TrainJob that was reported."""
+    """A problem that was reported."""
 
     uid: str
     problem: Problem
@@ -80,11 +78,18 @@ class _Report:
 
 
 class ProblemReporter:
-    """Reports problems as events and log lines; remembers, by key, what it reported last."""
+    """Reports problems as events and log lines; remembers, by key, what it reported last.
 
-    def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
+    Args:
+        recorder: Where events go.
+        clock: The time.
+        kind: The kind of the objects whose problems they are.
+    """
+
+    def __init__(self, recorder: EventRecorder, clock: Clock, *, kind: str) -> None:
         self._recorder = recorder
         self._clock = clock
+        self._kind = kind
         self._reported: dict[str, _Report] = {}
 
     def keep_wording(self, key: str, raw: JsonObject, problem: Problem | None) -> Problem | None:
@@ -105,8 +110,9 @@ class ProblemReporter:
         if last is not None and (last.uid, last.problem) == (uid, problem):
             return
         self._reported[key] = _Report(uid, problem, self._clock.monotonic())
-        log.warning("the TrainJob is blocked", reason=problem.reason, message=problem.message)
-        self._recorder.event(raw, type="Warning", reason=EVENT_REASON, action=EVENT_ACTION, note=problem.note())
+        log.warning("the job is blocked", kind=self._kind, reason=problem.reason, message=problem.message)
+        reason = f"{self._kind}ResourcesCreationFailed"
+        self._recorder.event(raw, type="Warning", reason=reason, action=EVENT_ACTION, note=problem.note(self._kind))
 
     def report_conflict(self, raw: JsonObject, what: str, conflict: FieldConflict) -> None:
         """Report that somebody keeps undoing what we write."""
@@ -117,7 +123,8 @@ class ProblemReporter:
             managers=conflict.managers,
         )
         note = f"{what} does not stay as Trainmaster writes it, so it is written less often now; in dispute: {conflict}"
-        self._recorder.event(raw, type="Warning", reason=CONTESTED_REASON, action=EVENT_ACTION, note=note)
+        reason = f"{self._kind}ResourceContested"
+        self._recorder.event(raw, type="Warning", reason=reason, action=EVENT_ACTION, note=note)
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
