@@ -34,7 +34,7 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
     """
     metadata = parse_part(ObjectMeta, raw.get("metadata"), "metadata")
     spec: JsonObject = dict(_object(raw.get("spec"), "spec"))
-    run_policy = parse_part(RunPolicy, spec.get("runPolicy"), "spec.runPolicy")
+    run_policy = kind.run_policy(parse_part(RunPolicy, spec.get("runPolicy"), "spec.runPolicy"), spec)
     path = f"spec.{kind.replica_specs_field}"
     given = _object(spec.get(kind.replica_specs_field), path)
     canonical = {canonical_type(kind, each, given): value for each, value in given.items()}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from trainmaster.runtime.api.meta import ApiModel, ObjectMeta
-from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.field_errors import FieldError, FieldWarning, aggregate
 from trainmaster.runtime.jobs.constants import (
     FAILED,
     GROUP,
@@ -29,7 +29,7 @@ from trainmaster.runtime.jobs.constants import (
 )
 from trainmaster.runtime.jobs.types import ReplicaSpec, ReplicaStatus, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.listers import Listers, Watch
 
 ENTRY_POINT_GROUP: Final = "trainmaster.jobs"
 
@@ -46,6 +46,18 @@ class ConditionUpdate:
     message: str
     reason: str = ""
     """By default the name of the kind and the type, for instance `PyTorchJobRunning`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A right that Roles of `JobKind.build` give away: who gives a right must have it (RBAC's rule of escalation)."""
+
+    api_version: str
+    kind: str
+    plural: str
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    """For instance `exec`; empty for the objects themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +137,14 @@ class JobKind:
     leading_types: ClassVar[tuple[str, ...]]
     """The types that say how the job fares: the first of them that a job has."""
 
+    single_types: ClassVar[tuple[str, ...]] = ()
+    """The types of which there is one replica: names and labels of its pod have no index, which is 0."""
+
     container_name: ClassVar[str]
     """The container that trains."""
+
+    any_container: ClassVar[bool] = False
+    """Whether the first container trains where none has the name `container_name`; otherwise one has to have it."""
 
     port_name: ClassVar[str] = ""
     """The name of the port that the container that trains has at least; empty: none is needed."""
@@ -135,8 +153,8 @@ class JobKind:
 
     default_restart_policy: ClassVar[str] = NEVER
 
-    has_services: ClassVar[bool] = True
-    """Whether each pod has a headless Service of its name."""
+    has_services: bool = True
+    """Whether each pod has a headless Service of its name; it may depend on the options."""
 
     scale_type: ClassVar[str] = ""
     """The type whose replicas `kubectl scale` sets; empty: the kind has no scale subresource."""
@@ -163,10 +181,17 @@ class JobKind:
         """Return how many replicas of a type there are if nobody says."""
         return 1
 
+    def run_policy(self, given: RunPolicy, spec: JsonObject) -> RunPolicy:  # noqa: ARG002 - for kinds with such fields
+        """Return the run policy of a job, where other fields of its spec say something of it too."""
+        return given
+
     def default(self, job: Job) -> None:
         """Fill in what `job.spec` leaves out and only this kind has; replicas and run policy have been dealt with.
 
         `job.spec`, which is to be changed, has all fields but for the replica map.
+
+        Raises:
+            ApiTypeError: A field of this kind has the wrong type.
         """
 
     def validate(self, job: Job, old: Job | None) -> Iterable[FieldError | FieldWarning]:  # noqa: ARG002
@@ -177,9 +202,14 @@ class JobKind:
         """
         return ()
 
+    def refusal(self, errors: Sequence[FieldError]) -> str:
+        """Return why an invalid job is not worked on: what its event `<kind>FailedValidation` gives as the reason."""
+        return aggregate(errors)
+
     def pod_name(self, job: Job, replica_type: str, index: int) -> str:
         """Return the name of a pod, and of its service."""
-        return f"{job.name}-{replica_type.lower()}-{index}".replace("/", "-")
+        place = "" if replica_type in self.single_types else f"-{index}"
+        return f"{job.name}-{replica_type.lower()}{place}".replace("/", "-")
 
     def is_master_role(self, job: Job, replica_type: str, index: int) -> bool:
         """Tell whether a pod has the role `master`, by which users find its log."""
@@ -196,20 +226,27 @@ class JobKind:
             index: Its index within the type.
         """
 
-    def build(self, job: Job, pods: Sequence[JsonObject]) -> Iterable[JsonObject]:  # noqa: ARG002
+    def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterable[JsonObject]:  # noqa: ARG002
         """Return the objects that a job has besides pods, services and a PodGroup; those of `watches` only.
 
-        They exist, as they are returned, while the job is neither suspended nor finished. Namespace and owner reference
-        are added.
+        They exist, as they are returned, while the job is neither suspended nor finished; they are created in their
+        order, before its pods. Namespace and owner reference are added where they are missing. An object with an empty
+        list of `ownerReferences` is nobody's: it is created if there is none of its name, and outlives the job.
+        Objects of kinds whose watch has `creates_only` are created and never changed.
 
         Args:
             job: The job.
             pods: Its pods as they are, of all types.
+            listers: The objects of `watches` as they are.
         """
         return ()
 
     def watches(self) -> Iterable[Watch]:
         """Return the kinds of what `build` returns."""
+        return ()
+
+    def grants(self) -> Iterable[Grant]:
+        """Return the rights that what `build` returns gives to pods."""
         return ()
 
     def keeps(self, job: Job, obj: JsonObject) -> bool:  # noqa: ARG002
@@ -219,6 +256,10 @@ class JobKind:
     def leading_type(self, job: Job) -> str | None:
         """Return the type that says how the job fares."""
         return next((each for each in self.leading_types if each in job.replica_specs), None)
+
+    def replica_statuses(self, job: Job, replicas: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:  # noqa: ARG002
+        """Return the replicas of each type by state, as they count; by default as they are."""
+        return replicas
 
     def update_job_status(
         self,
@@ -234,7 +275,7 @@ class JobKind:
 
         Args:
             job: The job.
-            replicas: The replicas of each type by state.
+            replicas: The replicas of each type by state, as `replica_statuses` returned them.
             pods: The pods of each type.
         """
         leader = self.leading_type(job)

@@ -22,7 +22,8 @@ def job_labels(job: Job) -> dict[str, str]:
 
 def replica_labels(job: Job, replica_type: str, index: int) -> dict[str, str]:
     """Return the labels that tell one pod of a job from the others."""
-    return {**job_labels(job), REPLICA_TYPE_LABEL: replica_type.lower(), REPLICA_INDEX_LABEL: str(index)}
+    labels = {**job_labels(job), REPLICA_TYPE_LABEL: replica_type.lower()}
+    return labels if replica_type in job.kind.single_types else {**labels, REPLICA_INDEX_LABEL: str(index)}
 
 
 def replica_selector(job: Job, replica_type: str) -> str:

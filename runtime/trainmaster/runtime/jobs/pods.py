@@ -88,9 +88,11 @@ def service_ports(job: Job, replica_type: str) -> list[JsonObject]:
 
 
 def training_container(job: Job, replica_type: str) -> JsonObject:
-    """Return the container of a type that trains: that of the kind's name; empty if there is none."""
+    """Return the container of a type that trains: that of the kind's name, or the first; empty if there is none."""
     containers = (job.replica_specs[replica_type].template.get("spec") or {}).get("containers") or []
-    return next((each for each in containers if each.get("name") == job.kind.container_name), {})
+    named = [each for each in containers if each.get("name") == job.kind.container_name]
+    candidates = named or (containers if job.kind.any_container else [])
+    return candidates[0] if candidates else {}
 
 
 def training_port(job: Job, replica_type: str) -> int:
