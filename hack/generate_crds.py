@@ -1,8 +1,8 @@
 """Write the custom resource definitions, or check with --check that those in the repository are up to date.
 
-The definitions of the Trainer API go to deploy/crds; JobSet's, which real clusters get from JobSet itself, to the
-embedded cluster. What they say is in hack/crds. For `trainmaster render` and `validate`, which are to answer at once,
-those of Trainer exist as JSON too: that is read fifty times as fast as YAML.
+The definitions of the Trainer API and of the Training Operator's go to deploy/crds; JobSet's, which real clusters get
+from JobSet itself, to the embedded cluster. What they say is in hack/crds. For `trainmaster render` and `validate`,
+which are to answer at once, those of deploy/crds exist as JSON too: that is read fifty times as fast as YAML.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import generator
 from crds.jobset import jobset
 from crds.kubernetes import KUBERNETES_VERSION
 from crds.optimizationjob import optimization_job
+from crds.trainingoperator import jobs
 from crds.trainingruntime import cluster_training_runtime, training_runtime
 from crds.trainjob import train_job
 
 ROOT = Path(__file__).resolve().parent.parent
-TRAINER = ROOT / "deploy/crds"
+DEPLOYED = ROOT / "deploy/crds"
 EMBEDDED = ROOT / "hack/trainmaster/devcluster/crds"
 OFFLINE = ROOT / "hack/trainmaster/devcluster/apiserver/registry/definitions"
 
@@ -36,14 +37,14 @@ def render(definition: dict[str, Any]) -> str:
 
 def files() -> dict[Path, str]:
     """Return the text of each generated file."""
-    trainer = [train_job(), training_runtime(), cluster_training_runtime(), optimization_job()]
-    definitions = [*((TRAINER, definition) for definition in trainer), (EMBEDDED, jobset())]
+    deployed = [train_job(), training_runtime(), cluster_training_runtime(), optimization_job(), *jobs()]
+    definitions = [*((DEPLOYED, definition) for definition in deployed), (EMBEDDED, jobset())]
     return {
         folder / f"{definition['spec']['group']}_{definition['spec']['names']['plural']}.yaml": render(definition)
         for folder, definition in definitions
     } | {
         OFFLINE / f"{definition['spec']['names']['kind']}.json": json.dumps(definition, separators=(",", ":")) + "\n"
-        for definition in trainer
+        for definition in deployed
     }
 
 

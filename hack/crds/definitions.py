@@ -28,8 +28,12 @@ def custom_resource(
     columns: Sequence[dict[str, Any]] = (),
     required: Sequence[str] = (),
     rules: Sequence[Schema] = (),
+    scale: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return a definition with one version; a `status` among the properties makes it a subresource."""
+    """Return a definition with one version; a `status` among the properties makes it a subresource.
+
+    `scale` has the paths by which `kubectl scale` and autoscalers read and write the number of replicas.
+    """
     plural = f"{kind.lower()}s"
     root = {
         "apiVersion": schema.string("Group and version of this object's schema."),
@@ -47,6 +51,8 @@ def custom_resource(
         served["additionalPrinterColumns"] = list(columns)
     if "status" in properties:
         served["subresources"] = {"status": {}}
+    if scale is not None:
+        served.setdefault("subresources", {})["scale"] = dict(scale)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

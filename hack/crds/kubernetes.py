@@ -22,14 +22,15 @@ KUBERNETES_VERSION: Final = "1.37"
 CORE: Final = "io.k8s.api.core.v1"
 BATCH: Final = "io.k8s.api.batch.v1"
 META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
-_QUANTITY: Final = (
+_QUANTITY_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
 _INT_OR_STRING: Final = schema.integer_or_string()
 
 _LEAVES: Final[dict[str, Schema]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_INT_OR_STRING, "pattern": _QUANTITY},
+    QUANTITY: {**_INT_OR_STRING, "pattern": _QUANTITY_PATTERN},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _INT_OR_STRING,
     f"{META}.ObjectMeta": schema.obj(
         {

@@ -14,7 +14,7 @@ from support.conformance import Client, Collection, Target, condition_of, connec
 from trainmaster.runtime.jsontree import JsonObject
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-FILES = sorted((Path(__file__).resolve().parents[2] / "deploy/crds").glob("*.yaml"))
+FILES = sorted((Path(__file__).resolve().parents[2] / "deploy/crds").glob("trainer.*.yaml"))
 POD_PATCH = "template.spec.replicatedJobs.0.template.spec.template.spec"
 
 TRAINJOB: JsonObject = {

@@ -253,9 +253,9 @@ def test_another_release_has_other_names_throughout() -> None:
 
 
 def test_definitions_stay_when_the_release_goes() -> None:
-    """Without them the API server would delete every TrainJob of the cluster."""
+    """Without them the API server would delete every job of the cluster."""
     definitions = [obj for (kind, *_), obj in template().items() if kind == "CustomResourceDefinition"]
-    assert len(definitions) == 4
+    assert len(definitions) == 10
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in definitions} == {"keep"}
     assert not [key for key in template(crds={"enabled": False}) if key[0] == "CustomResourceDefinition"]
 

@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("controller", "runtime", "plugins", "metrics", "hack")
 PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster"}
 CRDS = {
+    "kubeflow.org_jaxjobs.yaml",
+    "kubeflow.org_mpijobs.yaml",
+    "kubeflow.org_paddlejobs.yaml",
+    "kubeflow.org_pytorchjobs.yaml",
+    "kubeflow.org_tfjobs.yaml",
+    "kubeflow.org_xgboostjobs.yaml",
     "trainer.kubeflow.org_clustertrainingruntimes.yaml",
     "trainer.kubeflow.org_optimizationjobs.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",
@@ -37,15 +43,17 @@ from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
     definition_file,
 )
 from trainmaster.runtime.framework import load_plugins
 from trainmaster.runtime.strategicpatch import definition
 
-for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *TRAINER_DEFINITIONS):
+deployed = (*TRAINER_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS)
+for name in (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS, *deployed):
     assert definition_file(name).is_relative_to(unpacked), definition_file(name)
 # The controller has them, whether or not the embedded cluster is there.
-assert len(definition_files()) == len(TRAINER_DEFINITIONS)
+assert len(definition_files()) == len(deployed)
 assert all("devcluster" not in str(path) and path.is_relative_to(unpacked) for path in definition_files().values())
 assert len(built_in_names()) == 9, built_in_names()
 assert definition("io.k8s.api.core.v1.PodSpec").field("containers").patch_merge_key == "name"

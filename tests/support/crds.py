@@ -10,12 +10,14 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+JOB_KINDS = ["JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"]
 FILES = {
     "TrainJob": ROOT / "deploy/crds/trainer.kubeflow.org_trainjobs.yaml",
     "TrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     "ClusterTrainingRuntime": ROOT / "deploy/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
     "OptimizationJob": ROOT / "deploy/crds/trainer.kubeflow.org_optimizationjobs.yaml",
     "JobSet": ROOT / "hack/trainmaster/devcluster/crds/jobset.x-k8s.io_jobsets.yaml",
+    **{kind: ROOT / f"deploy/crds/kubeflow.org_{kind.lower()}s.yaml" for kind in JOB_KINDS},
 }
 KINDS = sorted(FILES)
 POD_PATCH = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template.spec"

@@ -1,4 +1,7 @@
-"""The definitions that Kubeflow Trainer v2.3.0 installs, on which Trainmaster runs while it is being swapped in."""
+"""The definitions of the originals, on which Trainmaster runs while it is being swapped in.
+
+Those of TrainJobs and runtimes are of Kubeflow Trainer v2.3.0, those of the six job kinds of Training Operator v1.9.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,23 @@ def original_definitions() -> dict[str, JsonObject]:
     return {each["spec"]["names"]["kind"]: each for each in (trainjobs, runtimes, cluster)}
 
 
+@cache
+def original_job_definitions() -> dict[str, JsonObject]:
+    """The definitions of the Training Operator, by kind; all have one schema of pods and one of metrics."""
+    stored = json.loads((_DIRECTORY / "jobs.json").read_text())
+    for definition in stored["definitions"]:
+        spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        for name, field in spec.items():
+            if name.endswith("ReplicaSpecs"):
+                field["additionalProperties"]["properties"]["template"] = copy_tree(stored["podTemplate"])
+            elif name == "elasticPolicy":
+                field["properties"]["metrics"] = copy_tree(stored["metrics"])
+    return {each["spec"]["names"]["kind"]: each for each in stored["definitions"]}
+
+
 def original_root_of(kind: str) -> dict[str, Any]:
     """The schema of a kind."""
-    [version] = original_definitions()[kind]["spec"]["versions"]
+    [version] = (original_definitions() | original_job_definitions())[kind]["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
     return schema
 

@@ -16,12 +16,21 @@ from support.stack import api_server
 from trainmaster.controller.cli import main
 
 DEPLOYED = Path(__file__).resolve().parents[3] / "deploy/crds"
-NAMES = [
+JOBS = [
+    "jaxjobs.kubeflow.org",
+    "mpijobs.kubeflow.org",
+    "paddlejobs.kubeflow.org",
+    "pytorchjobs.kubeflow.org",
+    "tfjobs.kubeflow.org",
+    "xgboostjobs.kubeflow.org",
+]
+TRAINER = [
     "clustertrainingruntimes.trainer.kubeflow.org",
     "optimizationjobs.trainer.kubeflow.org",
     "trainingruntimes.trainer.kubeflow.org",
     "trainjobs.trainer.kubeflow.org",
 ]
+NAMES = [*JOBS, *TRAINER]
 
 
 def test_all_of_them_are_printed_as_they_are_deployed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +46,12 @@ def test_all_of_them_are_printed_as_they_are_deployed(capsys: pytest.CaptureFixt
         (["trainjobs"], ["trainjobs.trainer.kubeflow.org"]),
         (["TrainJob", "trainjob", "trainjobs.trainer.kubeflow.org"], ["trainjobs.trainer.kubeflow.org"]),
         (["trainjobs", "TrainingRuntime"], ["trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"]),
+        (["PyTorchJob", "tfjobs"], ["pytorchjobs.kubeflow.org", "tfjobs.kubeflow.org"]),
+        (["trainer.kubeflow.org"], TRAINER),
+        (["kubeflow.org"], JOBS),
+        (["--without", "mpijobs"], [name for name in NAMES if name != "mpijobs.kubeflow.org"]),
+        (["kubeflow.org", "--without", "MPIJob,tfjob", "--without", "jaxjobs"], [JOBS[2], JOBS[3], JOBS[5]]),
+        (["--without", "kubeflow.org"], TRAINER),
     ],
 )
 def test_they_are_chosen_by_any_of_their_names(
@@ -50,8 +65,9 @@ def test_they_are_chosen_by_any_of_their_names(
     assert [each["metadata"]["name"] for each in json.loads(capsys.readouterr().out)["items"]] == names
 
 
-def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["crds", "trainjbos"]) == 2
+@pytest.mark.parametrize("arguments", [["trainjbos"], ["--without", "trainjbos"]])
+def test_an_unknown_name_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds", *arguments]) == 2
     assert capsys.readouterr().err == 'trainmaster: there is no definition "trainjbos" (did you mean "trainjobs"?)\n'
 
 
@@ -68,4 +84,4 @@ async def test_kubectl_applies_what_is_printed(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         applied = [f"customresourcedefinition.apiextensions.k8s.io/{name} serverside-applied" for name in NAMES]
-        assert sorted(output.decode().splitlines()) == applied
+        assert output.decode().splitlines() == applied

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.crds import KINDS, POD_PATCH, nodes, root_of, rules_at
+from support.crds import JOB_KINDS, KINDS, POD_PATCH, nodes, root_of, rules_at
 
 IMMUTABLE = [("self == oldSelf", "field is immutable")]
 VALUE_IMMUTABLE = [("self == oldSelf", "Value is immutable")]
@@ -137,12 +137,14 @@ OPTIMIZATION_RULES = {
     ],
     **{f"spec.trainJobTemplate.{path}": rules for path, rules in TRAINJOB_RULES.items() if path.startswith("spec.")},
 }
+QUEUE = "spec.runPolicy.schedulingPolicy.queue"
 RULES = {
     "TrainJob": TRAINJOB_RULES,
     "OptimizationJob": OPTIMIZATION_RULES,
     "TrainingRuntime": RUNTIME_RULES,
     "ClusterTrainingRuntime": RUNTIME_RULES,
     "JobSet": {f"spec{path}": rules for path, rules in JOBSET_RULES.items()},
+    **{kind: {QUEUE: [("self == oldSelf", f"{QUEUE} is immutable")]} for kind in JOB_KINDS},
 }
 
 

@@ -1,4 +1,4 @@
-"""`trainmaster crds`: the definitions of Trainer's kinds, for whoever has only the wheel.
+"""`trainmaster crds`: the definitions of Trainer's and the Training Operator's kinds, for whoever has only the wheel.
 
 Exit codes: 0 printed; 2 there is no such definition.
 """
@@ -26,19 +26,31 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "crds",
-        help="print the definitions of TrainJobs and runtimes",
-        description="Print the CustomResourceDefinitions of Trainer; `trainmaster crds | kubectl apply --server-side "
-        "-f -` installs them. Nothing is asked of a cluster.",
+        help="print the definitions of TrainJobs, runtimes, and the Training Operator's jobs",
+        description="Print CustomResourceDefinitions: those of Trainer (trainer.kubeflow.org) and of the Training "
+        "Operator (kubeflow.org). `trainmaster crds | kubectl apply --server-side -f -` installs them. Nothing is "
+        "asked of a cluster.",
         allow_abbrev=False,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="for instance trainjobs or TrainJob; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="for instance trainjobs, TrainJob, or a whole group; default: all"
+    )
+    parser.add_argument(
+        "--without",
+        action="extend",
+        default=[],
+        type=lambda text: text.split(","),
+        metavar="NAME,...",
+        help="leave these out, for instance mpijobs where the MPI Operator defines them",
+    )
     parser.add_argument("-o", "--output", choices=("yaml", "json", "name"), default="yaml", help="default: yaml")
     parser.set_defaults(run=reporting_errors(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print definitions; returns the exit code."""
-    chosen = _chosen(arguments.names)
+    left_out = _named(arguments.without)
+    chosen = [name for name in _named(arguments.names) or definition_files() if name not in left_out]
     if arguments.output == "yaml":
         print("---\n".join(definition_files()[name].read_text(encoding="utf-8") for name in chosen), end="")
     elif arguments.output == "json":
@@ -49,22 +61,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(names: Sequence[str]) -> list[str]:
-    """Return the definitions that are asked for, each once, in the order of the question."""
-    files = definition_files()
-    if not names:
-        return list(files)
-    spelled = {each.lower(): name for name in files for each in _names_of(name)}
+def _named(names: Sequence[str]) -> list[str]:
+    """Return the definitions that have these names, each once, in the order of the question."""
+    found: dict[str, None] = {}
     for asked in names:
-        if asked.lower() not in spelled:
-            plurals = [name.partition(".")[0] for name in files]
+        matching = [name for name in definition_files() if asked.lower() in _names_of(name)]
+        if not matching:
+            plurals = [name.partition(".")[0] for name in definition_files()]
             raise CommandError(f'there is no definition "{asked}" {did_you_mean(asked.lower(), plurals)}')
-    return list(dict.fromkeys(spelled[asked.lower()] for asked in names))
+        found |= dict.fromkeys(matching)
+    return list(found)
 
 
 def _names_of(name: str) -> list[str]:
-    names = definition(name)["spec"]["names"]
-    return [name, names["plural"], names["singular"], names["kind"], *names.get("shortNames", ())]
+    """Return what a definition may be asked for by, in small letters; the name of its group stands for all of that."""
+    plural, _, group = name.partition(".")
+    return [name, group, plural, plural.removesuffix("s")]
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """CustomResourceDefinitions: which there are, where their files are, and how a cluster gets them.
 
-Those of JobSet and of the gang schedulers are here. The definitions of TrainJobs and runtimes belong to `deploy/crds`,
-where users of real clusters find them, and in a wheel to `trainmaster.runtime`, which the controller has as well.
+Those of JobSet and of the gang schedulers are here. The definitions of TrainJobs, of runtimes and of the Training
+Operator's jobs belong to `deploy/crds`, where users of real clusters find them, and in a wheel to
+`trainmaster.runtime`, which the controller has as well.
 """
 
 from __future__ import annotations
@@ -25,6 +26,14 @@ TRAINER_DEFINITIONS: Final = (
     "trainer.kubeflow.org_optimizationjobs.yaml",
     "trainer.kubeflow.org_trainingruntimes.yaml",
     "trainer.kubeflow.org_trainjobs.yaml",
+)
+TRAINING_OPERATOR_DEFINITIONS: Final = (
+    "kubeflow.org_jaxjobs.yaml",
+    "kubeflow.org_mpijobs.yaml",
+    "kubeflow.org_paddlejobs.yaml",
+    "kubeflow.org_pytorchjobs.yaml",
+    "kubeflow.org_tfjobs.yaml",
+    "kubeflow.org_xgboostjobs.yaml",
 )
 
 _HERE: Final = Path(__file__).parent
