@@ -1,4 +1,4 @@
-"""`trainmaster manager`: the controller, with the flags of the Go manager."""
+"""`trainmaster manager`: the controller, with the flags of the Go manager and of the Training Operator."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from trainmaster.controller.cli.training_operator_flags import (
+    add_training_operator_flags,
+    notices_of_flags,
+    overrides_of_environment,
+    overrides_of_flags,
+)
 from trainmaster.controller.configuration import (
     Configuration,
     ConfigurationInvalid,
     EffectiveConfiguration,
+    Override,
     effective_configuration,
 )
 from trainmaster.controller.configuration.reload import ConfigurationReloader
@@ -35,6 +42,7 @@ from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
+from trainmaster.controller.operator_namespace import pod_namespace
 from trainmaster.controller.plugin_metrics import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
@@ -86,6 +94,7 @@ def command(commands: Any) -> None:
     logs.add_argument(
         "--zap-time-encoding", choices=("iso8601", "rfc3339", "rfc3339nano"), help="times are RFC 3339 always"
     )
+    add_training_operator_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -105,12 +114,15 @@ def run(arguments: argparse.Namespace) -> int:
         style=arguments.zap_encoder or ("console" if development else None),
     )
     try:
-        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
-        for notice in effective.notices:
+        overrides = [*overrides_of_flags(arguments), *overrides_of_environment(os.environ)]
+        effective = effective_configuration(
+            arguments.config, feature_gates=arguments.feature_gates, overrides=overrides
+        )
+        for notice in [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]:
             log.warning(_NOTICE, option=notice.path, reason=notice.message)
         apply = functools.partial(_apply, flags_win=development or arguments.zap_log_level is not None)
         apply(effective.configuration)
-        return asyncio.run(_run(effective, arguments, apply=apply))
+        return asyncio.run(_run(effective, arguments, overrides, apply=apply))
     except (ConfigurationInvalid, ConfigurationError, PluginInvalid, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
     except LeaseLost:
@@ -121,7 +133,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(
-    effective: EffectiveConfiguration, arguments: argparse.Namespace, *, apply: Callable[[Configuration], None]
+    effective: EffectiveConfiguration,
+    arguments: argparse.Namespace,
+    overrides: Sequence[Override],
+    *,
+    apply: Callable[[Configuration], None],
 ) -> int:
     configuration, features = effective.configuration, effective.features
     status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
@@ -137,7 +153,7 @@ async def _run(
         version=__version__,
         configuration=str(arguments.config or "built-in defaults"),
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
-        namespace=os.environ.get("POD_NAMESPACE") or rest_config.namespace,
+        namespace=pod_namespace() or rest_config.namespace,
         server=rest_config.server,
         credentials=rest_config.source,
         plugins=framework.names(),
@@ -151,7 +167,7 @@ async def _run(
         async with (
             monitored_loop(),
             background_task(process.collect_periodically(), name="heap"),
-            _following(arguments, configuration, apply),
+            _following(arguments, configuration, overrides, apply),
         ):
             await Manager(
                 rest_config, configuration, framework, status_server=status_server, on_caches_synced=process.freeze
@@ -161,14 +177,17 @@ async def _run(
 
 @asynccontextmanager
 async def _following(
-    arguments: argparse.Namespace, configuration: Configuration, apply: Callable[[Configuration], None]
+    arguments: argparse.Namespace,
+    configuration: Configuration,
+    overrides: Sequence[Override],
+    apply: Callable[[Configuration], None],
 ) -> AsyncIterator[None]:
     """Follow the configuration file, if there is one."""
     if arguments.config is None:
         yield
         return
     reloader = ConfigurationReloader(
-        arguments.config, configuration, feature_gates=arguments.feature_gates, apply=apply
+        arguments.config, configuration, feature_gates=arguments.feature_gates, overrides=overrides, apply=apply
     )
     async with background_task(reloader.run(), name="configuration"):
         yield

@@ -4,6 +4,7 @@
 - `fields`: durations, addresses and other values as Go writes them;
 - `loading`: from the text of a file to a `Configuration`, or all of its errors;
 - `validation`: what sections say of each other, and what has no effect;
+- `overrides`: what flags and the environment say in place of the file;
 - `effective`: file and flags together: what a manager does;
 - `reload`: follows the file while the manager runs.
 
@@ -25,6 +26,7 @@ from trainmaster.controller.configuration.loading import (
     load_configuration,
     parse_configuration,
 )
+from trainmaster.controller.configuration.overrides import Override
 from trainmaster.controller.configuration.types import (
     API_VERSION,
     KIND,
@@ -40,6 +42,7 @@ from trainmaster.controller.configuration.types import (
     Plugins,
     StatusServer,
     Tls,
+    TrainingOperator,
     Webhook,
 )
 from trainmaster.controller.configuration.validation import needs_certificates, notices
@@ -60,10 +63,12 @@ __all__ = [
     "Logging",
     "Metrics",
     "MetricsAuth",
+    "Override",
     "Plugins",
     "Problem",
     "StatusServer",
     "Tls",
+    "TrainingOperator",
     "Webhook",
     "complete",
     "decode_configuration",

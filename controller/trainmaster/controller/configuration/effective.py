@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from trainmaster.controller.configuration.loading import (
     invalid,
     read_file,
 )
+from trainmaster.controller.configuration.overrides import Override, override
 from trainmaster.controller.configuration.types import Configuration
 from trainmaster.controller.configuration.validation import conflicts, notices
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, known_gates, parse_feature_gates
@@ -27,7 +28,7 @@ class EffectiveConfiguration:
     """What a manager with this file and these flags does."""
 
     configuration: Configuration
-    """The file, with defaults."""
+    """The file and the flags, with defaults."""
 
     features: Mapping[str, bool]
     """All feature gates, by file and flag."""
@@ -41,29 +42,42 @@ class EffectiveConfiguration:
     problems: Sequence[Problem]
     """Why no manager would start with it."""
 
+    overrides: Sequence[Override] = ()
+    """What is in effect and does not come from the file, nor from `gates_of_flag`."""
 
-def effective_configuration(path: Path | None, *, feature_gates: str = "") -> EffectiveConfiguration:
-    """Read the configuration file, if there is one, and the flag for feature gates.
+
+def effective_configuration(
+    path: Path | None, *, feature_gates: str = "", overrides: Iterable[Override] = ()
+) -> EffectiveConfiguration:
+    """Read the configuration file, if there is one, and the flags.
+
+    Args:
+        path: The file.
+        feature_gates: The flag for feature gates.
+        overrides: What other flags and the environment say.
 
     Raises:
         ConfigurationInvalid: They cannot be read, or say something wrong, or contradict themselves.
     """
-    if path is None:
-        return complete(Configuration(), feature_gates=feature_gates)
-    configuration = decode_configuration(read_file(path), name=str(path))
-    effective = complete(configuration, feature_gates=feature_gates)
+    configuration = Configuration() if path is None else decode_configuration(read_file(path), name=str(path))
+    effective = complete(configuration, feature_gates=feature_gates, overrides=overrides)
     if effective.problems:
         error = invalid(effective.problems)
-        raise ConfigurationInvalid(f"config file: {path}: {error}", error.problems)
+        place = "" if path is None else f"config file: {path}: "
+        raise ConfigurationInvalid(f"{place}{error}", error.problems)
     return effective
 
 
-def complete(configuration: Configuration, *, feature_gates: str = "") -> EffectiveConfiguration:
-    """Add the flag for feature gates to a configuration, and check what its sections say of each other.
+def complete(
+    configuration: Configuration, *, feature_gates: str = "", overrides: Iterable[Override] = ()
+) -> EffectiveConfiguration:
+    """Add what the flags say to a configuration, and check what its sections say of each other.
 
     Raises:
-        ConfigurationInvalid: The flag cannot be read, or names a gate that does not exist.
+        ConfigurationInvalid: A flag cannot be read, or says something wrong.
     """
+    overridden = override(configuration, overrides)
+    configuration = overridden.configuration
     try:
         gates = parse_feature_gates(feature_gates)
         enabled_features(gates)
@@ -80,6 +94,7 @@ def complete(configuration: Configuration, *, feature_gates: str = "") -> Effect
         configuration,
         features,
         gates,
-        notices=list(notices(configuration, features)),
+        notices=[*overridden.notices, *notices(configuration, features)],
         problems=[*problems, *conflicts(configuration, features)],
+        overrides=overridden.overrides,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
@@ -10,7 +11,10 @@ from pydantic import AfterValidator, Field
 from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.names import dns_label
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP as JOB_KINDS
+from trainmaster.runtime.jobs.loader import installed_kinds
+from trainmaster.runtime.names import dns_label, dns_subdomain
 
 OFF: Final = "0"
 """The address that switches a server off."""
@@ -83,8 +87,43 @@ def _no_repetition(names: list[str]) -> list[str]:
 def _known_kind(key: str) -> str:
     known = [f"{each.kind}.{each.group}" for each in (TRAINJOBS, *RUNTIMES.values())]
     if key not in known:
+        known += job_controllers()
+    if key not in known:
         raise ValueError(f"there is no controller of {key!r} {did_you_mean(key, known)}")
     return key
+
+
+def job_controllers() -> list[str]:
+    """Return what the controllers of the installed kinds of jobs are called, for instance `PyTorchJob.kubeflow.org`."""
+    found = []
+    for point in discover(JOB_KINDS):
+        with suppress(Exception):  # whoever serves the kind tells what is wrong with it
+            kind = point.load()
+            found.append(f"{kind.kind}.{kind.group}")
+    return found
+
+
+def _known_scheme(name: str) -> str:
+    """Read the name of a job kind as the Training Operator does: in any case."""
+    known = installed_kinds()
+    if name.lower() not in known:
+        raise ValueError(f"scheme {name} is not supported {did_you_mean(name.lower(), known)}")
+    return name.lower()
+
+
+def _scheduler(name: str) -> str:
+    if re.search(r"\s", name):
+        raise ValueError(f"{name!r} is no name of a scheduler: it has blanks")
+    return name
+
+
+def _domain(name: str) -> str:
+    """Read the domain of a cluster, with the dot at its end or without."""
+    domain = name.removesuffix(".")
+    problems = dns_subdomain(domain) if domain else []
+    if problems:
+        raise ValueError(f"{name!r} is no domain: {'; '.join(problems)}")
+    return domain
 
 
 def _known_suite(suite: str) -> str:
@@ -107,6 +146,10 @@ ShutdownDelay = Annotated[Duration, AfterValidator(_drainable)]
 Address = Annotated[str, AfterValidator(_bindable)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 KindName = Annotated[str, AfterValidator(_known_kind)]
+JobKindName = Annotated[str, AfterValidator(_known_scheme)]
+JobKindNames = Annotated[list[JobKindName], AfterValidator(_no_repetition)]
+SchedulerName = Annotated[str, AfterValidator(_scheduler)]
+Domain = Annotated[str, AfterValidator(_domain)]
 CipherSuite = Annotated[str, AfterValidator(_known_suite)]
 Namespaces = Annotated[list[Annotated[str, AfterValidator(_namespace)]], AfterValidator(_no_repetition)]
 Protocols = Annotated[list[str], AfterValidator(_with_http)]

@@ -113,7 +113,12 @@ def parse_configuration(data: object) -> Configuration:
     try:
         return Configuration.model_validate(data)
     except ValidationError as error:
-        raise invalid(Problem(_path(each["loc"]), _text(each)) for each in error.errors()) from error
+        raise invalid(problems_of(error)) from error
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """Say what is wrong with each option that a model refuses."""
+    return [Problem(_path(each["loc"]), _text(each)) for each in error.errors()]
 
 
 def invalid(problems: Iterable[Problem]) -> ConfigurationInvalid:

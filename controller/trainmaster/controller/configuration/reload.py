@@ -8,7 +8,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from trainmaster.controller.configuration.effective import effective_configuration
 from trainmaster.controller.configuration.loading import ConfigurationInvalid
+from trainmaster.controller.configuration.overrides import Override
 from trainmaster.controller.configuration.types import RELOADED, Configuration
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.metrics.configuration import LAST_RELOAD_SUCCESS_TIMESTAMP, LAST_RELOAD_SUCCESSFUL
@@ -34,6 +35,7 @@ class ConfigurationReloader:
         path: The file.
         configuration: What the manager started with.
         feature_gates: The flag.
+        overrides: What other flags and the environment say.
         apply: Called with each new configuration, to put the options in effect that are marked `RELOADED`.
         clock: The time.
     """
@@ -44,12 +46,14 @@ class ConfigurationReloader:
         configuration: Configuration,
         *,
         feature_gates: str,
+        overrides: Sequence[Override] = (),
         apply: Callable[[Configuration], None],
         clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._started_with = self._current = configuration
         self._feature_gates = feature_gates
+        self._overrides = overrides
         self._apply = apply
         self._clock = clock or SystemClock()
         self._error = ""
@@ -65,7 +69,9 @@ class ConfigurationReloader:
     def reload(self) -> None:
         """Read the file, and put in effect what may be."""
         try:
-            new = effective_configuration(self._path, feature_gates=self._feature_gates).configuration
+            new = effective_configuration(
+                self._path, feature_gates=self._feature_gates, overrides=self._overrides
+            ).configuration
         except ConfigurationInvalid as error:
             LAST_RELOAD_SUCCESSFUL.set(0)
             if str(error) != self._error:

@@ -17,13 +17,17 @@ from trainmaster.controller.configuration.fields import (
     HTTP,
     Address,
     CipherSuite,
+    Domain,
     Duration,
     Endpoint,
+    JobKindName,
+    JobKindNames,
     KindName,
     Namespaces,
     NotNegative,
     Port,
     Protocols,
+    SchedulerName,
     ShutdownDelay,
     seconds,
 )
@@ -146,8 +150,9 @@ class Controller(_Section):
     group_kind_concurrency: dict[KindName, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict,
         description="How many objects of a kind are reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
-        "`TrainingRuntime.trainer.kubeflow.org` and `ClusterTrainingRuntime.trainer.kubeflow.org`.",
-        json_schema_extra={"default": "16 TrainJobs, 1 runtime"},
+        "`TrainingRuntime.trainer.kubeflow.org`, `ClusterTrainingRuntime.trainer.kubeflow.org`, and "
+        "`PyTorchJob.kubeflow.org` and so on.",
+        json_schema_extra={"default": "16 TrainJobs, 16 of each other kind of jobs, 1 runtime"},
     )
 
 
@@ -252,6 +257,37 @@ class Plugins(_Section):
     )
 
 
+class TrainingOperator(_Section):
+    """Jobs of `kubeflow.org/v1`, as the Training Operator has them."""
+
+    enabled: bool = Field(
+        True,
+        description="Whether jobs of `kubeflow.org/v1` are served, of those kinds whose definitions are installed. A "
+        "definition that comes later is noticed.",
+    )
+    enable_scheme: JobKindNames = Field(
+        default_factory=list,
+        description="The kinds that are served, each with its controller and its webhook: `pytorchjob` and so on, in "
+        "any case.",
+        json_schema_extra={"default": "all kinds that are installed"},
+    )
+    gang_scheduler_name: SchedulerName = Field(
+        "",
+        description="Who schedules all pods of a job at once: `volcano`, or the name of a scheduler with the plugin "
+        "`coscheduling` of scheduler-plugins, which pods get as `schedulerName` unless they have one.",
+        json_schema_extra={"default": "no gang scheduling"},
+    )
+    cluster_domain: Domain = Field(
+        "",
+        description="The domain at the end of the host names in `TF_CONFIG`, for instance `cluster.local`.",
+        json_schema_extra={"default": "`CUSTOM_CLUSTER_DOMAIN` of the environment; else names end in `.svc`"},
+    )
+    options: dict[JobKindName, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Options of kinds of jobs, by their names in lower case; see [below](#options-of-job-kinds).",
+    )
+
+
 class Configuration(_Section):
     """The whole file."""
 
@@ -273,6 +309,7 @@ class Configuration(_Section):
     tls: Tls = Tls()
     logging: Logging = Field(Logging(), json_schema_extra=OURS)
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
+    training_operator: TrainingOperator = Field(TrainingOperator(), json_schema_extra=OURS)
     enable_debugging_handlers: bool = Field(
         False,
         description="Whether `/debug/` is served where metrics are: stacks, caches, queues, plugins, a profile, this "

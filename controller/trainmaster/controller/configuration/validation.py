@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address
 from trainmaster.controller.configuration.loading import Problem
-from trainmaster.controller.configuration.types import Configuration
+from trainmaster.controller.configuration.types import Configuration, TrainingOperator
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 
 _ANY_HOST = frozenset({None, "", "0.0.0.0", "::"})  # noqa: S104 - how files say it
@@ -68,6 +68,7 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
     What has its default is not told of: the file that the original ships writes all of them out.
     """
     yield from _server_notices(configuration, features)
+    yield from _training_operator_notices(configuration.training_operator)
     election = configuration.leader_election
     if not election.leader_elect:
         yield from _without_effect("leaderElection", election, "leaderElection.leaderElect is false")
@@ -112,6 +113,23 @@ def _server_notices(configuration: Configuration, features: Mapping[str, bool]) 
     if not features[TRAIN_JOB_STATUS_GATE]:
         why = f"the feature gate {TRAIN_JOB_STATUS_GATE} is off, so there is no status server"
         yield from _without_effect("statusServer", configuration.status_server, why)
+
+
+def _training_operator_notices(section: TrainingOperator) -> Iterator[Problem]:
+    if not section.enabled:
+        why = "trainingOperator.enabled is false"
+        yield from _without_effect("trainingOperator", section, why, but=("enabled",))
+        return
+    for name in sorted(section.options):
+        if section.enable_scheme and name not in section.enable_scheme:
+            why = "the kind is not in trainingOperator.enableScheme"
+            yield Problem(f"trainingOperator.options.{name}", f"no effect: {why}")
+    if section.gang_scheduler_name == "scheduler-plugins":
+        yield Problem(
+            "trainingOperator.gangSchedulerName",
+            "pods wait for a scheduler of that very name; the chart of scheduler-plugins calls its own "
+            "scheduler-plugins-scheduler",
+        )
 
 
 def _without_effect(path: str, section: BaseModel, why: str, *, but: tuple[str, ...] = ()) -> Iterator[Problem]:

@@ -22,7 +22,6 @@ What waits for the caches and for the election, and stops before everything else
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -61,7 +60,7 @@ from trainmaster.controller.manager.runnables import (
     raise_if_ended,
     wait_for_first,
 )
-from trainmaster.controller.operator_namespace import operator_namespace
+from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics
@@ -391,7 +390,7 @@ class Manager:
 
     def _lease_namespace(self) -> str:
         configured = self._configuration.leader_election.resource_namespace
-        return configured or os.environ.get("POD_NAMESPACE") or self._rest_config.namespace
+        return configured or pod_namespace() or self._rest_config.namespace
 
     def _other_leaders(self, client: KubeClient) -> list[OtherLeaders]:
         """Return who looks for a second installation; one of named namespaces has no right to look at the others."""

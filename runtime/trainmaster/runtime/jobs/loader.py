@@ -71,21 +71,26 @@ def _construct(loaded: Any, options: Mapping[str, Any], domain: str, origin: str
     if not (isinstance(loaded, type) and issubclass(loaded, JobKind)):
         raise PluginInvalid(f"{origin} is no class that is derived from trainmaster.runtime.jobs.interface.JobKind")
     _check_attributes(loaded, origin, name)
-    try:
-        parsed = parse_part(loaded.options_model, dict(options), f"{SECTION}.options.{name}")
-    except ApiTypeError as error:
-        raise PluginInvalid(f"{origin} does not accept its options: {error}") from error
-    unknown = sorted(parsed.model_extra or {})
-    if unknown:
-        known = [field.alias or name for name, field in loaded.options_model.model_fields.items()]
-        raise PluginInvalid(
-            f"{origin} has no option {unknown[0]!r} {did_you_mean(unknown[0], known)}; "
-            f"correct {SECTION}.options.{name}.{unknown[0]} of the configuration file"
-        )
+    problems = option_problems(loaded, options)
+    if problems:
+        raise PluginInvalid(f"{origin} does not accept its options: {'; '.join(problems)}")
+    parsed = parse_part(loaded.options_model, dict(options), f"{SECTION}.options.{name}")
     try:
         return loaded(parsed, cluster_domain=domain)
     except Exception as error:
         raise PluginInvalid(f"{origin} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def option_problems(kind: type[JobKind], options: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the options of a kind, each with its path in the configuration file."""
+    path = f"{SECTION}.options.{kind.kind.lower()}"
+    known = [field.alias or name for name, field in kind.options_model.model_fields.items()]
+    problems = [f"{path}.{name}: unknown option {did_you_mean(name, known)}" for name in options if name not in known]
+    try:
+        parse_part(kind.options_model, dict(options), path)
+    except ApiTypeError as error:
+        problems += error.problems
+    return problems
 
 
 def _check_attributes(kind: type[JobKind], origin: str, name: str) -> None:

@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 
+from trainmaster.controller.cli.config.jobkinds import job_kind_problems
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.cli.config.show import as_json, as_yaml
 from trainmaster.controller.cli.config.text import ConfigurationText, read_text
 from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.cli.training_operator_flags import (
+    add_training_operator_flags,
+    notices_of_flags,
+    overrides_of_flags,
+)
 from trainmaster.controller.configuration import (
     Configuration,
     ConfigurationInvalid,
     EffectiveConfiguration,
+    Override,
     Problem,
     complete,
     decode_configuration,
@@ -60,6 +67,7 @@ def command(commands: Any) -> None:
         "--config", dest="file", metavar="FILE", help=f"{_FILE_HELP}; - is standard input; default: none, all defaults"
     )
     show.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+    add_training_operator_flags(show)
     show.set_defaults(run=run_show)
     for parser in (check, show):
         parser.add_argument(
@@ -72,7 +80,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     text, effective, problems = _read(arguments)
     notices: list[Problem] = []
     if effective is not None:
-        problems = [*effective.problems, *plugin_problems(effective)]
+        problems = [*effective.problems, *plugin_problems(effective), *job_kind_problems(effective)]
         notices = [*effective.notices, *plugin_notices(effective)]
     read = text.described if text is not None else None
     diagnostics = sorted(
@@ -92,29 +100,30 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print what is in effect; returns the exit code."""
-    text, effective, problems = _read(arguments)
+    text, effective, problems = _read(arguments, list(overrides_of_flags(arguments)))
     problems = problems if effective is None else list(effective.problems)
     for each in _located("error", problems, text, arguments.file or ""):
         print(_line(each), file=sys.stderr)
     if effective is None or problems:
         return FAILURE
-    for each in _located("warning", list(effective.notices), text, arguments.file or ""):
+    notices = [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]
+    for each in _located("warning", notices, text, arguments.file or ""):
         print(_line(each), file=sys.stderr)
     print((as_json if arguments.output == "json" else as_yaml)(effective, text), end="")
     return 0
 
 
 def _read(
-    arguments: argparse.Namespace,
+    arguments: argparse.Namespace, overrides: Sequence[Override] = ()
 ) -> tuple[ConfigurationText | None, EffectiveConfiguration | None, list[Problem]]:
     """Return the text, if it could be read, and either what is in effect or what is wrong."""
     text = None
     try:
         if arguments.file is None:
-            return None, complete(Configuration(), feature_gates=arguments.feature_gates), []
+            return None, complete(Configuration(), feature_gates=arguments.feature_gates, overrides=overrides), []
         text = read_text(arguments.file)
         configuration = decode_configuration(text.text, name=text.file)
-        return text, complete(configuration, feature_gates=arguments.feature_gates), []
+        return text, complete(configuration, feature_gates=arguments.feature_gates, overrides=overrides), []
     except ConfigurationInvalid as error:
         return text, None, list(error.problems)
 

@@ -72,9 +72,14 @@ def as_json(effective: EffectiveConfiguration, text: ConfigurationText | None) -
 def effective_options(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:
     """Return all options in the order of the models, feature gates one by one."""
     given = load_yaml(text.text) if text is not None else {}
+    flags: dict[str, list[str]] = {}
+    for each in effective.overrides:
+        flags.setdefault(each.option, []).append(each.source)
     for option in _options(effective.configuration, (), given, text):
         if option.path == ("featureGates",):
             yield from _gates(effective, text)
+        elif ".".join(option.path) in flags:
+            yield option._replace(origin=Origin("flag", " ".join(flags[".".join(option.path)])))
         else:
             yield option
 

@@ -1,0 +1,241 @@
+"""The flags and the environment of the Training Operator: each sets what it set there, or it is told."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import operator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import trainmaster
+from support.jobkinds import install_acmejob
+
+from trainmaster.controller.cli import main
+from trainmaster.controller.cli.training_operator_flags import (
+    add_training_operator_flags,
+    notices_of_flags,
+    overrides_of_environment,
+    overrides_of_flags,
+)
+from trainmaster.controller.configuration import Configuration, EffectiveConfiguration, complete, parse_configuration
+
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+
+
+def parsed(*words: str, environment: dict[str, str] | None = None) -> EffectiveConfiguration:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_training_operator_flags(parser)
+    overrides = [*overrides_of_flags(parser.parse_args(words)), *overrides_of_environment(environment or {})]
+    return complete(Configuration(), overrides=overrides)
+
+
+def value_of(configuration: Configuration, option: str) -> Any:
+    return functools.reduce(operator.getitem, option.split("."), configuration.model_dump(by_alias=True))
+
+
+@pytest.mark.parametrize(
+    ("flag", "option", "value"),
+    [
+        ("--gang-scheduler-name=volcano", "trainingOperator.gangSchedulerName", "volcano"),
+        ("--namespace=a", "watchNamespaces", ["a"]),
+        ("--namespace=", "watchNamespaces", []),
+        ("--kube-api-qps=12.5", "clientConnection.qps", 12.5),
+        ("--kube-api-burst=30", "clientConnection.burst", 30),
+        ("--metrics-bind-address=:8080", "metrics.bindAddress", ":8080"),
+        ("--metrics-bind-address=0", "metrics.bindAddress", "0"),
+        ("--health-probe-bind-address=:1", "health.healthProbeBindAddress", ":1"),
+        ("--leader-elect", "leaderElection.leaderElect", True),
+        ("--leader-elect=T", "leaderElection.leaderElect", True),
+        ("--leader-elect=false", "leaderElection.leaderElect", False),
+        (
+            "--leader-election-id=1ca428e5.training-operator.kubeflow.org",
+            "leaderElection.resourceName",
+            "1ca428e5.training-operator.kubeflow.org",
+        ),
+        ("--webhook-server-port=1", "webhook.port", 1),
+        ("--webhook-service-name=a", "certManagement.webhookServiceName", "a"),
+        ("--webhook-secret-name=a", "certManagement.webhookSecretName", "a"),
+    ],
+)
+def test_each_flag_sets_its_option(flag: str, option: str, value: object) -> None:
+    assert value_of(parsed(flag).configuration, option) == value
+
+
+def test_schemes_are_repeated_in_any_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    assert parsed("--enable-scheme=AcmeJob").configuration.training_operator.enable_scheme == ["acmejob"]
+
+
+def test_an_unknown_scheme_is_refused_with_those_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    assert main(["config", "show", "--enable-scheme=acmejop"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == (
+        'error: --enable-scheme=acmejop: scheme acmejop is not supported (did you mean "acmejob"?)\n'
+    )
+
+
+def test_threads_are_those_of_every_kind_of_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    concurrency = parsed("--controller-threads=4").configuration.controller.group_kind_concurrency
+    assert concurrency["AcmeJob.kubeflow.org"] == 4
+    assert not any("trainer" in name for name in concurrency)
+
+
+def test_the_environment_of_the_training_operator_counts() -> None:
+    effective = parsed(environment={"KUBEFLOW_NAMESPACE": "a", "CUSTOM_CLUSTER_DOMAIN": "corp.example"})
+    assert effective.configuration.watch_namespaces == ["a"]
+    assert effective.configuration.training_operator.cluster_domain == "corp.example"
+    effective = parsed("--namespace=b", environment={"KUBEFLOW_NAMESPACE": "a", "CUSTOM_CLUSTER_DOMAIN": ""})
+    assert effective.configuration.watch_namespaces == ["b"]
+    assert [str(each) for each in effective.notices] == [
+        "watchNamespaces: KUBEFLOW_NAMESPACE=a has no effect: ['b'] is given"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "notices"),
+    [
+        (("--namespace=a",), ["watchNamespaces: --namespace=a: TrainJobs of other namespaces are not served either"]),
+        (
+            ("--metrics-bind-address=:8080",),
+            [
+                (
+                    "metrics.secureServing: --metrics-bind-address=:8080: metrics are served by HTTPS, not by HTTP as "
+                    "those of the Training Operator; set metrics.secureServing to false for HTTP"
+                )
+            ],
+        ),
+        (("--metrics-bind-address=0",), []),
+        (
+            ("--leader-elect", "--leader-election-id=a"),
+            [
+                (
+                    "leaderElection.resourceName: --leader-election-id=a: the Go controller of TrainJobs leads by "
+                    "trainer.kubeflow.org, so both would lead; run one of them"
+                )
+            ],
+        ),
+        (("--leader-elect", "--leader-election-id=trainer.kubeflow.org"), []),
+        (("--leader-elect=false", "--leader-election-id=a"), []),
+    ],
+)
+def test_what_means_something_else_here_is_told(flags: tuple[str, ...], notices: list[str]) -> None:
+    effective = parsed(*flags)
+    assert [str(each) for each in notices_of_flags(effective.overrides, effective.configuration)] == notices
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--leader-elect=maybe", "argument --leader-elect: 'maybe' must be true or false"),
+        ("--controller-threads=many", "argument --controller-threads: invalid int value: 'many'"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_wrong_use(flag: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["config", "show", flag])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_config_show_says_which_flag_a_value_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--gang-scheduler-name=volcano", "--leader-elect"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  gangSchedulerName: volcano  # --gang-scheduler-name=volcano" in lines
+    assert "  leaderElect: true  # --leader-elect=true" in lines
+    assert main(["config", "show", "-o", "json", "--webhook-server-port=1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["origins"]["webhook.port"] == {"source": "flag", "place": "--webhook-server-port=1"}
+
+
+async def test_the_manager_takes_flags_and_tells_what_they_mean(tmp_path: Path) -> None:
+    """As a process: it ends because there is no cluster, and has told before of the flags."""
+    finished = await trainmaster(
+        *("manager", "--kubeconfig", "nowhere", "--namespace=a", "--enable-scheme=nojob"),
+        cwd=tmp_path,
+    )
+    assert finished.code == 1
+    assert '"error": "invalid configuration: --enable-scheme=nojob: scheme nojob is not supported' in finished.err
+    finished = await trainmaster("manager", "--kubeconfig", "nowhere", "--namespace=a", cwd=tmp_path)
+    assert finished.code == 1
+    assert '"reason": "--namespace=a: TrainJobs of other namespaces are not served either"' in finished.err
+    assert "Traceback" not in finished.err
+
+
+def test_options_of_kinds_are_checked_by_their_model_with_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "trainingOperator:\n  options:\n    acmejob:\n      wings: many\n      color: blue\n"
+    )
+    assert main(["config", "check", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f'{file}:6:7: error: trainingOperator.options.acmejob.wings: must be an integer, got "many"',
+        f'{file}:7:7: error: trainingOperator.options.acmejob.color: unknown option (did you mean "colour"?)',
+    ]
+    file.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "trainingOperator: {options: {acmejop: {}}}\n"
+    )
+    assert main(["config", "check", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            f"{file}:3:30: error: trainingOperator.options.acmejop: scheme acmejop is not supported "
+            '(did you mean "acmejob"?)'
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ({"clusterDomain": "no domain"}, "trainingOperator.clusterDomain: 'no domain' is no domain: a lowercase RFC"),
+        ({"enableScheme": ["x"]}, "trainingOperator.enableScheme[0]: scheme x is not supported"),
+        ({"enableScheme": ["acmejob", "AcmeJob"]}, "trainingOperator.enableScheme: acmejob must be named once only"),
+        ({"enable": False}, 'trainingOperator.enable: unknown field (did you mean "enabled"?)'),
+        ({"gangSchedulerName": None, "enabled": "no"}, "trainingOperator.enabled: must be true or false, got 'no'"),
+    ],
+)
+def test_what_is_wrong_with_the_section_is_said_with_its_place(
+    section: dict[str, Any], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    with pytest.raises(Exception, match="invalid configuration: ") as refused:
+        parse_configuration({**HEAD, "trainingOperator": section})
+    assert str(refused.value).startswith(f"invalid configuration: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("section", "notices"),
+    [
+        (
+            {"enabled": False, "gangSchedulerName": "volcano"},
+            ["trainingOperator.gangSchedulerName: no effect: trainingOperator.enabled is false"],
+        ),
+        (
+            {"gangSchedulerName": "scheduler-plugins"},
+            [
+                (
+                    "trainingOperator.gangSchedulerName: pods wait for a scheduler of that very name; the chart of "
+                    "scheduler-plugins calls its own scheduler-plugins-scheduler"
+                )
+            ],
+        ),
+        ({"options": {"AcmeJob": {"wings": 4}}}, []),
+    ],
+)
+def test_what_of_the_section_has_no_effect_is_told(
+    section: dict[str, Any], notices: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    effective = complete(parse_configuration({**HEAD, "trainingOperator": section}))
+    assert [str(each) for each in effective.notices] == notices
