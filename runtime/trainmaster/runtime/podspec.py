@@ -34,6 +34,11 @@ def upsert_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
     _upsert(container, "env", env, key="name")
 
 
+def append_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
+    """Add environment variables behind those that there are: of two with the same name, the later one counts."""
+    container["env"] = [*(container.get("env") or []), *map(copy_tree, env)]
+
+
 def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:
     """Declare container ports, matched by number and protocol, or by name where both have one."""
     declared: list[JsonObject] = container.get("ports") or []

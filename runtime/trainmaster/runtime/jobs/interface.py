@@ -261,11 +261,27 @@ class JobKind:
         """Return the replicas of each type by state, as they count; by default as they are."""
         return replicas
 
-    def update_job_status(
+    def has_succeeded(
         self,
         job: Job,
         replicas: Mapping[str, ReplicaStatus],
         pods: Mapping[str, Sequence[JsonObject]],  # noqa: ARG002 - for kinds that look at single pods
+    ) -> bool:
+        """Tell whether a job has succeeded; by default it has when all replicas of its leading type have.
+
+        Args:
+            job: The job.
+            replicas: The replicas of each type by state.
+            pods: The pods of each type.
+        """
+        leader = self.leading_type(job)
+        return leader is not None and job.replicas(leader) <= replicas[leader].succeeded
+
+    def update_job_status(
+        self,
+        job: Job,
+        replicas: Mapping[str, ReplicaStatus],
+        pods: Mapping[str, Sequence[JsonObject]],
     ) -> Iterator[ConditionUpdate]:
         """Return which conditions hold, in the order in which they came about; the last one is the state of the job.
 
@@ -278,14 +294,12 @@ class JobKind:
             replicas: The replicas of each type by state, as `replica_statuses` returned them.
             pods: The pods of each type.
         """
+        if self.has_succeeded(job, replicas, pods):
+            yield ConditionUpdate(SUCCEEDED, self.succeeded_message(job))
+            return
         leader = self.leading_type(job)
-        if leader is not None:
-            done = job.replicas(leader) - replicas[leader].succeeded <= 0
-            if done:
-                yield ConditionUpdate(SUCCEEDED, self.succeeded_message(job))
-                return
-            if replicas[leader].active:
-                yield ConditionUpdate(RUNNING, self.running_message(job))
+        if leader is not None and replicas[leader].active:
+            yield ConditionUpdate(RUNNING, self.running_message(job))
         for replica_type, spec in job.replica_specs.items():
             status = replicas[replica_type]
             if status.failed and spec.replicas > status.succeeded + status.active:

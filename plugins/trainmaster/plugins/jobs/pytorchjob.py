@@ -1,0 +1,210 @@
+"""PyTorchJob: torch.distributed and torchrun.
+
+With a Master, torch.distributed is told where the master is, and torchrun likewise by its own variables (PET_*). A job
+with an elastic policy meets at its first worker instead, by torchrun's dynamic rendezvous. As in the Training Operator
+V1 the variables are those of a node, which torchrun makes those of processes of (V1-B15): RANK is the rank of the node,
+while WORLD_SIZE counts processes where `nprocPerNode` is a number. A program that torchrun does not start has one
+process on each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from trainmaster.plugins.jobs.elastic import PATH as ELASTIC
+from trainmaster.plugins.jobs.elastic import ElasticPolicy
+from trainmaster.plugins.jobs.initcontainer import InitContainerOptions, InitContainers
+from trainmaster.runtime.api.constants import (
+    PET_MASTER_ADDR,
+    PET_MASTER_PORT,
+    PET_NNODES,
+    PET_NODE_RANK,
+    PET_NPROC_PER_NODE,
+    PET_RDZV_BACKEND,
+    PET_RDZV_ENDPOINT,
+    PET_RDZV_ID,
+)
+from trainmaster.runtime.api.decoding import parse_part
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
+from trainmaster.runtime.jobs.constants import ON_FAILURE
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.pods import training_port
+from trainmaster.runtime.jobs.types import ReplicaStatus
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.podspec import append_env, env_value
+
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+
+_HPA: Final = ("autoscaling/v2", "HorizontalPodAutoscaler")
+
+
+class RendezvousConfig(ApiModel):
+    """A setting of torchrun's rendezvous."""
+
+    key: Annotated[str, NullIsDefault] = ""
+    value: Annotated[str, NullIsDefault] = ""
+
+
+class PyTorchElasticPolicy(ElasticPolicy):
+    """How the nodes of an elastic job meet."""
+
+    rdzv_backend: str | None = None
+    rdzv_port: int | None = None
+    rdzv_host: str | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: list[RendezvousConfig] | None = None
+    standalone: bool | None = None
+    n_proc_per_node: int | None = None
+
+
+class PyTorchJobSpec(ApiModel):
+    """What only the spec of a PyTorchJob has."""
+
+    elastic_policy: PyTorchElasticPolicy | None = None
+    nproc_per_node: str | None = None
+
+
+class PyTorchJob(JobKind):
+    """Serves PyTorchJobs."""
+
+    kind = "PyTorchJob"
+    plural = "pytorchjobs"
+    framework = "pytorch"
+    replica_specs_field = "pytorchReplicaSpecs"
+    replica_types = (MASTER, WORKER)
+    leading_types = (MASTER, WORKER)
+    container_name = "pytorch"
+    port_name = "pytorchjob-port"
+    port = 23456
+    default_restart_policy = ON_FAILURE
+    scale_type = WORKER
+    options_model = InitContainerOptions
+
+    def __init__(self, options: InitContainerOptions | None = None, **kwargs: Any) -> None:
+        super().__init__(options, **kwargs)
+        self._init_containers = InitContainers(options or InitContainerOptions())
+
+    def default(self, job: Job) -> None:
+        """Fill in the limits of an elastic policy, and how many processes a node has."""
+        spec = _spec(job)
+        if spec.elastic_policy is not None:
+            workers = job.replicas(WORKER) if WORKER in job.replica_specs else None
+            job.spec["elasticPolicy"] = spec.elastic_policy.with_limits(workers).to_json()
+        if spec.nproc_per_node is None and (spec.elastic_policy is None or spec.elastic_policy.n_proc_per_node is None):
+            job.spec["nprocPerNode"] = "auto"
+
+    def validate(self, job: Job, old: Job | None) -> Iterator[FieldError | FieldWarning]:
+        """Check the elastic policy, and how many replicas there are; a Master need not say that it is one (V1-B16)."""
+        path = f"spec.{self.replica_specs_field}"
+        elastic = _spec(job).elastic_policy
+        if elastic is not None:
+            if WORKER not in job.replica_specs:
+                yield FieldError(f"{path}[{WORKER}]", "must be configured if elastic policy is used", "Required")
+            if elastic.n_proc_per_node is not None:
+                yield FieldWarning(f"{ELASTIC}.nProcPerNode", "is deprecated, use spec.nprocPerNode instead")
+                if job.spec.get("nprocPerNode") is not None:
+                    detail = "must not be used with spec.nprocPerNode"
+                    yield FieldError(f"{ELASTIC}.nProcPerNode", detail, "Forbidden")
+            yield from elastic.impossible_limits()
+        for replica_type, replica in job.replica_specs.items():
+            if replica_type == MASTER and replica.replicas != 1:
+                yield FieldError(f"{path}[{MASTER}].replicas", "must be 1", "Forbidden")
+            elif replica.replicas < 1:
+                yield FieldError(f"{path}[{replica_type}].replicas", "must be at least 1", "Forbidden")
+
+    def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+        """Give all containers the environment, and workers of a master what waits for it."""
+        spec = pod["spec"]
+        environment = list(self._environment(job, replica_type, index))
+        for container in spec.get("containers") or []:
+            append_env(container, environment)
+        if replica_type == WORKER and MASTER in job.replica_specs:
+            waiting = self._init_containers.build(self.pod_name(job, MASTER, 0))
+            spec["initContainers"] = [*(spec.get("initContainers") or []), *waiting]
+
+    def _environment(self, job: Job, replica_type: str, index: int) -> Iterator[JsonObject]:
+        spec = _spec(job)
+        yield env_value("PYTHONUNBUFFERED", 1)
+        if MASTER in job.replica_specs:
+            port = training_port(job, MASTER)
+            address = self.pod_name(job, MASTER, 0)
+            rank = index if replica_type == MASTER else index + 1
+            yield env_value("MASTER_PORT", port)
+            yield env_value(PET_MASTER_PORT, port)
+            yield env_value("MASTER_ADDR", address)
+            yield env_value(PET_MASTER_ADDR, address)
+            yield env_value("WORLD_SIZE", job.total_replicas * _processes(spec.nproc_per_node))
+            yield env_value("RANK", rank)
+            yield env_value(PET_NODE_RANK, rank)
+        if spec.nproc_per_node is not None:
+            yield env_value(PET_NPROC_PER_NODE, spec.nproc_per_node)
+        if spec.elastic_policy is None:
+            yield env_value(PET_NNODES, job.total_replicas)
+        else:
+            yield from self._elastic_environment(job, spec.elastic_policy)
+
+    def _elastic_environment(self, job: Job, elastic: PyTorchElasticPolicy) -> Iterator[JsonObject]:
+        host = elastic.rdzv_host if elastic.rdzv_host is not None else self.pod_name(job, WORKER, 0)
+        port = elastic.rdzv_port if elastic.rdzv_port is not None else training_port(job, WORKER)
+        backend = elastic.rdzv_backend if elastic.rdzv_backend is not None else "c10d"
+        yield env_value(PET_RDZV_ENDPOINT, f"{host}:{port}")
+        yield env_value(PET_RDZV_BACKEND, backend)
+        yield env_value(PET_NNODES, f"{elastic.min_replicas}:{elastic.max_replicas}")
+        if elastic.max_restarts is not None:
+            yield env_value("PET_MAX_RESTARTS", elastic.max_restarts)
+        if elastic.n_proc_per_node is not None:
+            yield env_value(PET_NPROC_PER_NODE, elastic.n_proc_per_node)
+        if elastic.rdzv_id is not None:
+            yield env_value(PET_RDZV_ID, elastic.rdzv_id)
+        if elastic.rdzv_conf:
+            yield env_value("PET_RDZV_CONF", ",".join(f"{each.key}={each.value}" for each in elastic.rdzv_conf))
+        if elastic.standalone:
+            # torchrun reads it as a number; the original's empty one is none (V1-B14).
+            yield env_value("PET_STANDALONE", 1)
+
+    def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterable[JsonObject]:
+        """Build the HorizontalPodAutoscaler of a job that is scaled by metrics; it ends with the job (V1-B23)."""
+        elastic = _spec(job).elastic_policy
+        if elastic is None or elastic.metrics is None:
+            return []
+        api_version, kind = _HPA
+        return [
+            {
+                "apiVersion": api_version,
+                "kind": kind,
+                "metadata": {"name": job.name},
+                "spec": {
+                    "scaleTargetRef": {"apiVersion": self.api_version, "kind": self.kind, "name": job.name},
+                    "minReplicas": elastic.min_replicas,
+                    "maxReplicas": elastic.max_replicas,
+                    "metrics": elastic.metrics,
+                },
+            }
+        ]
+
+    def watches(self) -> Iterable[Watch]:
+        """Return the kind of what scales."""
+        return [Watch(*_HPA, "horizontalpodautoscalers", writes=True, optional=True)]
+
+    def has_succeeded(
+        self, job: Job, replicas: Mapping[str, ReplicaStatus], pods: Mapping[str, Sequence[JsonObject]]
+    ) -> bool:
+        """Tell whether the master is done; without one, all workers, or one of those that are elastic."""
+        elastic = job.spec.get("elasticPolicy") is not None and self.leading_type(job) == WORKER
+        return super().has_succeeded(job, replicas, pods) or (elastic and replicas[WORKER].succeeded > 0)
+
+
+def _spec(job: Job) -> PyTorchJobSpec:
+    return parse_part(PyTorchJobSpec, job.spec, "spec")
+
+
+def _processes(nproc_per_node: str | None) -> int:
+    """Return how many processes a node has, if that is a number; those that torchrun counts count as one."""
+    try:
+        return int(nproc_per_node or 1)
+    except ValueError:
+        return 1
