@@ -163,6 +163,7 @@ class JobKind:
     """The options that it takes from the configuration."""
 
     def __init__(self, options: JobKindOptions | None = None, *, cluster_domain: str = "") -> None:
+        """Make it, with its options; one that cannot be is an `ApiTypeError` that begins with its name."""
         self.options = options if options is not None else self.options_model()
         self.cluster_domain = cluster_domain
         """The domain of the cluster, for names that are to be complete; empty: they end in `.svc`."""

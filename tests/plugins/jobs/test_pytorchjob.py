@@ -1,0 +1,278 @@
+"""PyTorchJob: the environment of torch.distributed and torchrun, its autoscaler, what is admitted, how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.job_kinds import environment, job, outcome, problems, replica, warnings
+
+from trainmaster.plugins.jobs.pytorchjob import PyTorchJob
+from trainmaster.runtime.api.decoding import ApiTypeError
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.pods import build_pod
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS
+
+KIND = PyTorchJob()
+ELASTIC: JsonObject = {"minReplicas": 1, "maxReplicas": 2}
+
+
+def pytest_job(**spec: Any) -> Job:
+    return job(KIND, {"Master": 1, "Worker": 3}, name="pytest", **spec)
+
+
+def elastic_job(policy: JsonObject, workers: int = 2) -> Job:
+    return job(KIND, {"Worker": workers}, name="e", elasticPolicy=policy)
+
+
+@pytest.mark.parametrize(
+    ("replica_type", "index", "rank"), [("Master", 0, "0"), ("Worker", 0, "1"), ("Worker", 2, "3")]
+)
+def test_all_pods_are_told_where_the_master_is_and_which_they_are(replica_type: str, index: int, rank: str) -> None:
+    assert list(environment(pytest_job(), replica_type, index).items()) == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("MASTER_PORT", "23456"),
+        ("PET_MASTER_PORT", "23456"),
+        ("MASTER_ADDR", "pytest-master-0"),
+        ("PET_MASTER_ADDR", "pytest-master-0"),
+        ("WORLD_SIZE", "4"),
+        ("RANK", rank),
+        ("PET_NODE_RANK", rank),
+        ("PET_NPROC_PER_NODE", "auto"),
+        ("PET_NNODES", "4"),
+    ]
+
+
+@pytest.mark.parametrize(("processes", "world"), [("2", "4"), ("auto", "2"), ("gpu", "2"), ("cpu", "2"), ("-", "2")])
+def test_b15_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
+    """V1-B15: while the rank stays that of the node. torchrun makes both right; jobs count on what there is."""
+    env = environment(job(KIND, {"Master": 1, "Worker": 1}, nprocPerNode=processes), "Worker", 0)
+    assert (env["WORLD_SIZE"], env["RANK"], env["PET_NPROC_PER_NODE"], env["PET_NNODES"]) == (
+        world,
+        "1",
+        processes,
+        "2",
+    )
+
+
+def test_workers_without_a_master_know_their_number_only() -> None:
+    assert environment(job(KIND, {"Worker": 2}), "Worker", 1) == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NNODES": "2",
+    }
+
+
+def test_the_operators_variables_come_last_in_all_containers() -> None:
+    """V1-B38: as in the original they win over the user's, also in sidecars."""
+    env = [{"name": "RANK", "value": "user"}]
+    master = replica(KIND, 1, env=env)
+    master["template"]["spec"]["containers"].append({"name": "side", "image": "side:1"})
+    master["template"]["spec"]["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
+    pod = build_pod(job(KIND, {"Master": master}), "Master", 0)["spec"]
+    trainer, side = pod["containers"]
+    assert [each["value"] for each in trainer["env"] if each["name"] == "RANK"] == ["user", "0"]
+    assert trainer["env"][1:] == side["env"]
+    assert pod["initContainers"] == [{"name": "fetch", "image": "fetch:1"}]
+
+
+def test_elastic_workers_meet_at_the_first_one() -> None:
+    assert environment(elastic_job({**ELASTIC, "maxRestarts": 100}), "Worker", 1) == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_ENDPOINT": "e-worker-0:23456",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "1:2",
+        "PET_MAX_RESTARTS": "100",
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "nnodes"),
+    [
+        ({}, "2:2"),
+        ({"minReplicas": 1}, "1:1"),
+        ({"maxReplicas": 4}, "4:4"),
+        ({"minReplicas": None, "maxReplicas": 3}, "3:3"),
+        ({"minReplicas": 1, "maxReplicas": 4}, "1:4"),
+    ],
+)
+def test_limits_of_an_elastic_job_are_filled_in(policy: JsonObject, nnodes: str) -> None:
+    assert environment(elastic_job(policy), "Worker", 0)["PET_NNODES"] == nnodes
+
+
+def test_all_settings_of_the_rendezvous() -> None:
+    policy = {
+        **ELASTIC,
+        "rdzvBackend": "etcd",
+        "rdzvHost": "etcd",
+        "rdzvPort": 2379,
+        "rdzvId": "run",
+        "rdzvConf": [{"key": "timeout", "value": "10"}, {"key": "is_host", "value": "0"}],
+        "nProcPerNode": 4,
+    }
+    assert list(environment(elastic_job(policy), "Worker", 0).items()) == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("PET_RDZV_ENDPOINT", "etcd:2379"),
+        ("PET_RDZV_BACKEND", "etcd"),
+        ("PET_NNODES", "1:2"),
+        ("PET_NPROC_PER_NODE", "4"),
+        ("PET_RDZV_ID", "run"),
+        ("PET_RDZV_CONF", "timeout=10,is_host=0"),
+    ]
+
+
+@pytest.mark.parametrize("conf", [[], None])
+def test_b13_a_rendezvous_without_settings_is_none(conf: list[JsonObject] | None) -> None:
+    """V1-B13: an empty list crashed the original."""
+    assert "PET_RDZV_CONF" not in environment(elastic_job({**ELASTIC, "rdzvConf": conf}), "Worker", 0)
+
+
+def test_b14_torchrun_can_read_that_a_node_stands_alone() -> None:
+    """V1-B14: torchrun reads a number, and fails with an empty text."""
+    assert environment(elastic_job({**ELASTIC, "standalone": True}), "Worker", 0)["PET_STANDALONE"] == "1"
+    assert "PET_STANDALONE" not in environment(elastic_job({**ELASTIC, "standalone": False}), "Worker", 0)
+
+
+def test_the_port_is_that_of_its_name_in_the_container_that_trains() -> None:
+    ports = [{"name": "other", "containerPort": 1}, {"name": "pytorchjob-port", "containerPort": 29500}]
+    env = environment(job(KIND, {"Master": replica(KIND, 1, ports=ports), "Worker": 1}), "Worker", 0)
+    assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == "29500"
+
+
+@pytest.mark.parametrize("metrics", [[], [{"type": "Resource", "resource": {"name": "cpu"}}]])
+def test_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
+    """V1-B23: it is among what a job has while it is neither suspended nor finished."""
+    scaled = elastic_job({**ELASTIC, "metrics": metrics})
+    (hpa,) = KIND.build(scaled, [], NO_LISTERS)
+    assert hpa == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "e"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "e"},
+            "minReplicas": 1,
+            "maxReplicas": 2,
+            "metrics": metrics,
+        },
+    }
+    assert not KIND.keeps(scaled, hpa)
+    assert [(each.kind, each.writes) for each in KIND.watches()] == [("HorizontalPodAutoscaler", True)]
+
+
+@pytest.mark.parametrize("policy", [None, {}, {**ELASTIC, "metrics": None}])
+def test_b23_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
+    assert list(KIND.build(job(KIND, {"Worker": 2}, elasticPolicy=policy), [], NO_LISTERS)) == []
+
+
+def test_b16_a_master_need_not_say_that_it_is_one() -> None:
+    """V1-B16: the original refused it, although one is the default."""
+    assert problems(job(KIND, {"Master": None, "Worker": None})) == []
+
+
+@pytest.mark.parametrize(
+    ("replicas", "spec", "expected"),
+    [
+        ({"Master": 2}, {}, ["spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
+        ({"Master": 0}, {}, ["spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
+        ({"Master": 1, "Worker": 0}, {}, ["spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"]),
+        (
+            {"Master": 1},
+            {"elasticPolicy": {}},
+            ["spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"],
+        ),
+        (
+            {"Worker": 1},
+            {"elasticPolicy": {"nProcPerNode": 2}, "nprocPerNode": "2"},
+            ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"],
+        ),
+        (
+            {"Worker": 1},
+            {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
+            ["spec.elasticPolicy.minReplicas: Invalid value: 3: must be less than or equal to maxReplicas, which is 2"],
+        ),
+        (
+            {"Worker": 1},
+            {"elasticPolicy": {"minReplicas": 0}},
+            ["spec.elasticPolicy.minReplicas: Invalid value: 0: must be greater than or equal to 1"],
+        ),
+        (
+            {"Worker": 1},
+            {"elasticPolicy": {"minReplicas": 1, "maxReplicas": -1}},
+            ["spec.elasticPolicy.maxReplicas: Invalid value: -1: must be greater than or equal to 1"],
+        ),
+    ],
+)
+def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[str]) -> None:
+    assert problems(job(KIND, replicas, **spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"elasticPolicy": {"rdzvPort": "2379"}},
+            'spec.elasticPolicy.rdzvPort: must be an integer, got "2379"',
+        ),
+        ({"elasticPolicy": [1]}, "spec.elasticPolicy: must be an object, got a list"),
+        ({"nprocPerNode": 2}, "spec.nprocPerNode: must be a string, got 2"),
+        ({"elasticPolicy": {"rdzvConf": ["a"]}}, 'spec.elasticPolicy.rdzvConf[0]: must be an object, got "a"'),
+    ],
+)
+def test_fields_of_wrong_types_are_named(spec: JsonObject, expected: str) -> None:
+    with pytest.raises(ApiTypeError) as error:
+        job(KIND, {"Worker": 1}, **spec)
+    assert str(error.value) == expected
+
+
+def test_a_deprecated_field_is_warned_of() -> None:
+    (warning,) = warnings(job(KIND, {"Worker": 1}, elasticPolicy={"nProcPerNode": 2}))
+    assert warning == "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead"
+
+
+RUNNING = "Running: PyTorchJob demo is running."
+RUNNING_WORKERS = "Running: PyTorchJob team/demo is running."
+RESTARTING = "Restarting: PyTorchJob demo is restarting because 1 {} replica(s) failed."
+FAILED = "Failed: PyTorchJob demo is failed because 1 {} replica(s) failed."
+
+
+@pytest.mark.parametrize(
+    ("policy", "counts", "expected"),
+    [
+        ("OnFailure", {}, []),
+        ("OnFailure", {"Worker": (2,)}, []),
+        ("OnFailure", {"Master": (1,)}, [RUNNING]),
+        ("OnFailure", {"Master": (0, 1), "Worker": (2,)}, ["Succeeded: PyTorchJob demo is successfully completed."]),
+        ("OnFailure", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, RESTARTING.format("Worker")]),
+        ("ExitCode", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, RESTARTING.format("Worker")]),
+        ("Never", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, FAILED.format("Worker")]),
+        ("Never", {"Master": (0, 0, 1), "Worker": (2,)}, [FAILED.format("Master")]),
+        ("Never", {"Master": (0, 1), "Worker": (0, 0, 1)}, ["Succeeded: PyTorchJob demo is successfully completed."]),
+    ],
+)
+def test_the_master_says_how_a_job_fares(policy: str, counts: Any, expected: list[str]) -> None:
+    given = job(KIND, {"Worker": replica(KIND, 2, policy), "Master": replica(KIND, 1, policy)})
+    assert outcome(given, **counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("elastic", "counts", "expected"),
+    [
+        (None, {"Worker": (2,)}, [RUNNING_WORKERS]),
+        (None, {"Worker": (1, 1)}, [RUNNING_WORKERS]),
+        (None, {"Worker": (0, 2)}, ["Succeeded: PyTorchJob team/demo successfully completed."]),
+        ({}, {"Worker": (1, 1)}, ["Succeeded: PyTorchJob team/demo successfully completed."]),
+        ({}, {"Worker": (0, 0, 1)}, [RESTARTING.format("Worker")]),
+    ],
+)
+def test_workers_without_a_master_say_it_themselves(
+    elastic: JsonObject | None, counts: Any, expected: list[str]
+) -> None:
+    given = job(KIND, {"Worker": 2}, elasticPolicy=elastic)
+    assert outcome(given, **counts) == expected
+
+
+def test_of_an_elastic_job_with_a_master_one_worker_is_not_enough() -> None:
+    given = job(KIND, {"Master": 1, "Worker": 2}, elasticPolicy={})
+    assert outcome(given, Master=(1,), Worker=(1, 1)) == [RUNNING]

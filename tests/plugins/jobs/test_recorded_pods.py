@@ -1,0 +1,90 @@
+"""The pods that the Training Operator made of jobs, as recorded: ours are given the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.golden import load_yaml
+
+from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.loader import load_job_kinds
+from trainmaster.runtime.jobs.pods import build_pod
+from trainmaster.runtime.jsontree import JsonObject
+
+CASES = sorted((Path(__file__).parents[2] / "golden" / "v1").glob("*.yaml"))
+KINDS = ("PyTorchJob",)
+PROFILES: dict[str, JsonObject] = {
+    "custom": {
+        "options": {
+            "pytorchjob": {"initContainerImage": "registry.example/tools/busybox:9", "initContainerMaxTries": 7}
+        },
+        "cluster_domain": "corp.example",
+    }
+}
+"""How the operator was started: what differs from the default."""
+
+
+def created(case: JsonObject) -> Iterator[JsonObject]:
+    """The jobs that were created first."""
+    for action in case["steps"][0]["do"]:
+        if (obj := action.get("create")) and obj["kind"] in KINDS:
+            yield obj
+
+
+LOADED = {path.stem: load_yaml(path.read_text()) for path in CASES}
+JOBS = {
+    name: (case, obj)
+    for name, case in LOADED.items()
+    for obj in created(case)
+    if case["expect"][case["steps"][0]["stage"]].get("pods") and case["given"]["profile"] != "template"
+}
+
+
+def kind_of(case: JsonObject, obj: JsonObject) -> JobKind:
+    settings = PROFILES.get(case["given"]["profile"], {})
+    return next(each for each in load_job_kinds(**settings) if each.kind == obj["kind"])
+
+
+def pods(job: Job) -> dict[str, JsonObject]:
+    built = (build_pod(job, each, index) for each, spec in job.replica_specs.items() for index in range(spec.replicas))
+    return {pod["metadata"]["name"]: pod for pod in built}
+
+
+def told(pod: JsonObject) -> Any:
+    """What a pod is told of the others: by container its environment and ports; and who waits for them."""
+    spec = pod["spec"]
+    # A variable that is empty is recorded without a value, and the only one is that of V1-B14.
+    env = {
+        each["name"]: [
+            variable if len(variable) > 1 else {**variable, "value": "1"} for variable in each.get("env") or []
+        ]
+        for each in spec["containers"]
+    }
+    ports = {each["name"]: sorted(map(str, each.get("ports") or [])) for each in spec["containers"]}
+    waiting = [{**each, "image": "", "command": ""} for each in spec.get("initContainers") or []]
+    for each in waiting:
+        each.pop("imagePullPolicy", None)
+    labels = {name: value for name, value in pod["metadata"]["labels"].items() if name != COSCHEDULING_POD_LABEL}
+    return env, ports, waiting, labels, spec["restartPolicy"]
+
+
+@pytest.mark.parametrize(("case", "obj"), JOBS.values(), ids=JOBS.keys())
+def test_pods_are_told_what_was_recorded(case: JsonObject, obj: JsonObject) -> None:
+    """But for the image and the command of the init container (V1-B22), and an empty variable (V1-B14)."""
+    namespace = case["given"].get("namespace", "NS")
+    kind = kind_of(case, obj)
+    job = parse_job(kind, {**obj, "metadata": {**obj["metadata"], "namespace": namespace, "uid": "1"}})
+    recorded = case["expect"][case["steps"][0]["stage"]]["pods"]
+    ours = pods(job)
+    assert ours.keys() == recorded.keys()
+    for name, pod in recorded.items():
+        assert told(ours[name]) == told(pod)
+
+
+def test_every_kind_was_recorded() -> None:
+    assert {obj["kind"] for _, obj in JOBS.values()} == set(KINDS)
