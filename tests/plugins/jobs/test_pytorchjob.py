@@ -45,7 +45,7 @@ def test_all_pods_are_told_where_the_master_is_and_which_they_are(replica_type: 
 
 
 @pytest.mark.parametrize(("processes", "world"), [("2", "4"), ("auto", "2"), ("gpu", "2"), ("cpu", "2"), ("-", "2")])
-def test_b15_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
+def test_v1_b15_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
     """V1-B15: while the rank stays that of the node. torchrun makes both right; jobs count on what there is."""
     env = environment(job(KIND, {"Master": 1, "Worker": 1}, nprocPerNode=processes), "Worker", 0)
     assert (env["WORLD_SIZE"], env["RANK"], env["PET_NPROC_PER_NODE"], env["PET_NNODES"]) == (
@@ -124,12 +124,12 @@ def test_all_settings_of_the_rendezvous() -> None:
 
 
 @pytest.mark.parametrize("conf", [[], None])
-def test_b13_a_rendezvous_without_settings_is_none(conf: list[JsonObject] | None) -> None:
+def test_v1_b13_a_rendezvous_without_settings_is_none(conf: list[JsonObject] | None) -> None:
     """V1-B13: an empty list crashed the original."""
     assert "PET_RDZV_CONF" not in environment(elastic_job({**ELASTIC, "rdzvConf": conf}), "Worker", 0)
 
 
-def test_b14_torchrun_can_read_that_a_node_stands_alone() -> None:
+def test_v1_b14_torchrun_can_read_that_a_node_stands_alone() -> None:
     """V1-B14: torchrun reads a number, and fails with an empty text."""
     assert environment(elastic_job({**ELASTIC, "standalone": True}), "Worker", 0)["PET_STANDALONE"] == "1"
     assert "PET_STANDALONE" not in environment(elastic_job({**ELASTIC, "standalone": False}), "Worker", 0)
@@ -142,7 +142,7 @@ def test_the_port_is_that_of_its_name_in_the_container_that_trains() -> None:
 
 
 @pytest.mark.parametrize("metrics", [[], [{"type": "Resource", "resource": {"name": "cpu"}}]])
-def test_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
+def test_v1_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
     """V1-B23: it is among what a job has while it is neither suspended nor finished."""
     scaled = elastic_job({**ELASTIC, "metrics": metrics})
     (hpa,) = KIND.build(scaled, [], NO_LISTERS)
@@ -162,11 +162,11 @@ def test_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[Jso
 
 
 @pytest.mark.parametrize("policy", [None, {}, {**ELASTIC, "metrics": None}])
-def test_b23_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
+def test_v1_b23_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
     assert list(KIND.build(job(KIND, {"Worker": 2}, elasticPolicy=policy), [], NO_LISTERS)) == []
 
 
-def test_b16_a_master_need_not_say_that_it_is_one() -> None:
+def test_v1_b16_a_master_need_not_say_that_it_is_one() -> None:
     """V1-B16: the original refused it, although one is the default."""
     assert problems(job(KIND, {"Master": None, "Worker": None})) == []
 

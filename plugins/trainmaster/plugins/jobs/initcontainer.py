@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from trainmaster.runtime.api.decoding import ApiTypeError
+from pydantic import field_validator
+
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.jobs.interface import JobKindOptions
 from trainmaster.runtime.jsontree import JsonObject
@@ -39,22 +40,31 @@ class InitContainerOptions(JobKindOptions):
     init_container_max_tries: int | None = None
     """How often to look the master up, every two seconds, before the container fails; None: without end."""
 
+    @field_validator("init_container_template")
+    @classmethod
+    def _check_template(cls, template: str | None) -> str | None:
+        if template is not None:
+            _read(template, image="image", tries=1)
+        return template
+
+    @field_validator("init_container_max_tries")
+    @classmethod
+    def _check_tries(cls, tries: int | None) -> int | None:
+        if tries is not None and tries < 1:
+            raise ValueError(f"must be 1 or more, got {tries}; leave it out for no limit")
+        return tries
+
 
 class InitContainers:
-    """The init containers of workers, but for the address of the master.
-
-    Raises:
-        ApiTypeError: The options make no containers.
-    """
+    """The init containers of workers, but for the address of the master."""
 
     def __init__(self, options: InitContainerOptions) -> None:
-        tries = options.init_container_max_tries
-        if tries is not None and tries < 1:
-            raise ApiTypeError([f"initContainerMaxTries: must be 1 or more, got {tries}; leave it out for no limit"])
-        if options.init_container_template is None:
-            self._containers = [_default(options.init_container_image, tries)]
+        image, tries = options.init_container_image, options.init_container_max_tries
+        template = options.init_container_template
+        if template is None:
+            self._containers = [_default(image, tries)]
         else:
-            self._containers = _read(options.init_container_template, options.init_container_image, tries)
+            self._containers = _read(template, image, _TEMPLATES_TRIES if tries is None else tries)
 
     def build(self, master: str) -> list[JsonObject]:
         """Return them for a job, whose master has the given address."""
@@ -78,29 +88,21 @@ def _default(image: str, tries: int | None) -> JsonObject:
     }
 
 
-def _read(template: str, image: str, tries: int | None) -> list[JsonObject]:
-    values = {
-        ".MasterAddr": _MASTER,
-        ".InitContainerImage": image,
-        ".MaxTries": str(_TEMPLATES_TRIES if tries is None else tries),
-    }
+def _read(template: str, image: str, tries: int) -> list[JsonObject]:
+    values = {".MasterAddr": _MASTER, ".InitContainerImage": image, ".MaxTries": str(tries)}
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:
-            raise _invalid(f"{found[0]} stands for nothing {did_you_mean(found[1], values)}")
+            raise ValueError(f"{found[0]} stands for nothing {did_you_mean(found[1], values)}")
         return values[found[1]]
 
     try:
         containers = load_yaml(_PLACEHOLDER.sub(value, template))
     except YamlError as error:
-        raise _invalid(f"is no YAML: {error}") from error
+        raise ValueError(f"is no YAML: {error}") from error
     if not isinstance(containers, list) or not all(isinstance(each, dict) and each.get("name") for each in containers):
-        raise _invalid("must be a list of containers, of which each has a name")
+        raise ValueError("must be a list of containers, of which each has a name")
     return containers
-
-
-def _invalid(detail: str) -> ApiTypeError:
-    return ApiTypeError([f"initContainerTemplate: {detail}"])
 
 
 def _replace(node: Any, master: str) -> Any:

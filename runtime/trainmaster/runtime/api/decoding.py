@@ -112,6 +112,8 @@ def _text(details: ErrorDetails) -> str:
         return "is required"
     if kind == "invalid_key":
         return "a key of a JSON object must be a string; put it in quotes"
+    if kind == "value_error":
+        return str(details["ctx"]["error"])
     if kind == "literal_error":
         expected = str(details["ctx"]["expected"]).replace("'", '"')
     else:

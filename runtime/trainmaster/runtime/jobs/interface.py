@@ -35,7 +35,10 @@ ENTRY_POINT_GROUP: Final = "trainmaster.jobs"
 
 
 class JobKindOptions(ApiModel):
-    """Base of the options that a kind takes from the configuration, `trainingOperator.options.<kind in lower case>`."""
+    """Base of the options that a kind takes from the configuration, `trainingOperator.options.<kind in lower case>`.
+
+    What is wrong with a value a validator of pydantic says, by a `ValueError`: it is shown behind the option's path.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,6 @@ class JobKind:
     """The options that it takes from the configuration."""
 
     def __init__(self, options: JobKindOptions | None = None, *, cluster_domain: str = "") -> None:
-        """Make it, with its options; one that cannot be is an `ApiTypeError` that begins with its name."""
         self.options = options if options is not None else self.options_model()
         self.cluster_domain = cluster_domain
         """The domain of the cluster, for names that are to be complete; empty: they end in `.svc`."""

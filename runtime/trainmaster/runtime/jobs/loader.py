@@ -77,8 +77,6 @@ def _construct(loaded: Any, options: Mapping[str, Any], domain: str, origin: str
     parsed = parse_part(loaded.options_model, dict(options), f"{SECTION}.options.{name}")
     try:
         return loaded(parsed, cluster_domain=domain)
-    except ApiTypeError as error:
-        raise PluginInvalid(f"{origin} does not accept {SECTION}.options.{name}.{error}") from error
     except Exception as error:
         raise PluginInvalid(f"{origin} cannot be made: {type(error).__name__}: {error}") from error
 
