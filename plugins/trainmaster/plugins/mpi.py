@@ -9,29 +9,24 @@ implementation finds it.
   leaves `numNodes` at 1 may fix the pods of `node` by their `parallelism` instead. Replicas of `node` are slices, over
   which the hosts are spread, if it is the trainer; otherwise each of them has that many hosts.
 - A host has as many slots as `numProcPerNode` says; where that is 1, one for each of its GPUs.
-- The private key is readable by its owner alone where ssh insists on that: where the user is root, whose the file is.
-  Others read it as members of the pod's group, and ssh lets them because the file is not theirs. All hosts need it:
-  Open MPI starts ranks from one host to the next.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Final
 
-from trainmaster.plugins.util.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret, ssh_key_pair
+from trainmaster.plugins.util.mpi_ssh import SECRET_TYPE, environment, host_line, key_mount, key_volume, make_keys
+from trainmaster.plugins.util.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret
 from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
-    INTEL_MPI,
     LAUNCHER,
     MPI_HOSTFILE_DIRECTORY,
     MPI_HOSTFILE_KEY,
     MPI_HOSTFILE_PATH,
     MPI_IMPLEMENTATIONS,
     MPI_RESERVED_ENV,
-    MPICH,
     NODE,
     OPEN_MPI,
     TRAINER_ANCESTOR,
@@ -43,22 +38,10 @@ from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
-from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.podspec import upsert_env, upsert_volume_mounts, upsert_volumes
 from trainmaster.runtime.rendezvous import check_process_count, reserved_env, set_pods, unreachable
 
-_SSH_VOLUME: Final = "mpi-ssh-auth"
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"
-
-_PRIVATE_KEY: Final = "ssh-privatekey"
-_PUBLIC_KEY: Final = "ssh-publickey"
-
-_SSH_ARGUMENTS: Final = "-o ConnectionAttempts=10"
-"""Pods come up in any order: a host may not listen yet."""
-
-_INTERFACE: Final = "eth0"
-"""Where Hydra, the process manager of Intel MPI and MPICH, listens. Without it the nodes would look for the launcher
-under its short name, which no DNS knows. Not reserved: a cluster may name it otherwise.
-"""
 
 _MAX_HOSTFILE_BYTES: Final = 1_000_000
 """A ConfigMap holds 1 MiB."""
@@ -95,7 +78,7 @@ class MPI:
         launcher = info.pod_set(LAUNCHER)
         if launcher is not None:
             slots = _slots(info, policy, job)
-            _mount_hostfile(launcher, _environment(implementation, slots), job)
+            _mount_hostfile(launcher, environment(implementation, MPI_HOSTFILE_PATH, slots), job)
 
     def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[Desired]:
         """Return the SSH keys and the hostfile."""
@@ -103,7 +86,7 @@ class MPI:
         if policy is None:
             return
         name = job.metadata.name
-        yield secret(mpi_secret_name(name), self._make_keys, job, listers, secret_type="kubernetes.io/ssh-auth")  # noqa: S106 - a type
+        yield secret(mpi_secret_name(name), self._make_keys, job, listers, secret_type=SECRET_TYPE)
         hostfile = _hostfile(info, policy, job)
         yield config_map(mpi_config_map_name(name), {MPI_HOSTFILE_KEY: hostfile}, job, listers)
 
@@ -126,8 +109,7 @@ class MPI:
         yield from unreachable(info, job)
 
     def _make_keys(self) -> Mapping[str, bytes]:
-        pair = ssh_key_pair(self._entropy)
-        return {_PRIVATE_KEY: pair.private, _PUBLIC_KEY: pair.public}
+        return make_keys(self._entropy)
 
 
 def _policy(info: Info) -> MPIPolicy | None:
@@ -181,17 +163,10 @@ def _slots(info: Info, policy: MPIPolicy, job: TrainJob) -> int:
 
 def _mount_keys(pods: PodSet, policy: MPIPolicy, job: TrainJob) -> None:
     path = policy.ssh_auth_mount_path
-    is_roots = PurePosixPath(path).is_relative_to("/root")
-    items = [
-        {"key": _PRIVATE_KEY, "path": "id_rsa", "mode": 0o400 if is_roots else 0o640},
-        {"key": _PUBLIC_KEY, "path": "id_rsa.pub", "mode": 0o644},
-        {"key": _PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
-    ]
-    source = {"secretName": mpi_secret_name(job.metadata.name), "defaultMode": 0o400, "items": items}
-    upsert_volumes(pods.pod_spec, [{"name": _SSH_VOLUME, "secret": source}])
+    upsert_volumes(pods.pod_spec, [key_volume(mpi_secret_name(job.metadata.name), path)])
     container = pods.container(NODE)
     if container is not None:
-        upsert_volume_mounts(container, [{"name": _SSH_VOLUME, "mountPath": path}])
+        upsert_volume_mounts(container, [key_mount(path)])
 
 
 def _mount_hostfile(launcher: PodSet, environment: Iterable[JsonObject], job: TrainJob) -> None:
@@ -204,40 +179,14 @@ def _mount_hostfile(launcher: PodSet, environment: Iterable[JsonObject], job: Tr
         upsert_env(container, environment)
 
 
-def _environment(implementation: str, slots: int) -> list[JsonObject]:
-    """The variables by which an implementation finds the hostfile, and reaches the hosts."""
-    variables: Mapping[str, Mapping[str, object]] = {
-        OPEN_MPI: {
-            "OMPI_MCA_orte_default_hostfile": MPI_HOSTFILE_PATH,
-            "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
-            "OMPI_MCA_orte_set_default_slots": slots,
-            "OMPI_MCA_plm_rsh_args": _SSH_ARGUMENTS,
-        },
-        INTEL_MPI: {
-            "I_MPI_HYDRA_HOST_FILE": MPI_HOSTFILE_PATH,
-            "I_MPI_HYDRA_BOOTSTRAP": "ssh",
-            "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": _SSH_ARGUMENTS,
-            "I_MPI_HYDRA_IFACE": _INTERFACE,
-            "I_MPI_PERHOST": slots,
-        },
-        MPICH: {
-            "HYDRA_HOST_FILE": MPI_HOSTFILE_PATH,
-            "HYDRA_IFACE": _INTERFACE,
-            "HYDRA_LAUNCHER_EXTRA_ARGS": _SSH_ARGUMENTS,
-            "HYDRA_LAUNCH_EXTRA_ARGS": _SSH_ARGUMENTS,  # what older versions read
-        },
-    }
-    return [env_value(name, value) for name, value in variables[implementation].items()]
-
-
 def _hostfile(info: Info, policy: MPIPolicy, job: TrainJob) -> str:
     """Write the hosts down in the words of the implementation."""
     slots = _slots(info, policy, job)
-    separator = " slots=" if _implementation(policy) == OPEN_MPI else ":"
+    implementation = _implementation(policy)
     # The last of each is the longest. Names are never written before their number is known to be bearable.
     listed = [pods.endpoints for pods in _hosts(info, policy) if pods.endpoints]
-    size = sum(len(names) * len(f"{names[-1]}{separator}{slots}\n") for names in listed)
+    size = sum(len(names) * len(host_line(implementation, names[-1], slots)) for names in listed)
     if size > _MAX_HOSTFILE_BYTES:
         count = sum(len(names) for names in listed)
         raise Rejected(f"the hostfile of {count} nodes does not fit into a ConfigMap; use fewer nodes")
-    return "".join(f"{host}{separator}{slots}\n" for names in listed for host in names)
+    return "".join(host_line(implementation, host, slots) for names in listed for host in names)

@@ -39,6 +39,13 @@ def secret(
     name: str, make: Callable[[], Mapping[str, bytes]], job: TrainJob, listers: Listers, *, secret_type: str
 ) -> Desired:
     """Build a Secret that is never changed; its data is made only if it does not exist yet."""
+    return Desired(secret_object(name, make, job.metadata.namespace, listers, secret_type=secret_type), ApplyWhen.ONCE)
+
+
+def secret_object(
+    name: str, make: Callable[[], Mapping[str, bytes]], namespace: str, listers: Listers, *, secret_type: str
+) -> JsonObject:
+    """Build a Secret for a job of any kind; its data is made if it does not exist yet."""
     obj: JsonObject = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -46,9 +53,9 @@ def secret(
         "type": secret_type,
         "immutable": True,
     }
-    if listers.get("v1", "Secret", job.metadata.namespace, name) is None:
+    if listers.get("v1", "Secret", namespace, name) is None:
         obj["data"] = {key: b64encode(value).decode() for key, value in make().items()}
-    return Desired(obj, ApplyWhen.ONCE)
+    return obj
 
 
 def workload_runs(job: TrainJob, listers: Listers) -> bool:
