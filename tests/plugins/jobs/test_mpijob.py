@@ -374,7 +374,7 @@ def test_clean_pod_policy_stands_in_two_places(spec: JsonObject, policy: str) ->
 @pytest.mark.parametrize(
     ("field", "value"), [("slotsPerWorker", "two"), ("cleanPodPolicy", 1), ("mainContainer", ["work"])]
 )
-def test_a_field_of_the_wrong_type_is_told(field: str, value: object) -> None:
+def test_a_field_of_the_wrong_type_is_told(field: str, value: Any) -> None:
     with pytest.raises(ApiTypeError, match=rf"spec\.{field}: must be"):
         mpijob(**{field: value})
 
