@@ -20,14 +20,15 @@ from trainmaster.devcluster.apiserver.admission.webhook import Address
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, WriteOptions
-from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, GroupResource
+from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager, detect_gpus
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
-from trainmaster.devcluster.kubelet.network.hosts import HostsTable, service_lines
+from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
+from trainmaster.devcluster.kubelet.network.service_names import ServiceNames
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
@@ -79,19 +80,22 @@ class Kubelet:
             ports=PortTable(self._root.ports),
             events=self._events,
             devices=DeviceManager(gpus),
-            services=self._service_lines,
+            cluster=str(root_dir.absolute()),
             capacity=capacity,
             server_url=server_url,
             clock=clock,
             tokens=tokens,
         )
-        self.cluster = str(root_dir.absolute())
-        """Tells addresses of this cluster from those of others on this machine."""
-
+        self._service_names = ServiceNames(api, self._dependencies.hosts, cluster=self.cluster)
         self._workers: dict[str, PodWorker] = {}
         self._jobs: dict[str, str] = {}
         """The job of each pod on this node, by uid."""
         self.logs = PodLogs(self._root, is_active=self._supervisor.is_active, clock=clock)
+
+    @property
+    def cluster(self) -> str:
+        """What tells addresses of this cluster from those of others on this machine."""
+        return self._dependencies.cluster
 
     @property
     def supervisor_pid(self) -> int | None:
@@ -106,6 +110,7 @@ class Kubelet:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
                 tasks.create_task(self._events.run(), name="kubelet-events")
                 tasks.create_task(self._keep_node(), name="kubelet-node")
+                tasks.create_task(self._service_names.run(), name="kubelet-service-names")
                 tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
                 tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
         finally:
@@ -113,10 +118,6 @@ class Kubelet:
 
     def _lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         return self._dependencies.lookup(resource, namespace, name)
-
-    def _service_lines(self, namespace: str) -> str:
-        services, _ = self._api.list(SERVICES)
-        return service_lines(namespace, (record.object for record in services), cluster=self.cluster)
 
     def locate(self, namespace: str, name: str, address: Address) -> Address:
         """Tell where a pod of this node really listens that says it listens at an address."""
@@ -179,6 +180,7 @@ class Kubelet:
                 _log.exception("running pod %s/%s failed; trying again", worker.namespace, worker.name)
                 await asyncio.sleep(_RETRY_DELAY)
         del self._workers[worker.uid]
+        self._dependencies.hosts.forget(worker.uid)
         if worker.uid not in self._jobs:
             await asyncio.to_thread(self._root.remove_pod, worker.uid)
 

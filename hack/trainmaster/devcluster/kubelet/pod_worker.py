@@ -32,7 +32,7 @@ from trainmaster.devcluster.kubelet.container_logs import termination_message
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.downward_api import PodInfo
-from trainmaster.devcluster.kubelet.network.addresses import PortTable, is_replica, job_key, pod_address
+from trainmaster.devcluster.kubelet.network.addresses import PortTable, has_own_ports, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
@@ -70,8 +70,8 @@ class Dependencies:
     ports: PortTable
     events: EventBroadcaster
     devices: DeviceManager
-    services: Callable[[str], str]
-    """Gives the lines of a hosts file that name the Services, as a pod in a namespace knows them."""
+    cluster: str
+    """Tells addresses of this cluster from those of others on this machine."""
 
     capacity: dict[str, str]
     server_url: str
@@ -80,11 +80,15 @@ class Dependencies:
 
     def isolates(self, pod: JsonObject) -> bool:
         """Say whether a pod has its ports to itself, at its own address."""
-        return self.networking.own_addresses and is_replica(pod)
+        return self.networking.own_addresses and has_own_ports(pod)
+
+    def pod_ip(self, pod: JsonObject) -> str:
+        """Give the address that the status of a pod shows."""
+        return pod_address(pod, cluster=self.cluster)
 
     def address_of(self, pod: JsonObject) -> str:
         """Give the address at which the processes of a pod are reached."""
-        return pod_address(pod) if self.networking.mode == "namespaces" else LOCAL_ADDRESS
+        return self.pod_ip(pod) if self.networking.mode == "namespaces" else LOCAL_ADDRESS
 
     def lookup(self, resource: GroupResource, namespace: str, name: str) -> JsonObject | None:
         """Find an object, or None."""
@@ -110,7 +114,7 @@ class PodWorker:
         self._containers: dict[str, JsonObject] = {
             entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
         }
-        self._pod_info = PodInfo(pod=pod, pod_ip=pod_address(pod), capacity=dependencies.capacity)
+        self._pod_info = PodInfo(pod=pod, pod_ip=dependencies.pod_ip(pod), capacity=dependencies.capacity)
         self._files = dependencies.root.pod(self.uid)
         self._wake = asyncio.Event()
         self._probe_manager = ProbeManager(
@@ -299,8 +303,8 @@ class PodWorker:
             self._volumes = self._volume_manager.mount_all()
             if in_namespaces:
                 self._files.root.mkdir(mode=0o700, exist_ok=True)
-                services = dependencies.services(self.namespace)
-                hosts = dependencies.hosts.file(self._pod, own=self._files.root / "hosts", services=services)
+                own = self._files.root / "hosts"
+                hosts = dependencies.hosts.file(self._pod, own=own, address=self._pod_info.pod_ip)
                 self._namespaces = Namespaces(hosts=hosts, user_namespace=dependencies.networking.user_namespace)
             self._rewriter = rewriter
         return self._rewriter

@@ -13,6 +13,7 @@ from support.disk import full_disk
 from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.network.addresses import (
     PortTable,
+    has_own_ports,
     host_address,
     is_free,
     job_key,
@@ -95,9 +96,27 @@ def test_each_pod_has_an_address_of_its_own_that_can_be_bound() -> None:
 
 def test_the_address_of_a_pod_is_known_before_the_pod_exists() -> None:
     pod = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h", "subdomain": "s"}}
-    assert pod_address(pod) == host_address("ns", "s", "h")
+    assert pod_address(pod, cluster="/a") == host_address("ns", "s", "h")
     alone = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h"}}
-    assert pod_address(alone) == host_address("ns", "", "p-x7z")
+    assert pod_address(alone, cluster="/a") == pod_address(alone, cluster="/a")
+    assert pod_address(alone, cluster="/a") != pod_address(alone, cluster="/b"), "two clusters may have such a pod"
+
+
+@pytest.mark.parametrize(
+    ("owner", "subdomain", "own"),
+    [
+        ("PyTorchJob", "", True),
+        ("ReplicaSet", "", True),
+        ("Job", "", False),
+        ("Job", "train", False),
+        ("MPIJob", "train", False),
+        ("", "", False),
+    ],
+)
+def test_pods_of_jobs_and_subdomains_share_the_ports_of_a_rendezvous(owner: str, subdomain: str, own: bool) -> None:
+    owners = [{"kind": "Note"}, *([{"kind": owner, "controller": True}] if owner else [])]
+    spec = {"subdomain": subdomain} if subdomain else {}
+    assert has_own_ports({"metadata": {"name": "p", "ownerReferences": owners}, "spec": spec}) is own
 
 
 def test_services_of_one_name_have_different_addresses_in_different_clusters() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from support.disk import full_disk
 
-from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, GroupResource
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, SERVICES, GroupResource
+from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.kubelet.network.addresses import host_address
-from trainmaster.devcluster.kubelet.network.hosts import HostsTable, expected_hosts, hosts_text
+from trainmaster.devcluster.kubelet.network.hosts import HostsTable, Record, expected_hosts, host_lines
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -61,7 +62,7 @@ def test_the_pods_of_an_indexed_job_are_known_from_its_spec() -> None:
 
 
 def test_each_pod_has_the_names_by_which_a_cluster_resolves_it() -> None:
-    line = hosts_text("ns", "sub", ["host"]).splitlines()[-1]
+    (line,) = host_lines("ns", "sub", ["host"])
     address, *names = line.split()
     assert address == host_address("ns", "sub", "host")
     # The first one is what getfqdn gives.
@@ -72,10 +73,10 @@ def test_each_pod_has_the_names_by_which_a_cluster_resolves_it() -> None:
 def test_pods_of_a_subdomain_share_a_file_that_grows_in_place(tmp_path: Path) -> None:
     """A running pod has the file itself mounted: a new file under the same name would be invisible to it."""
     table = HostsTable(tmp_path, lookup=lookup)
-    path = table.file(pod("train-node-0-0"), own=tmp_path / "own")
+    path = table.file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
     before, inode = path.read_text(), path.stat().st_ino
     assert "train-data-1-0.train" in before
-    assert table.file(pod("unforeseen"), own=tmp_path / "own") == path
+    assert table.file(pod("unforeseen"), own=tmp_path / "own", address="127.16.0.9") == path
     assert path.read_text().startswith(before)
     assert "unforeseen.train" in path.read_text()
     assert path.stat().st_ino == inode
@@ -84,28 +85,95 @@ def test_pods_of_a_subdomain_share_a_file_that_grows_in_place(tmp_path: Path) ->
 def test_on_a_full_disk_a_file_is_given_to_nobody_before_it_is_whole(tmp_path: Path) -> None:
     table = HostsTable(tmp_path, lookup=lookup)
     with full_disk(room=100), pytest.raises(OSError, match="too large"):
-        table.file(pod("train-node-0-0"), own=tmp_path / "own")
-    path = table.file(pod("train-node-0-0"), own=tmp_path / "own")
-    assert path.read_text() == HostsTable(tmp_path, lookup=lookup).file(pod("train-node-0-0"), own=path).read_text()
+        table.file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
+    path = table.file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
+    assert (
+        path.read_text()
+        == HostsTable(tmp_path, lookup=lookup).file(pod("train-node-0-0"), own=path, address="").read_text()
+    )
     assert path.read_text().endswith("\n")
     assert "train-data-1-0.train" in path.read_text()
 
 
 def test_after_a_restart_the_file_is_the_same(tmp_path: Path) -> None:
-    before = HostsTable(tmp_path, lookup=lookup).file(pod("train-node-0-0"), own=tmp_path / "own").read_text()
-    assert HostsTable(tmp_path, lookup=lookup).file(pod("train-node-0-1"), own=tmp_path / "own").read_text() == before
+    before = (
+        HostsTable(tmp_path, lookup=lookup)
+        .file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
+        .read_text()
+    )
+    assert (
+        HostsTable(tmp_path, lookup=lookup)
+        .file(pod("train-node-0-1"), own=tmp_path / "own", address="127.16.0.9")
+        .read_text()
+        == before
+    )
 
 
 def test_a_pod_without_a_subdomain_knows_itself_only(tmp_path: Path) -> None:
-    path = HostsTable(tmp_path, lookup=lookup).file(pod(subdomain=""), own=tmp_path / "own")
+    path = HostsTable(tmp_path, lookup=lookup).file(pod(subdomain=""), own=tmp_path / "own", address="127.16.0.9")
     assert path == tmp_path / "own"
-    assert path.read_text().splitlines()[-1].split() == [host_address("ns", "", "p"), "p"]
+    assert path.read_text().splitlines()[-1].split() == ["127.16.0.9", "p"]
 
 
 def test_files_go_with_the_last_pod(tmp_path: Path) -> None:
     table = HostsTable(tmp_path, lookup=lookup)
-    path = table.file(pod("train-node-0-0"), own=tmp_path / "own")
+    path = table.file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
     table.keep(["ns/train"])
     assert path.exists()
     HostsTable(tmp_path, lookup=lookup).keep(["ns/other"])
     assert not path.exists(), "also by a later run"
+
+
+WEB = ObjectKey(SERVICES, "ns", "web")
+
+
+def shown(path: Path) -> dict[str, list[str]]:
+    """The addresses of each name, as a resolver reads them."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        address, *names = line.split("#")[0].split() or [""]
+        for name in names:
+            found.setdefault(name, []).append(address)
+    return found
+
+
+def test_a_service_is_known_to_pods_that_run_already_and_to_those_that_come(tmp_path: Path) -> None:
+    table = HostsTable(tmp_path, lookup=lookup)
+    early = table.file(pod(subdomain=""), own=tmp_path / "early", address="127.16.0.9")
+    table.publish(WEB, [Record("127.16.0.1", "ns", "web"), Record("127.16.0.2", "ns", "web")])
+    late = pod(subdomain="")
+    late["metadata"] |= {"uid": "v", "namespace": "other"}
+    elsewhere = table.file(late, own=tmp_path / "late", address="127.16.0.8")
+    both = ["127.16.0.1", "127.16.0.2"]
+    for name in ("web.ns.svc.cluster.local", "web.ns.svc", "web.ns"):
+        assert shown(early)[name] == shown(elsewhere)[name] == both
+    assert shown(early)["web"] == both
+    assert "web" not in shown(elsewhere), "the short name is one of the namespace"
+    table.publish(WEB, [Record("127.16.0.2", "ns", "web")])
+    assert shown(early)["web"] == ["127.16.0.2"]
+    table.publish(WEB, [])
+    assert shown(early).keys() == {"localhost", "ip6-localhost", "ip6-loopback", "p"}
+
+
+def test_the_own_names_of_a_file_come_before_those_of_services(tmp_path: Path) -> None:
+    """As in a cluster, where /etc/hosts is asked before the name server: no name has two addresses by that."""
+    table = HostsTable(tmp_path, lookup=lookup)
+    path = table.file(pod(subdomain=""), own=tmp_path / "own", address="127.16.0.9")
+    table.publish(ObjectKey(SERVICES, "ns", "p"), [Record("127.16.0.9", "ns", "p")])
+    assert shown(path)["p"] == shown(path)["p.ns"] == ["127.16.0.9"]
+    headless = [Record(host_address("ns", "train", "unforeseen"), "ns", "train", "unforeseen")]
+    shared = table.file(pod("train-node-0-0"), own=tmp_path, address="")
+    table.publish(ObjectKey(SERVICES, "ns", "train"), headless)
+    assert shown(shared)["unforeseen.train"] == [headless[0].address]
+    assert shown(path)["unforeseen.train.ns.svc"] == [headless[0].address]
+    table.file(pod("unforeseen"), own=tmp_path, address="")
+    assert shown(shared)["unforeseen.train"] == [headless[0].address], "once"
+    assert len(shown(shared)["train"]) == 5
+
+
+def test_a_file_whose_pod_is_being_removed_holds_nobody_up(tmp_path: Path) -> None:
+    table = HostsTable(tmp_path, lookup=lookup)
+    table.file(pod(subdomain=""), own=tmp_path / "own", address="127.16.0.9").unlink()
+    table.publish(WEB, [Record("127.16.0.1", "ns", "web")])
+    table.forget("u")
+    table.publish(WEB, [])

@@ -1,12 +1,13 @@
 """Addresses and ports of pods that all live on one host.
 
 - Each pod gets an address of its own in 127.0.0.0/8 (Linux; elsewhere only 127.0.0.1 exists). It depends on the names
-  of the pod alone: it is known before the pod exists, and a pod that replaces another of its name gets the same one.
-  Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`), else to 127.0.0.1
-  (see `rewriter`).
-- Replicas (pods of a ReplicaSet) have their ports to themselves at their own address, where the host offers that.
-- Pods of a job share one table from container ports to free local ports, so that two jobs can both use 29500. The table
-  is on disk before a process sees it, and the same after a restart of the server.
+  of the pod (and of its cluster) alone: it is known before the pod exists, and a pod that replaces another of its name
+  gets the same one. Processes are free to listen there. In namespaces the names of pods resolve to it (see `hosts`),
+  else to 127.0.0.1 (see `rewriter`).
+- Pods have their ports to themselves at their own address, where the host offers that, unless they belong to a Job or a
+  subdomain, or to nobody.
+- Those, and elsewhere all pods of one owner, share one table from container ports to free local ports, so that two
+  jobs can both use 29500. The table is on disk before a process sees it, and the same after a restart of the server.
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ def service_address(namespace: str, name: str, *, cluster: str) -> str:
     return host_address(namespace, f"/service of {cluster}", name)
 
 
-def pod_address(pod: JsonObject) -> str:
-    """Give the address of a pod: that of its host name in its subdomain, or of its own name."""
+def pod_address(pod: JsonObject, *, cluster: str) -> str:
+    """Give the address of a pod: that of its host name in its subdomain, or of its own name in its cluster.
+
+    Those without a subdomain keep their ports: another cluster on this machine may have a pod of the same name.
+    """
     metadata, spec = pod["metadata"], pod["spec"]
-    subdomain: str = spec.get("subdomain") or ""
-    return host_address(metadata["namespace"], subdomain, hostname(pod) if subdomain else metadata["name"])
+    if subdomain := spec.get("subdomain"):
+        return host_address(metadata["namespace"], subdomain, hostname(pod))
+    return host_address(metadata["namespace"], f"/pod of {cluster}", metadata["name"])
 
 
 def hostname(pod: JsonObject) -> str:
@@ -60,19 +65,26 @@ def hostname(pod: JsonObject) -> str:
     return name[:63]
 
 
-def is_replica(pod: JsonObject) -> bool:
-    """Say whether a pod is one of several that are all the same, as those of a Deployment are."""
+def has_own_ports(pod: JsonObject) -> bool:
+    """Say whether a pod wants its ports to itself, since others beside it may have the same ones.
+
+    So do those of a Deployment and of a training job; pods of a Job or of a subdomain share the port of a rendezvous.
+    """
+    return not pod["spec"].get("subdomain") and _controller_kind(pod) not in {"", "Job"}
+
+
+def _controller_kind(pod: JsonObject) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("kind") == "ReplicaSet" for owner in owners)
+    return next((owner.get("kind", "") for owner in owners if owner.get("controller")), "")
 
 
 def job_key(pod: JsonObject) -> str:
     """Name the group of pods that share ports: those of one subdomain, else of one owner, else the pod alone.
 
-    Replicas share none: they all listen on the same ports.
+    Those of a ReplicaSet share none: they all listen on the same ports.
     """
     metadata = pod["metadata"]
-    if is_replica(pod):
+    if _controller_kind(pod) == "ReplicaSet":
         return f"{metadata['namespace']}/uid:{metadata['uid']}"
     if subdomain := pod["spec"].get("subdomain"):
         return f"{metadata['namespace']}/{subdomain}"

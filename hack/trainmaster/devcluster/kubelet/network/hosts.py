@@ -1,57 +1,119 @@
-"""The hosts files of pods that run in namespaces: all names under which the pods of a subdomain know each other.
+"""The hosts files of pods that run in namespaces: the names of their own group, and those of Services.
 
 - The names of a JobSet's and of an indexed Job's pods follow from their specs, and addresses follow from names. So all
   are there before the first pod starts, as with a headless service that publishes addresses that are not ready.
 - Pods of one subdomain share one file. Pods that nobody could expect are added when they come: to the same file, which
   those that run already see.
 - The subdomain itself, which is the name of the headless service, resolves to the addresses of all its pods.
+- Names of Services, see `service_names`, come and go in the files of all running pods. As with a resolver that asks
+  DNS after /etc/hosts, they do not take the place of names that a file has by itself.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS
+from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.kubelet.environment import Lookup
-from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname, pod_address, service_address
+from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname
+from trainmaster.devcluster.kubelet.network.hosts_file import HostsFile
 from trainmaster.runtime.jsontree import JsonObject
 
 _DOMAIN = "cluster.local"
-_OWN = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+_LOCALHOST = ("127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback")
+_OWN = "own"
+
+
+class Record(NamedTuple):
+    """An address and the Service that it is found under."""
+
+    address: str
+    namespace: str
+    service: str
+    hostname: str = ""
+    """That of the endpoint, if it has one: a name below that of the Service."""
+
+    def names(self, namespace: str) -> list[str]:
+        """Give its names as a pod of a namespace knows them, the whole one first."""
+        names = _service_names(self.namespace, self.service, short=namespace == self.namespace)
+        return [*(f"{self.hostname}.{name}" for name in names), *names] if self.hostname else names
+
+
+class _PodHosts:
+    """One file, and what decides on its lines."""
+
+    def __init__(self, path: Path, namespace: str) -> None:
+        self.file = HostsFile(path)
+        self.hosts: dict[str, None] = {}
+        """The host names of a subdomain, in the order of the file."""
+        self._namespace = namespace
+        self._own: frozenset[str] = frozenset()
+
+    def show_own(self, lines: Sequence[str]) -> None:
+        self.file.show(_OWN, (*_LOCALHOST, *lines))
+        self._own = frozenset(name for line in lines for name in line.split()[1:])
+
+    def show_service(self, service: ObjectKey, records: Iterable[Record]) -> None:
+        named = ((record.address, self._others(record)) for record in records)
+        self.file.show(service, [f"{address}\t{' '.join(names)}" for address, names in named if names])
+
+    def _others(self, record: Record) -> list[str]:
+        return [name for name in record.names(self._namespace) if name not in self._own]
 
 
 class HostsTable:
-    """The hosts files of all subdomains that have pods here."""
+    """The hosts files of all pods here."""
 
     def __init__(self, directory: Path, *, lookup: Lookup) -> None:
         self._directory = directory
         self._lookup = lookup
-        self._subdomains: dict[str, dict[str, None]] = {}
-        """Host names by `<namespace>/<subdomain>`, in the order of the file."""
+        self._files: dict[str, _PodHosts] = {}
+        """By `<namespace>/<subdomain>`, or by the uid of a pod without a subdomain."""
+        self._services: dict[ObjectKey, Sequence[Record]] = {}
 
-    def file(self, pod: JsonObject, *, own: Path, services: str = "") -> Path:
-        """Bring the file for a pod up to date and give it; a pod without a subdomain has its `own`.
+    def file(self, pod: JsonObject, *, own: Path, address: str) -> Path:
+        """Bring the file for a pod with an address up to date and give it; without a subdomain it is its `own`."""
+        metadata, subdomain = pod["metadata"], pod["spec"].get("subdomain")
+        namespace = metadata["namespace"]
+        key = f"{namespace}/{subdomain}" if subdomain else metadata["uid"]
+        known = self._files.get(key)
+        if known is None or not known.file.path.exists():
+            path = self._directory / f"{namespace}.{subdomain}" if subdomain else own
+            known = self._files[key] = _PodHosts(path, namespace)
+        expected = dict.fromkeys((*(expected_hosts(pod, self._lookup) if subdomain else ()), hostname(pod)))
+        if expected.keys() - known.hosts.keys():
+            hosts = known.hosts | expected
+            known.show_own(host_lines(namespace, subdomain, hosts) if subdomain else [f"{address}\t{hostname(pod)}"])
+            for service, records in self._services.items():
+                known.show_service(service, records)
+            known.hosts = hosts
+        return known.file.path
 
-        `services` are further lines, which name Services; pods that run already do not get those of newer ones.
+    def publish(self, service: ObjectKey, records: Sequence[Record]) -> None:
+        """Let all pods know under which addresses a Service is found now.
+
+        Raises:
+            OSError: Not all of them could be told.
         """
-        namespace, subdomain = pod["metadata"]["namespace"], pod["spec"].get("subdomain")
-        if not subdomain:
-            own.write_text(f"{_OWN}{pod_address(pod)}\t{hostname(pod)}\n{services}", encoding="ascii")
-            return own
-        path = self._directory / f"{namespace}.{subdomain}"
-        known = self._subdomains.get(f"{namespace}/{subdomain}", {})
-        expected = dict.fromkeys((*expected_hosts(pod, self._lookup), hostname(pod)))
-        if expected.keys() - known.keys() or not path.exists():
-            _update(path, hosts_text(namespace, subdomain, known | expected) + services)
-            self._subdomains[f"{namespace}/{subdomain}"] = known | expected
-        return path
+        self._services.pop(service, None)
+        if records:
+            self._services[service] = records
+        for each in self._files.values():
+            with contextlib.suppress(FileNotFoundError):  # of a pod that is being removed
+                each.show_service(service, records)
+
+    def forget(self, uid: str) -> None:
+        """Leave the file of a pod alone that has ended."""
+        self._files.pop(uid, None)
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Forget all subdomains but these, each as `<namespace>/<subdomain>`, also those of an earlier run."""
         kept = set(jobs)
-        self._subdomains = {job: hosts for job, hosts in self._subdomains.items() if job in kept}
+        self._files = {key: each for key, each in self._files.items() if "/" not in key or key in kept}
         names = {job.replace("/", ".") for job in kept}
         for path in self._directory.iterdir():
             if path.name not in names:
@@ -74,47 +136,20 @@ def expected_hosts(pod: JsonObject, lookup: Lookup) -> Iterator[str]:
                 yield f"{name}-{index}"
 
 
-def hosts_text(namespace: str, subdomain: str, hosts: Iterable[str]) -> str:
-    """Write a hosts file. New hosts at the end leave everything before them as it was."""
-    service = f"{subdomain}.{namespace}.svc"
-    lines = [_OWN]
-    for host in hosts:
-        own = (
-            f"{host}.{service}.{_DOMAIN}",
-            f"{host}.{service}",
-            f"{host}.{subdomain}.{namespace}",
-            f"{host}.{subdomain}",
-        )
-        shared = (f"{service}.{_DOMAIN}", service, f"{subdomain}.{namespace}", subdomain)
-        lines.append(f"{host_address(namespace, subdomain, host)}\t{' '.join((*own, host, *shared))}\n")
-    return "".join(lines)
+def host_lines(namespace: str, subdomain: str, hosts: Iterable[str]) -> list[str]:
+    """Give the lines of the hosts of a subdomain, with which its headless service has a name, too."""
+    service = _service_names(namespace, subdomain, short=True)
+    return [
+        f"{host_address(namespace, subdomain, host)}\t"
+        f"{' '.join((*(f'{host}.{name}' for name in service), host, *service))}"
+        for host in hosts
+    ]
 
 
-def service_lines(namespace: str, services: Iterable[JsonObject], *, cluster: str) -> str:
-    """Write the lines that name Services with an address, as a pod in a namespace knows them."""
-    lines = []
-    for service in services:
-        name, home = service["metadata"]["name"], service["metadata"]["namespace"]
-        if service["spec"].get("clusterIP") in {None, "", "None"}:
-            continue
-        names = [f"{name}.{home}.svc.{_DOMAIN}", f"{name}.{home}.svc", f"{name}.{home}"]
-        names += [name] if home == namespace else []
-        lines.append(f"{service_address(home, name, cluster=cluster)}\t{' '.join(names)}\n")
-    return "".join(lines)
+def _service_names(namespace: str, service: str, *, short: bool) -> list[str]:
+    name = f"{service}.{namespace}"
+    return [f"{name}.svc.{_DOMAIN}", f"{name}.svc", name, *([service] if short else ())]
 
 
 def _pods_of(job_spec: JsonObject) -> int:
     return max(job_spec.get("completions") or 0, job_spec.get("parallelism") or 0) or 1
-
-
-def _update(path: Path, text: str) -> None:
-    """Write in place, for running pods have this very file mounted; what stays the same is written over itself."""
-    content = text.encode("ascii")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        written = 0
-        while written < len(content):  # an almost full disk takes a part
-            written += os.pwrite(descriptor, content[written:], written)
-        os.ftruncate(descriptor, len(content))
-    finally:
-        os.close(descriptor)
