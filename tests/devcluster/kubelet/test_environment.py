@@ -158,8 +158,8 @@ def test_optional_references_leave_the_variable_undefined() -> None:
 
 def test_the_base_is_clean() -> None:
     host = {"PATH": "/usr/bin:/bin", "AWS_SECRET_ACCESS_KEY": "x", "HF_HOME": "/cache", "PYTHONPATH": "/y"}
-    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), host=host)
-    assert base["PATH"] == f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), programs=Path("/bin0"), host=host)
+    assert base["PATH"] == f"/bin0:{Path(sys.executable).parent}:/usr/bin:/bin"
     assert (base["HOME"], base["TMPDIR"], base["HOSTNAME"], base["HF_HOME"]) == ("/home", "/t", "h", "/cache")
     assert base["PYTHONUNBUFFERED"] == "1"
     assert not {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH"} & base.keys()

@@ -11,6 +11,9 @@ from trainmaster.runtime.jsontree import JsonObject
 
 Role: TypeAlias = Literal["init", "sidecar", "main"]
 
+CREATING = "ContainerCreating"
+"""The reason of a container that waits for nothing but its creation, or for what all containers of its pod share."""
+
 LOST_REASON = "ContainerStatusUnknown"
 """The reason that Kubernetes gives when nobody knows how a container ended."""
 

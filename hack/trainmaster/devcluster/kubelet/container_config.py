@@ -95,7 +95,7 @@ def generate_container_config(
         directory, sandbox = _in_namespaces(
             container, pod_info.pod, namespaces, files=files, paths=paths, directory=directory, private=private
         )
-    base = base_environment(hostname=hostname(pod_info.pod), home=home, tmp=files.tmp)
+    base = base_environment(hostname=hostname(pod_info.pod), home=home, tmp=files.tmp, programs=files.programs)
     environment = base | thread_limit(container) | devices
     environment |= {key: rewriter.variable(key, value) for key, value in variables.items()}
     log = files.log(name, attempt)

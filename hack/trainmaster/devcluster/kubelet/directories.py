@@ -2,6 +2,7 @@
 
 <root>/                         0700: Secrets of pods are below it
   ports.json                    local ports by job
+  bin/                          programs that pods find before those of the host
   hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
   claims/<namespace>/<name>     PersistentVolumeClaims
   pods/<uid>/volumes/<name>     volumes that live as long as the pod
@@ -20,16 +21,21 @@ import contextlib
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.devcluster.kubelet.runtime import name_lookup
 from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
 
 _log = logging.getLogger(__name__)
+
+_PROGRAMS = "bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,11 @@ class PodFiles:
 
     root: Path
     tmp: Path
+
+    @property
+    def programs(self) -> Path:
+        """The directory of the programs that all pods find before those of the host."""
+        return self.root.parents[1] / _PROGRAMS
 
     @property
     def volumes(self) -> Path:
@@ -92,6 +103,7 @@ class RootDirectory:
         for directory in (self.root, self._pods, self.claims, self.hosts):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
+        self._provide_programs()
         with contextlib.suppress(FileExistsError):
             self._tmp.mkdir(mode=0o700)
         found = self._tmp.lstat()
@@ -102,6 +114,17 @@ class RootDirectory:
         fresh = Path(tempfile.mkdtemp(prefix=f"{self._tmp.name}-", dir=self._tmp.parent))
         _log.warning("%s belongs to somebody else; temporary files of pods are in %s", self._tmp, fresh)
         self._tmp = fresh
+
+    def _provide_programs(self) -> None:
+        """Write those that images have and this host has not, or not as pods need them."""
+        directory = self.root / _PROGRAMS
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for name in ("nslookup",) if shutil.which("getent") else ("nslookup", "getent"):
+            command = shlex.join([sys.executable, "-I", "-S", name_lookup.__file__, name])
+            draft = directory / f".{name}"
+            draft.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+            draft.chmod(0o700)
+            draft.replace(directory / name)
 
     def remove_temporary(self) -> None:
         """Remove the temporary files of all pods; their processes have ended."""

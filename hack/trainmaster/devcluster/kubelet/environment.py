@@ -48,9 +48,15 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replaced, text) if "$" in text else text
 
 
-def base_environment(*, hostname: str, home: Path, tmp: Path, host: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Give what every process needs to find programs and a place to write."""
-    search = [str(Path(sys.executable).parent), *host.get("PATH", os.defpath).split(os.pathsep)]
+def base_environment(
+    *, hostname: str, home: Path, tmp: Path, programs: Path, host: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Give what every process needs to find programs (`programs` come first) and a place to write."""
+    search = [
+        str(programs.absolute()),
+        str(Path(sys.executable).parent),
+        *host.get("PATH", os.defpath).split(os.pathsep),
+    ]
     base = {
         "PATH": os.pathsep.join(dict.fromkeys(search)),
         "HOME": str(home),

@@ -156,6 +156,11 @@ class PodLifecycle:
         return not self.active and (self._stopping or self._decided())
 
     @property
+    def initializes(self) -> bool:
+        """Whether there are init containers at all."""
+        return bool(self._of("init", "sidecar"))
+
+    @property
     def initialized(self) -> bool:
         """Whether all init containers are done and all sidecars were started."""
         return self._pending_init() is None

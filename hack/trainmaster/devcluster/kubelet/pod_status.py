@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.kubelet.container import Container, Role
+from trainmaster.devcluster.kubelet.container import CREATING, Container, Role
 from trainmaster.devcluster.kubelet.downward_api import HOST_IP
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
 from trainmaster.runtime.jsontree import JsonObject
@@ -91,8 +91,9 @@ def _state(container: Container, identity: str, lifecycle: PodLifecycle) -> Json
         return {"running": {"startedAt": timestamp(container.started_at)}}
     if container.state == "terminated" and container.ended is not None:
         return {"terminated": container.ended.to_json(identity)}
-    fallback = "ContainerCreating" if container.role != "main" or lifecycle.initialized else "PodInitializing"
-    waiting = {"reason": container.reason or fallback}
+    waiting = {"reason": container.reason or CREATING}
+    if lifecycle.initializes and waiting["reason"] == CREATING:
+        waiting["reason"] = "PodInitializing"
     if container.message:
         waiting["message"] = container.message
     return {"waiting": waiting}

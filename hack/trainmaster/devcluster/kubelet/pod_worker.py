@@ -21,6 +21,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container import (
+    CREATING,
     LOST_REASON,
     CreateContainerError,
     PodRejectedError,
@@ -226,7 +227,7 @@ class PodWorker:
         """Record an event for a container that cannot be started, once for each new message."""
         if self._recorded.get(name) != message:
             self._recorded[name] = message
-            if reason == "ContainerCreating":  # what all containers of the pod share is missing
+            if reason == CREATING:  # what all containers of the pod share is missing
                 self._warn("FailedMount", f"MountVolume.SetUp failed: {message}")
             else:
                 self._warn("Failed", f"Error: {message}", container=name)

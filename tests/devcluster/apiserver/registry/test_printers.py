@@ -33,7 +33,12 @@ def test_pods() -> None:
         "Age": "60m",
         "IP": "127.0.0.2",
         "Node": "n",
+        "Nominated Node": "<none>",
+        "Readiness Gates": "<none>",
     }
+    gated = {"containers": [{}], "readinessGates": [{"conditionType": "acme.io/a"}, {"conditionType": "acme.io/b"}]}
+    conditions = [{"type": "acme.io/a", "status": "True"}, {"type": "acme.io/b", "status": "False"}]
+    assert cells(printers.PODS, {"spec": gated, "status": {"conditions": conditions}})["Readiness Gates"] == "1/2"
     new = {"spec": {"containers": [{}]}, "status": {"phase": "Pending"}}
     assert cells(printers.PODS, new)["Status"] == "Pending"
     assert cells(printers.PODS, new)["IP"] == "<none>"

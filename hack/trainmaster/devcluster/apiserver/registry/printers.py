@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from trainmaster.devcluster.apiserver.registry import pod_summary
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
 from trainmaster.devcluster.apiserver.registry.registry import Column
 from trainmaster.devcluster.apiserver.registry.times import age, human_duration
@@ -88,27 +89,11 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _pod_ready(obj: JsonObject) -> str:
-    statuses = obj.get("status", {}).get("containerStatuses") or []
-    return f"{sum(bool(each.get('ready')) for each in statuses)}/{len(obj['spec']['containers'])}"
-
-
-def _pod_restarts(obj: JsonObject) -> str:
-    return str(sum(each.get("restartCount", 0) for each in obj.get("status", {}).get("containerStatuses") or ()))
-
-
-def _pod_status(obj: JsonObject) -> str:
-    status = obj.get("status", {})
-    if "deletionTimestamp" in obj["metadata"]:
-        return "Terminating"
-    text = status.get("reason") or status.get("phase", "Unknown")
-    for container in status.get("containerStatuses") or ():
-        state = container.get("state") or {}
-        for moment in ("waiting", "terminated"):
-            reason = (state.get(moment) or {}).get("reason")
-            if reason:
-                text = reason
-    return str(text)
+def _readiness_gates(obj: JsonObject) -> str:
+    gates = [each["conditionType"] for each in obj["spec"].get("readinessGates") or ()]
+    conditions = obj.get("status", {}).get("conditions") or ()
+    true = {each["type"] for each in conditions if each["status"] == "True"}
+    return f"{len(true.intersection(gates))}/{len(gates)}" if gates else "<none>"
 
 
 def _job_status(obj: JsonObject) -> str:
@@ -240,12 +225,14 @@ def _slice_endpoints(obj: JsonObject) -> str:
 PLAIN = (NAME, AGE)
 PODS = (
     NAME,
-    _column("Ready", _pod_ready),
-    _column("Status", _pod_status),
-    _column("Restarts", _pod_restarts),
+    _column("Ready", pod_summary.readiness),
+    _column("Status", pod_summary.state),
+    Column("Restarts", "string", "", "Restarts", 0, pod_summary.restarts),
     AGE,
     _column("IP", _at(".status.podIP"), wide=True),
     _column("Node", _at(".spec.nodeName"), wide=True),
+    _column("Nominated Node", _at(".status.nominatedNodeName"), wide=True),
+    _column("Readiness Gates", _readiness_gates, wide=True),
 )
 JOBS = (
     NAME,

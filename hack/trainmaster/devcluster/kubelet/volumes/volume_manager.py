@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import DEFAULT_SECONDS, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
-from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
+from trainmaster.devcluster.kubelet.container import CREATING, CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.downward_api import (
     PodInfo,
     UnknownFieldError,
@@ -87,7 +87,6 @@ def path_inside(path: str) -> PurePosixPath:
 
 _log = logging.getLogger(__name__)
 
-_WAITING = "ContainerCreating"
 _UNSUPPORTED = "UnsupportedVolume"
 _DEFAULT_MODE = 0o644
 _RENEWED_AFTER = 0.8
@@ -160,9 +159,9 @@ class VolumeManager:
     def _claim(self, name: str) -> Path:
         claim = self._lookup(PERSISTENT_VOLUME_CLAIMS, self._namespace, name)
         if claim is None:
-            raise CreateContainerError(_WAITING, f'persistentvolumeclaim "{name}" not found')
+            raise CreateContainerError(CREATING, f'persistentvolumeclaim "{name}" not found')
         if claim["metadata"].get("deletionTimestamp"):
-            raise CreateContainerError(_WAITING, f'persistentvolumeclaim "{name}" is being deleted')
+            raise CreateContainerError(CREATING, f'persistentvolumeclaim "{name}" is being deleted')
         place = claim_directory(self._claims, claim)
         place.mkdir(parents=True, exist_ok=True)
         return place
@@ -200,7 +199,7 @@ class VolumeManager:
         try:
             issued = tokens.issue_for_pod(self._pod, audience=source.get("audience"), seconds=seconds)
         except StatusError as error:
-            raise CreateContainerError(_WAITING, f"failed to fetch token: {error.message}") from error
+            raise CreateContainerError(CREATING, f"failed to fetch token: {error.message}") from error
         due = issued.issued + (issued.expires - issued.issued) * _RENEWED_AFTER
         self.refresh_at = min(due, self.refresh_at or due)
         return VolumeFile(source.get("path") or "token", issued.token.encode(), mode)
@@ -209,7 +208,7 @@ class VolumeManager:
         name = source.get("name") or ""
         found = self._lookup(CONFIGMAPS, self._namespace, name)
         if found is None and not source.get("optional"):
-            raise CreateContainerError(_WAITING, f'configmap "{name}" not found')
+            raise CreateContainerError(CREATING, f'configmap "{name}" not found')
         found = found or {}
         contents = {key: self._rewrite(text).encode() for key, text in (found.get("data") or {}).items()}
         contents |= {key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()}
@@ -219,7 +218,7 @@ class VolumeManager:
         name = source.get("name") or ""
         found = self._lookup(SECRETS, self._namespace, name)
         if found is None and not source.get("optional"):
-            raise CreateContainerError(_WAITING, f'secret "{name}" not found')
+            raise CreateContainerError(CREATING, f'secret "{name}" not found')
         contents = decoded(found) if found else {}
         yield from _selected(contents, source, mode=mode, described=f"secret {self._namespace}/{name}")
 
@@ -260,4 +259,4 @@ def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, desc
         if key in contents:
             yield VolumeFile(item["path"], contents[key], mode if item.get("mode") is None else int(item["mode"]))
         elif not source.get("optional"):
-            raise CreateContainerError(_WAITING, f"{described} has no key {key!r}")
+            raise CreateContainerError(CREATING, f"{described} has no key {key!r}")
