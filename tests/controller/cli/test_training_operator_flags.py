@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.acmejob import install_acmejob
 from support.commands import trainmaster
-from support.jobkinds import install_acmejob
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.training_operator_flags import (

@@ -149,6 +149,12 @@ class JobKind:
     any_container: ClassVar[bool] = False
     """Whether the first container trains where none has the name `container_name`; otherwise one has to have it."""
 
+    other_types: ClassVar[bool] = False
+    """Whether replicas of types beyond `replica_types` are admitted; they have no part in how the job fares."""
+
+    own_rules: ClassVar[bool] = False
+    """Whether `validate` has all the rules of names, types and containers; otherwise they are those of all kinds."""
+
     port_name: ClassVar[str] = ""
     """The name of the port that the container that trains has at least; empty: none is needed."""
 
@@ -204,6 +210,10 @@ class JobKind:
         those that nobody admitted. `job` is defaulted, `job.raw` is not.
         """
         return ()
+
+    def lacks_container(self) -> str:
+        """Return what is said of replicas without the container that trains."""
+        return f"must have at least one container with name {self.container_name}"
 
     def refusal(self, errors: Sequence[FieldError]) -> str:
         """Return why an invalid job is not worked on: what its event `<kind>FailedValidation` gives as the reason."""

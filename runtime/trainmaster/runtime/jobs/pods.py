@@ -73,17 +73,19 @@ def build_service(job: Job, replica_type: str, index: int) -> JsonObject:
 
 
 def service_ports(job: Job, replica_type: str) -> list[JsonObject]:
-    """Return the ports of a type's Services: those of the container that trains, by name; each number once if unnamed.
+    """Return the ports of a type's Services: those of the container that trains, each number of a protocol once.
 
-    A Service that has several ports needs a name for each (core/v1), so unnamed ones are called by their number.
+    A Service that has several ports needs a name for each (core/v1), so unnamed ones are called by their number. Of
+    several names for one number that of the kind counts, else the first.
     """
-    ports: dict[str, JsonObject] = {}
-    for port in training_container(job, replica_type).get("ports") or []:
-        number = port["containerPort"]
+    given: list[JsonObject] = training_container(job, replica_type).get("ports") or []
+    ports: dict[tuple[int, str], JsonObject] = {}
+    for port in given:
+        number, protocol = port["containerPort"], port.get("protocol", "TCP")
         name = port.get("name") or f"port-{number}"
-        protocol = port.get("protocol", "TCP")
-        rest = {} if protocol == "TCP" else {"protocol": protocol}
-        ports.setdefault(name, {"name": name, "port": number, **rest})
+        if (number, protocol) not in ports or name == job.kind.port_name:
+            rest = {} if protocol == "TCP" else {"protocol": protocol}
+            ports[number, protocol] = {"name": name, "port": number, **rest}
     return list(ports.values())
 
 

@@ -37,7 +37,7 @@ def check_job_template(template: JsonObject, path: str, mountable: set[str]) -> 
     if number(job_spec, "parallelism") > _MOST_PODS and job_spec.get("completionMode") != "NonIndexed":
         detail = f"must be less than or equal to {_MOST_PODS} when completionMode is Indexed"
         yield Problem(f"{path}.parallelism", detail)
-    yield from _check_pod_template(job_spec["template"], f"{path}.template", mountable)
+    yield from check_pod_template(job_spec["template"], f"{path}.template", mountable)
 
 
 def number(holder: JsonObject, field: str) -> int:
@@ -46,7 +46,8 @@ def number(holder: JsonObject, field: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _check_pod_template(template: JsonObject, path: str, mountable: set[str]) -> Iterator[Problem]:
+def check_pod_template(template: JsonObject, path: str, mountable: set[str]) -> Iterator[Problem]:
+    """Check a PodTemplateSpec, with the arguments of `check_job_template`."""
     yield from check_metadata(template, path, Consequence.JOB_REFUSED)
     spec, path = template["spec"], f"{path}.spec"
     containers: list[JsonObject] = spec.get("containers") or []

@@ -1,0 +1,118 @@
+"""What the API server would refuse of the pods and Services of a job is refused before, or warned about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.job_kinds import job, job_object, replica
+
+from trainmaster.plugins.jobs.pytorchjob import PyTorchJob
+from trainmaster.runtime.jobs.pods import service_ports
+from trainmaster.runtime.jobs.validation import validate_job
+from trainmaster.runtime.jsontree import JsonObject
+
+KIND = PyTorchJob()
+WORKER = "spec.pytorchReplicaSpecs[Worker].template.spec"
+
+
+def worker(spec: JsonObject | None = None, **container: Any) -> JsonObject:
+    made = replica(KIND, 1, **container)
+    made["template"]["spec"] |= spec or {}
+    return job_object(KIND, {"Master": 1, "Worker": made})
+
+
+@pytest.mark.parametrize(("workers", "most"), [(11, 53), (1000, 52)])
+def test_a_name_is_short_enough_for_the_last_service(workers: int, most: int) -> None:
+    replicas = {"Master": 1, "Worker": workers}
+    assert validate_job(KIND, job_object(KIND, replicas, name="a" * most), None).allowed
+    name = "a" * (most + 1)
+    assert validate_job(KIND, job_object(KIND, replicas, name=name), None).message == (
+        f'metadata.name: Invalid value: "{name}": must be no more than {most} characters: the Service of the last '
+        f'Worker would be called "{name}-worker-{workers - 1}", and a Service has a name of at most 63'
+    )
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (
+            worker({"initContainers": [{"name": "init-pytorch", "image": "a"}]}),
+            f"{WORKER}.initContainers: Forbidden: the pods would be refused: Duplicate value: 'init-pytorch'",
+        ),
+        (
+            worker(ports=[{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}]),
+            f'{WORKER}.containers[0].ports: Forbidden: the pods would be refused: Duplicate value: "a"',
+        ),
+        (
+            worker(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            (
+                f"{WORKER}.containers[0].resources.requests: Forbidden: the pods would be refused: 2 must be less than "
+                "or equal to cpu limit of 1"
+            ),
+        ),
+        (
+            worker(env=[{"name": "A=B", "value": ""}]),
+            (
+                f"{WORKER}.containers[0].env[0].name: Forbidden: the pods would be refused: a valid environment "
+                "variable name must consist only of printable ASCII characters other than '='"
+            ),
+        ),
+    ],
+)
+def test_pods_that_would_be_refused_are_refused_with_their_place(obj: JsonObject, message: str) -> None:
+    assert validate_job(KIND, obj, None).message == message
+
+
+def test_what_an_admission_plugin_may_add_is_a_warning() -> None:
+    result = validate_job(KIND, worker(volumeMounts=[{"name": "data", "mountPath": "/data"}]), None)
+    assert result.allowed
+    assert result.warnings == [
+        (
+            f"{WORKER}.containers[0].volumeMounts[0].name: the pods will be refused, unless an admission plugin of the "
+            'cluster adds what is missing: Not found: "data"'
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+        {"ports": [{"containerPort": 80}, {"name": "b", "containerPort": 80}]},
+    ],
+)
+def test_what_pods_may_have_twice_is_admitted(container: dict[str, Any]) -> None:
+    result = validate_job(KIND, worker(**container), None)
+    assert (result.message, list(result.warnings)) == ("", [])
+
+
+def test_v1_b38_a_variable_that_the_operator_sets_is_warned_about() -> None:
+    env = [{"name": "MASTER_ADDR", "value": "elsewhere"}, {"name": "LR", "value": "1"}]
+    assert validate_job(KIND, worker(env=env), None).warnings == [
+        f"{WORKER}.containers[0].env[0]: MASTER_ADDR has no effect: the operator sets it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([{"containerPort": 23456}], [{"name": "pytorchjob-port", "port": 23456}]),
+        ([{"name": "mine", "containerPort": 23456}], [{"name": "pytorchjob-port", "port": 23456}]),
+        (
+            [{"name": "a", "containerPort": 1}, {"name": "b", "containerPort": 1}],
+            [{"name": "a", "port": 1}, {"name": "pytorchjob-port", "port": 23456}],
+        ),
+        (
+            [{"name": "a", "containerPort": 1}, {"name": "b", "containerPort": 1, "protocol": "UDP"}],
+            [
+                {"name": "a", "port": 1},
+                {"name": "b", "port": 1, "protocol": "UDP"},
+                {"name": "pytorchjob-port", "port": 23456},
+            ],
+        ),
+    ],
+)
+def test_v1_b21_a_service_has_each_port_once(ports: list[JsonObject], expected: list[JsonObject]) -> None:
+    """A Service with the same port under two names is refused."""
+    assert service_ports(job(KIND, {"Worker": replica(KIND, ports=ports)}), "Worker") == expected

@@ -1,0 +1,299 @@
+"""Rules of jobs of all kinds: what the Training Operator refuses is refused in its words, and what could run is not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.job_kinds import job_object, replica
+
+from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.validation import check_job, validate_job
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class AcmeJob(JobKind):
+    kind = "AcmeJob"
+    plural = "acmejobs"
+    framework = "acme"
+    replica_specs_field = "acmeReplicaSpecs"
+    replica_types = ("Master", "Worker")
+    leading_types = ("Master", "Worker")
+    container_name = "acme"
+    port_name = "acmejob-port"
+    port = 4321
+
+    def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+        pod["spec"]["containers"][0].setdefault("env", []).append({"name": "RANK", "value": str(index)})
+
+
+class LenientJob(AcmeJob):
+    kind = "LenientJob"
+    other_types = True
+
+
+class OwnJob(AcmeJob):
+    kind = "OwnJob"
+    own_rules = True
+
+
+KIND = AcmeJob()
+SPECS = "spec.acmeReplicaSpecs"
+DNS_1035 = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def valid(**spec: Any) -> JsonObject:
+    return job_object(KIND, {"Master": 1, "Worker": 2}, **spec)
+
+
+def with_replica(**fields: Any) -> JsonObject:
+    return job_object(KIND, {"Worker": {**replica(KIND), **fields}})
+
+
+def with_container(**fields: Any) -> JsonObject:
+    return job_object(KIND, {"Worker": replica(KIND, **fields)})
+
+
+def without(obj: JsonObject, *path: str) -> JsonObject:
+    node = obj = copy.deepcopy(obj)
+    for part in path[:-1]:
+        node = node[part]
+    del node[path[-1]]
+    return obj
+
+
+def test_a_job_that_says_everything_or_the_least_is_admitted() -> None:
+    everything = valid(
+        runPolicy={
+            "cleanPodPolicy": "All",
+            "managedBy": "kubeflow.org/training-operator",
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": 0,
+            "schedulingPolicy": {"minAvailable": 3},
+        }
+    )
+    for obj in (everything, with_container(), job_object(KIND, {"Worker": 0, "Master": 1})):
+        result = validate_job(KIND, obj, None)
+        assert (result.allowed, result.message, list(result.warnings)) == (True, "", [])
+
+
+CONTAINERS = f"{SPECS}[Worker].template.spec.containers"
+REFUSED = {
+    "name": (
+        job_object(KIND, {"Worker": 1}, name="1bad"),
+        f'metadata.name: Invalid value: "1bad": should match: {DNS_1035}',
+    ),
+    "long name": (
+        job_object(KIND, {"Worker": 1}, name="a" * 64),
+        f'metadata.name: Invalid value: "{"a" * 64}": should match: must be no more than 63 characters',
+    ),
+    "no spec": (without(valid(), "spec"), f"{SPECS}: Required value: must be required"),
+    "no replica specs": (without(valid(), "spec", "acmeReplicaSpecs"), f"{SPECS}: Required value: must be required"),
+    "empty replica specs": (job_object(KIND, {}), f"{SPECS}: Required value: must be required"),
+    "unknown type": (
+        job_object(KIND, {"Worker": 1, "Tracker": 1}),
+        f'{SPECS}[Tracker]: Unsupported value: "Tracker": supported values: "Master", "Worker"',
+    ),
+    "no containers": (
+        job_object(KIND, {"Worker": {"template": {"spec": {"containers": []}}}}),
+        (
+            f"[{CONTAINERS}: Required value: must be specified, "
+            f"{CONTAINERS}: Required value: must have at least one container with name acme]"
+        ),
+    ),
+    "no replicas at all": (
+        job_object(KIND, {"Worker": {}}),
+        (
+            f"[{CONTAINERS}: Required value: must be specified, "
+            f"{CONTAINERS}: Required value: must have at least one container with name acme]"
+        ),
+    ),
+    "no image": (
+        with_container(image=""),
+        f"{CONTAINERS}[0].image: Required value: must be required",
+    ),
+    "wrong container": (
+        with_container(name="main"),
+        f"{CONTAINERS}: Required value: must have at least one container with name acme",
+    ),
+    "manager": (
+        valid(runPolicy={"managedBy": "a/b"}),
+        (
+            'spec.runPolicy.managedBy: Unsupported value: "a/b": supported values: "kubeflow.org/training-operator", '
+            '"kueue.x-k8s.io/multikueue"'
+        ),
+    ),
+    "negative replicas": (
+        with_replica(replicas=-1),
+        f"{SPECS}[Worker].replicas: Invalid value: -1: must be greater than or equal to 0",
+    ),
+    "restart policy": (
+        with_replica(restartPolicy="garbage"),
+        (
+            f'{SPECS}[Worker].restartPolicy: Unsupported value: "garbage": supported values: "Always", "OnFailure", '
+            '"Never", "ExitCode"'
+        ),
+    ),
+    "one type twice": (
+        job_object(KIND, {"worker": 1, "WORKER": 1}),
+        f'{SPECS}[worker]: Duplicate value: "worker": it is the same as WORKER',
+    ),
+    "everything": (
+        job_object(KIND, {"Tracker": {}}, name="A", runPolicy={"managedBy": "x"}),
+        (
+            f'[metadata.name: Invalid value: "A": should match: {DNS_1035}, '
+            'spec.runPolicy.managedBy: Unsupported value: "x": supported values: "kubeflow.org/training-operator", '
+            '"kueue.x-k8s.io/multikueue", '
+            f'{SPECS}[Tracker]: Unsupported value: "Tracker": supported values: "Master", "Worker", '
+            f"{SPECS}[Tracker].template.spec.containers: Required value: must be specified, "
+            f"{SPECS}[Tracker].template.spec.containers: Required value: must have at least one container with name "
+            "acme]"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_can_never_work_is_refused_in_the_words_of_the_original(obj: JsonObject, message: str) -> None:
+    assert validate_job(KIND, obj, None).message == message
+
+
+@pytest.mark.parametrize("worker", ["worker", "WORKER", "wORKER"])
+def test_v1_b16_types_may_be_written_in_any_case(worker: str) -> None:
+    assert validate_job(KIND, job_object(KIND, {"master": 1, worker: 2}), None).allowed
+
+
+def test_v1_b16_what_has_a_default_may_be_left_out() -> None:
+    assert validate_job(KIND, job_object(KIND, {"Master": replica(KIND), "Worker": replica(KIND)}), None).allowed
+
+
+WARNED = {
+    "cleanPodPolicy": (
+        valid(runPolicy={"cleanPodPolicy": "garbage"}),
+        'spec.runPolicy.cleanPodPolicy: "garbage" is none of All, Running, None, and is taken for All',
+    ),
+    "minAvailable": (
+        valid(runPolicy={"schedulingPolicy": {"minAvailable": 4}}),
+        "spec.runPolicy.schedulingPolicy.minAvailable: the job has 3 pods, so a gang scheduler waits for 4 for ever",
+    ),
+    "no pods": (job_object(KIND, {"Worker": 0}), f"{SPECS}: there are no replicas: the job has no pods"),
+    "restartPolicy of the template": (
+        with_replica(template={"spec": {"containers": [{"name": "acme", "image": "a"}], "restartPolicy": "Always"}}),
+        (
+            f"{SPECS}[Worker].template.spec.restartPolicy: Restart policy in pod template will be overwritten by "
+            "restart policy in replica spec"
+        ),
+    ),
+    "variable": (
+        with_container(env=[{"name": "A", "value": "1"}, {"name": "RANK", "value": "7"}]),
+        f"{CONTAINERS}[0].env[1]: RANK has no effect: the operator sets it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "warning"), WARNED.values(), ids=WARNED)
+def test_v1_b17_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_warning(
+    obj: JsonObject, warning: str
+) -> None:
+    result = validate_job(KIND, obj, None)
+    assert (result.allowed, list(result.warnings)) == (True, [warning])
+
+
+def test_v1_b17_types_of_a_lenient_kind_are_warned_about() -> None:
+    kind = LenientJob()
+    result = validate_job(kind, job_object(kind, {"Worker": 1, "Workr": 1}), None)
+    assert result.allowed
+    assert result.warnings == [
+        f"{SPECS}[Workr]: its pods run, and have no part in how the job fares; known are: Master, Worker"
+    ]
+
+
+def test_a_kind_with_rules_of_its_own_has_no_others() -> None:
+    kind = OwnJob()
+    assert validate_job(kind, job_object(kind, {"Tracker": replica(kind, name="main")}, name="1.b"), None).allowed
+
+
+MANAGED = "kueue.x-k8s.io/multikueue"
+OWN = "kubeflow.org/training-operator"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"), [(None, MANAGED, f'"{MANAGED}"'), (OWN, None, "null"), (OWN, MANAGED, f'"{MANAGED}"')]
+)
+def test_v1_b4_who_manages_a_job_cannot_change(before: str | None, after: str | None, shown: str) -> None:
+    old, new = (valid(runPolicy={} if each is None else {"managedBy": each}) for each in (before, after))
+    assert validate_job(KIND, new, old).message == (
+        f"spec.runPolicy.managedBy: Invalid value: {shown}: field is immutable"
+    )
+
+
+def _labelled(obj: JsonObject) -> None:
+    obj["metadata"]["labels"] = {"a": "b"}
+
+
+def _suspended(obj: JsonObject) -> None:
+    obj["spec"]["runPolicy"] = {"suspend": True}
+
+
+def _ending(obj: JsonObject) -> None:
+    obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
+    obj["spec"]["acmeReplicaSpecs"] = {}
+
+
+@pytest.mark.parametrize("change", [_labelled, _suspended, _ending])
+def test_v1_b36_nothing_stands_in_the_way_of_what_is_stored(change: Callable[[JsonObject], None]) -> None:
+    """Whatever is wrong with it: it may be from before there was a webhook, or from the scale subresource."""
+    old = job_object(KIND, {"Tracker": -1}, name="1bad", runPolicy={"managedBy": "x"})
+    new = copy.deepcopy(old)
+    change(new)
+    new["spec"].get("runPolicy", {}).setdefault("managedBy", "x")
+    assert validate_job(KIND, new, old).allowed
+
+
+def test_a_change_of_what_is_stored_is_judged_as_a_whole() -> None:
+    old = job_object(KIND, {"Tracker": 1})
+    new = job_object(KIND, {"Tracker": 2})
+    assert not validate_job(KIND, new, old).allowed
+
+
+def test_what_cannot_be_read_is_refused_with_its_place() -> None:
+    obj = valid(runPolicy={"backoffLimit": "many"})
+    assert validate_job(KIND, obj, None).message == (
+        'the AcmeJob cannot be read: spec.runPolicy.backoffLimit: must be an integer, got "many"'
+    )
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {},
+        {"metadata": None, "spec": None},
+        {"spec": []},
+        {"spec": {"acmeReplicaSpecs": []}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": None}}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": None}}}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": None}}}}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{}]}}}}}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [None]}}}}}},
+        {"spec": {"acmeReplicaSpecs": {"Worker": {"replicas": "1"}}}},
+        {"spec": {"runPolicy": []}},
+        {"spec": {"runPolicy": {"managedBy": {}}}},
+    ],
+)
+def test_odd_objects_are_refused_and_nothing_fails(obj: JsonObject) -> None:
+    assert not validate_job(KIND, obj, None).allowed
+
+
+def test_a_job_that_nobody_admitted_is_checked_for_what_becomes_of_it() -> None:
+    """Before it is worked on: not its name nor its manager, which are as they are."""
+    obj = job_object(KIND, {"Worker": replica(KIND, name="main")}, name="1bad", runPolicy={"managedBy": "x"})
+    found = [str(each) for each in check_job(parse_job(KIND, obj)) if isinstance(each, FieldError)]
+    assert found == [f"{CONTAINERS}: Required value: must have at least one container with name acme"]
