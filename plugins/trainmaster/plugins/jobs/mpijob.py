@@ -74,6 +74,7 @@ class MPIJob(JobKind):
     single_types = (LAUNCHER,)
     container_name = "mpi"
     any_container = True
+    own_rules = True
     options_model = MPIJobOptions
 
     def __init__(self, options: MPIJobOptions | None = None, *, entropy: Entropy = os.urandom, **kwargs: Any) -> None:
