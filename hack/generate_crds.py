@@ -1,8 +1,9 @@
 """Write the custom resource definitions, or check with --check that those in the repository are up to date.
 
 The definitions of the Trainer API and of the Training Operator's go to deploy/crds; JobSet's, which real clusters get
-from JobSet itself, to the embedded cluster. What they say is in hack/crds. For `trainmaster render` and `validate`,
-which are to answer at once, those of deploy/crds exist as JSON too: that is read fifty times as fast as YAML.
+from JobSet itself, to the embedded cluster. What they say is in hack/crds. For the embedded cluster, which is to start
+at once, and for `trainmaster render` and `validate`, those of deploy/crds exist as JSON too: that is read fifty times
+as fast as YAML.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ def files() -> dict[Path, str]:
     """Return the text of each generated file."""
     deployed = [train_job(), training_runtime(), cluster_training_runtime(), optimization_job(), *jobs()]
     definitions = [*((DEPLOYED, definition) for definition in deployed), (EMBEDDED, jobset())]
-    return {
-        folder / f"{definition['spec']['group']}_{definition['spec']['names']['plural']}.yaml": render(definition)
-        for folder, definition in definitions
-    } | {
-        OFFLINE / f"{definition['spec']['names']['kind']}.json": json.dumps(definition, separators=(",", ":")) + "\n"
+    return {folder / f"{_stem(definition)}.yaml": render(definition) for folder, definition in definitions} | {
+        OFFLINE / f"{_stem(definition)}.json": json.dumps(definition, separators=(",", ":")) + "\n"
         for definition in deployed
     }
+
+
+def _stem(definition: dict[str, Any]) -> str:
+    return f"{definition['spec']['group']}_{definition['spec']['names']['plural']}"
 
 
 def main() -> int:

@@ -56,6 +56,7 @@ from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
     install_definitions,
 )
 from trainmaster.devcluster.kubeconfig import check_replaceable, write_kubeconfig
@@ -348,7 +349,8 @@ class Cluster:
     def _definitions(self) -> tuple[str, ...]:
         parts = self._settings.parts
         controlled = (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS) if CONTROLLERS in parts else ()
-        return controlled + (TRAINER_DEFINITIONS if MANAGER in parts else ())
+        managed = (*TRAINER_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS) if MANAGER in parts else ()
+        return controlled + managed
 
     def _manager(self, webhooks: ManagerWebhooks) -> ManagerProcess:
         return ManagerProcess(

@@ -105,6 +105,8 @@ class ResourceHandler:
         self, request: web.Request, kind: Kind, info: RequestInfo, subresource: str
     ) -> web.StreamResponse:
         if subresource not in kind.subresources:
+            if kind.custom:
+                raise errors.not_found(kind.resource, info.name or "")
             if subresource in _NOT_IMPLEMENTED:
                 raise errors.not_implemented(f"the {subresource} subresource of {kind.resource}")
             return page_not_found()

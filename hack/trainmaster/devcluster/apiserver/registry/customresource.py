@@ -67,7 +67,7 @@ def rules_of(schema: JsonObject, *, deferred: bool = False) -> Rules:
     return _compiled_rules(orjson.dumps(schema), deferred)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def _compiled_rules(schema: bytes, deferred: bool) -> Rules:
     # A definition is looked at several times while it is created; its rules are the expensive part.
     return Rules(orjson.loads(schema), deferred=deferred)

@@ -23,7 +23,7 @@ from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-_DEFINITIONS: Final = Path(__file__).parent / "definitions"
+DEFINITIONS: Final = Path(__file__).parent / "definitions"
 """What `deploy/crds` has, as JSON: reading it as YAML would take most of the time that `trainmaster render` needs."""
 
 _GROUP: Final = "trainer.kubeflow.org"
@@ -79,7 +79,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
 
 @functools.cache
 def _kind(name: str) -> Kind:
-    return kind_of(orjson.loads((_DEFINITIONS / f"{name}.json").read_bytes()), deferred=True)
+    return kind_of(orjson.loads((DEFINITIONS / f"{_GROUP}_{name.lower()}s.json").read_bytes()), deferred=True)
 
 
 def _unknown(schema: Schema, path: str, prefix: str = "") -> Fault:
