@@ -7,7 +7,7 @@ to the ground, so that what a plugin adds in two places, or takes from the Train
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH
@@ -37,6 +37,12 @@ def upsert_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
 def append_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
     """Add environment variables behind those that there are: of two with the same name, the later one counts."""
     container["env"] = [*(container.get("env") or []), *map(copy_tree, env)]
+
+
+def append_env_of_all(pod_spec: JsonObject, env: Sequence[JsonObject]) -> None:
+    """Do that for all containers of a pod; those that run before them are no part of it."""
+    for container in pod_spec.get("containers") or []:
+        append_env(container, env)
 
 
 def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:

@@ -1,23 +1,51 @@
-"""The elastic policy: how few and how many workers a job can do with. PyTorchJobs and PaddleJobs have one."""
+"""The elastic policy of a PyTorchJob: with how few and how many workers it trains, and how they meet.
+
+Its workers meet by torchrun's dynamic rendezvous, by default at the first of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Annotated, Final, Self
 
-from trainmaster.runtime.api.meta import ApiModel
+from trainmaster.runtime.api.constants import (
+    PET_NNODES,
+    PET_NPROC_PER_NODE,
+    PET_RDZV_BACKEND,
+    PET_RDZV_ENDPOINT,
+    PET_RDZV_ID,
+)
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
 from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.jobs.constants import WORKER
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.pods import training_port
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.podspec import env_value
 
-PATH = "spec.elasticPolicy"
+PATH: Final = "spec.elasticPolicy"
+
+
+class RendezvousConfig(ApiModel):
+    """A setting of torchrun's rendezvous."""
+
+    key: Annotated[str, NullIsDefault] = ""
+    value: Annotated[str, NullIsDefault] = ""
 
 
 class ElasticPolicy(ApiModel):
-    """What elastic policies of all kinds have."""
+    """`spec.elasticPolicy`."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
     max_restarts: int | None = None
+    rdzv_backend: str | None = None
+    rdzv_port: int | None = None
+    rdzv_host: str | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: list[RendezvousConfig] | None = None
+    standalone: bool | None = None
+    n_proc_per_node: int | None = None
 
     metrics: list[JsonObject] | None = None
     """Metrics of autoscaling/v2 by which the workers are scaled; None: they are not."""
@@ -45,3 +73,22 @@ class ElasticPolicy(ApiModel):
         elif fewest is not None and most is not None and fewest > most:
             detail = f"must be less than or equal to maxReplicas, which is {most}"
             yield FieldError(f"{PATH}.minReplicas", detail, value=fewest)
+
+    def environment(self, job: Job) -> Iterator[JsonObject]:
+        """Build the variables from which torchrun knows where and with how many nodes to meet."""
+        host = self.rdzv_host if self.rdzv_host is not None else job.kind.pod_name(job, WORKER, 0)
+        port = self.rdzv_port if self.rdzv_port is not None else training_port(job, WORKER)
+        yield env_value(PET_RDZV_ENDPOINT, f"{host}:{port}")
+        yield env_value(PET_RDZV_BACKEND, self.rdzv_backend if self.rdzv_backend is not None else "c10d")
+        yield env_value(PET_NNODES, f"{self.min_replicas}:{self.max_replicas}")
+        if self.max_restarts is not None:
+            yield env_value("PET_MAX_RESTARTS", self.max_restarts)
+        if self.n_proc_per_node is not None:
+            yield env_value(PET_NPROC_PER_NODE, self.n_proc_per_node)
+        if self.rdzv_id is not None:
+            yield env_value(PET_RDZV_ID, self.rdzv_id)
+        if self.rdzv_conf:
+            yield env_value("PET_RDZV_CONF", ",".join(f"{each.key}={each.value}" for each in self.rdzv_conf))
+        if self.standalone:
+            # torchrun reads it as a number; the original's empty one is none (V1-B14).
+            yield env_value("PET_STANDALONE", 1)

@@ -10,7 +10,7 @@ process on each node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from trainmaster.plugins.jobs.elastic import PATH as ELASTIC
 from trainmaster.plugins.jobs.elastic import ElasticPolicy
@@ -21,50 +21,25 @@ from trainmaster.runtime.api.constants import (
     PET_NNODES,
     PET_NODE_RANK,
     PET_NPROC_PER_NODE,
-    PET_RDZV_BACKEND,
-    PET_RDZV_ENDPOINT,
-    PET_RDZV_ID,
 )
 from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
+from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
-from trainmaster.runtime.jobs.constants import ON_FAILURE
+from trainmaster.runtime.jobs.constants import MASTER, ON_FAILURE, WORKER
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.pods import training_port
 from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
-from trainmaster.runtime.podspec import append_env, env_value
-
-MASTER: Final = "Master"
-WORKER: Final = "Worker"
+from trainmaster.runtime.podspec import append_env_of_all, env_value
 
 _HPA: Final = ("autoscaling/v2", "HorizontalPodAutoscaler")
-
-
-class RendezvousConfig(ApiModel):
-    """A setting of torchrun's rendezvous."""
-
-    key: Annotated[str, NullIsDefault] = ""
-    value: Annotated[str, NullIsDefault] = ""
-
-
-class PyTorchElasticPolicy(ElasticPolicy):
-    """How the nodes of an elastic job meet."""
-
-    rdzv_backend: str | None = None
-    rdzv_port: int | None = None
-    rdzv_host: str | None = None
-    rdzv_id: str | None = None
-    rdzv_conf: list[RendezvousConfig] | None = None
-    standalone: bool | None = None
-    n_proc_per_node: int | None = None
 
 
 class PyTorchJobSpec(ApiModel):
     """What only the spec of a PyTorchJob has."""
 
-    elastic_policy: PyTorchElasticPolicy | None = None
+    elastic_policy: ElasticPolicy | None = None
     nproc_per_node: str | None = None
 
 
@@ -119,9 +94,7 @@ class PyTorchJob(JobKind):
     def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
         """Give all containers the environment, and workers of a master what waits for it."""
         spec = pod["spec"]
-        environment = list(self._environment(job, replica_type, index))
-        for container in spec.get("containers") or []:
-            append_env(container, environment)
+        append_env_of_all(spec, list(self._environment(job, replica_type, index)))
         if replica_type == WORKER and MASTER in job.replica_specs:
             waiting = self._init_containers.build(self.pod_name(job, MASTER, 0))
             spec["initContainers"] = [*(spec.get("initContainers") or []), *waiting]
@@ -145,26 +118,7 @@ class PyTorchJob(JobKind):
         if spec.elastic_policy is None:
             yield env_value(PET_NNODES, job.total_replicas)
         else:
-            yield from self._elastic_environment(job, spec.elastic_policy)
-
-    def _elastic_environment(self, job: Job, elastic: PyTorchElasticPolicy) -> Iterator[JsonObject]:
-        host = elastic.rdzv_host if elastic.rdzv_host is not None else self.pod_name(job, WORKER, 0)
-        port = elastic.rdzv_port if elastic.rdzv_port is not None else training_port(job, WORKER)
-        backend = elastic.rdzv_backend if elastic.rdzv_backend is not None else "c10d"
-        yield env_value(PET_RDZV_ENDPOINT, f"{host}:{port}")
-        yield env_value(PET_RDZV_BACKEND, backend)
-        yield env_value(PET_NNODES, f"{elastic.min_replicas}:{elastic.max_replicas}")
-        if elastic.max_restarts is not None:
-            yield env_value("PET_MAX_RESTARTS", elastic.max_restarts)
-        if elastic.n_proc_per_node is not None:
-            yield env_value(PET_NPROC_PER_NODE, elastic.n_proc_per_node)
-        if elastic.rdzv_id is not None:
-            yield env_value(PET_RDZV_ID, elastic.rdzv_id)
-        if elastic.rdzv_conf:
-            yield env_value("PET_RDZV_CONF", ",".join(f"{each.key}={each.value}" for each in elastic.rdzv_conf))
-        if elastic.standalone:
-            # torchrun reads it as a number; the original's empty one is none (V1-B14).
-            yield env_value("PET_STANDALONE", 1)
+            yield from spec.elastic_policy.environment(job)
 
     def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterable[JsonObject]:
         """Build the HorizontalPodAutoscaler of a job that is scaled by metrics; it ends with the job (V1-B23)."""

@@ -15,6 +15,10 @@ REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 JOB_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
 MASTER_ROLE: Final = "master"
 
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+"""Replica types that most kinds have."""
+
 MANAGED_BY_TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"
 MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 

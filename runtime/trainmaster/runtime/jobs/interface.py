@@ -26,6 +26,7 @@ from trainmaster.runtime.jobs.constants import (
     RUNNING,
     SUCCEEDED,
     VERSION,
+    WORKER,
 )
 from trainmaster.runtime.jobs.types import ReplicaSpec, ReplicaStatus, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject
@@ -225,9 +226,11 @@ class JobKind:
         return f"{job.name}-{replica_type.lower()}{place}".replace("/", "-")
 
     def is_master_role(self, job: Job, replica_type: str, index: int) -> bool:
-        """Tell whether a pod has the role `master`, by which users find its log."""
-        leader = self.leading_type(job)
-        return replica_type == leader and (leader == self.leading_types[0] or index == 0)
+        """Tell whether a pod has the role `master`, by which users find its log.
+
+        By default those of the leading type have it, of workers the first.
+        """
+        return replica_type == self.leading_type(job) and (replica_type != WORKER or index == 0)
 
     def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
         """Tell a pod how it finds the others: environment, init containers, volumes.
@@ -336,7 +339,7 @@ class JobKind:
 
     def _is_qualified(self, job: Job) -> bool:
         """Whether messages name the namespace: the original's do where no master leads."""
-        return self.leading_type(job) == "Worker"
+        return self.leading_type(job) == WORKER
 
     def _called(self, job: Job) -> str:
         return f"{job.namespace}/{job.name}" if self._is_qualified(job) else job.name
