@@ -187,25 +187,27 @@ def test_v1_b16_a_master_need_not_say_that_it_is_one() -> None:
             {"elasticPolicy": {"nProcPerNode": 2}, "nprocPerNode": "2"},
             ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"],
         ),
-        (
-            {"Worker": 1},
-            {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
-            ["spec.elasticPolicy.minReplicas: Invalid value: 3: must be less than or equal to maxReplicas, which is 2"],
-        ),
-        (
-            {"Worker": 1},
-            {"elasticPolicy": {"minReplicas": 0}},
-            ["spec.elasticPolicy.minReplicas: Invalid value: 0: must be greater than or equal to 1"],
-        ),
-        (
-            {"Worker": 1},
-            {"elasticPolicy": {"minReplicas": 1, "maxReplicas": -1}},
-            ["spec.elasticPolicy.maxReplicas: Invalid value: -1: must be greater than or equal to 1"],
-        ),
     ],
 )
 def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[str]) -> None:
     assert problems(job(KIND, replicas, **spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (
+            {"minReplicas": 3, "maxReplicas": 2},
+            "minReplicas: Invalid value: 3: must be less than or equal to maxReplicas",
+        ),
+        ({"minReplicas": 0}, "minReplicas: Invalid value: 0: must be greater than or equal to 1"),
+        ({"minReplicas": 1, "maxReplicas": -1}, "maxReplicas: Invalid value: -1: must be greater than or equal to 1"),
+    ],
+)
+def test_v1_b17_limits_that_no_number_of_workers_is_within_are_refused(policy: JsonObject, expected: str) -> None:
+    """V1-B17: torchrun fails with them, and so does the autoscaler."""
+    (problem,) = problems(elastic_job(policy))
+    assert problem.startswith(f"spec.elasticPolicy.{expected}")
 
 
 @pytest.mark.parametrize(
@@ -271,6 +273,15 @@ def test_workers_without_a_master_say_it_themselves(
 ) -> None:
     given = job(KIND, {"Worker": 2}, elasticPolicy=elastic)
     assert outcome(given, **counts) == expected
+
+
+@pytest.mark.parametrize("order", [("Master", "Worker"), ("Worker", "Master")])
+def test_v1_b12_the_order_in_which_types_are_written_changes_nothing(order: tuple[str, str]) -> None:
+    """V1-B12: with a running master and a failed worker the state flipped between Running and Restarting."""
+    replicas = {"Master": replica(KIND, 1), "Worker": replica(KIND, 2)}
+    given = job(KIND, {each: replicas[each] for each in order})
+    assert outcome(given, Master=(1,), Worker=(1, 0, 1)) == [RUNNING, RESTARTING.format("Worker")]
+    assert outcome(given, Master=(0, 1), Worker=(1, 0, 1)) == ["Succeeded: PyTorchJob demo is successfully completed."]
 
 
 def test_of_an_elastic_job_with_a_master_one_worker_is_not_enough() -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.job_kinds import environment, job, outcome, problems, replica
+from support.job_kinds import environment, job, outcome, problems, replica, warnings
 
 from trainmaster.plugins.jobs.tfjob import TFJob
 from trainmaster.runtime.api.decoding import ApiTypeError
@@ -110,15 +110,27 @@ def test_only_the_container_that_trains_is_told() -> None:
             {},
             ["spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"],
         ),
-        (
-            {"Worker": 1},
-            {"successPolicy": "Some"},
-            ['spec.successPolicy: Unsupported value: "Some": supported values: "", "AllWorkers"'],
-        ),
     ],
 )
 def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[str]) -> None:
     assert problems(job(KIND, replicas, **spec)) == expected
+
+
+def test_v1_b17_a_policy_of_success_that_is_none_is_warned_of() -> None:
+    """V1-B17: it means the default, as in the original, whose author may have thought otherwise."""
+    given = job(KIND, {"Worker": 1}, successPolicy="allWorkers")
+    assert problems(given) == []
+    (warning,) = warnings(given)
+    assert warning.startswith('spec.successPolicy: "allWorkers" is not AllWorkers, so the success of the first worker')
+
+
+def test_replicas_of_other_types_have_no_part_in_how_a_job_fares() -> None:
+    """They run, and find the others: TensorFlow knows jobs of any name."""
+    given = job(KIND, {"Worker": 1, "Sidekick": 1})
+    assert outcome(given, Worker=(1,), Sidekick=(0, 0, 1)) == [RUNNING]
+    assert "TF_CONFIG" not in environment(given, "Worker", 0)
+    pair = job(KIND, {"Worker": 2, "Sidekick": 1})
+    assert list(json.loads(tf_config(pair, "Sidekick", 0) or "")["cluster"]) == ["sidekick", "worker"]
 
 
 @pytest.mark.parametrize("spec", [{"successPolicy": 1}, {"enableDynamicWorker": "yes"}])

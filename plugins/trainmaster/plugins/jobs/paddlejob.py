@@ -37,6 +37,10 @@ class PaddleJob(JobKind):
             detail = "is ignored: a PaddleJob has as many workers as its replicas say; leave it out"
             yield FieldWarning("spec.elasticPolicy", detail)
 
+    def lacks_container(self) -> str:
+        """Return what is said of replicas without the container that trains; the original quotes its name."""
+        return f'must have at least one container with name "{self.container_name}"'
+
     def is_master_role(self, job: Job, replica_type: str, index: int) -> bool:
         """Tell whether a pod is a master; workers alone have none."""
         return replica_type == MASTER

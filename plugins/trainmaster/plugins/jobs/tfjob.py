@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
-from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.jobs.constants import FAILED, MASTER, NEVER, REPLICA_INDEX_LABEL, RESTARTING, WORKER
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job, JobKind
 from trainmaster.runtime.jobs.pods import training_port
@@ -48,6 +48,7 @@ class TFJob(JobKind):
     replica_specs_field = "tfReplicaSpecs"
     replica_types = (CHIEF, EVALUATOR, MASTER, PS, WORKER)
     leading_types = (CHIEF, MASTER, WORKER, EVALUATOR, PS)
+    other_types = True
     container_name = "tensorflow"
     port_name = "tfjob-port"
     port = 2222
@@ -56,14 +57,15 @@ class TFJob(JobKind):
         """Fill in the policy of success."""
         job.spec["successPolicy"] = _spec(job).success_policy
 
-    def validate(self, job: Job, old: Job | None) -> Iterator[FieldError]:
-        """Check that one type leads, and the policy of success (V1-B17)."""
+    def validate(self, job: Job, old: Job | None) -> Iterator[FieldError | FieldWarning]:
+        """Check that one type leads, and warn of a policy of success that is none (V1-B17)."""
         if CHIEF in job.replica_specs and MASTER in job.replica_specs:
             detail = "must not have more than 1 Chief or Master role"
             yield FieldError(f"spec.{self.replica_specs_field}", detail, "Forbidden")
         policy = _spec(job).success_policy
         if policy not in (_DEFAULT, _ALL_WORKERS):
-            yield FieldError("spec.successPolicy", f'supported values: "", "{_ALL_WORKERS}"', "NotSupported", policy)
+            detail = f'"{policy}" is not {_ALL_WORKERS}, so the success of the first worker is that of the job'
+            yield FieldWarning("spec.successPolicy", detail)
 
     def is_master_role(self, job: Job, replica_type: str, index: int) -> bool:
         """Tell whether a pod leads; of those that only lead because nobody else does (V1-B7), none has the role."""
@@ -71,7 +73,7 @@ class TFJob(JobKind):
 
     def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
         """Give the container that trains its `TF_CONFIG`."""
-        if job.total_replicas == 1:
+        if sum(map(job.replicas, self.replica_types)) == 1:
             return
         containers = pod["spec"].get("containers") or []
         trainer = next((each for each in containers if each.get("name") == self.container_name), None)

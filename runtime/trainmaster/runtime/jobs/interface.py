@@ -318,7 +318,11 @@ class JobKind:
             yield ConditionUpdate(RUNNING, self.running_message(job))
         for replica_type, spec in job.replica_specs.items():
             status = replicas[replica_type]
-            if status.failed and spec.replicas > status.succeeded + status.active:
+            if (
+                replica_type in self.replica_types
+                and status.failed
+                and spec.replicas > status.succeeded + status.active
+            ):
                 yield self.failed_replicas(job, replica_type, spec, status)
 
     def failed_replicas(self, job: Job, replica_type: str, spec: ReplicaSpec, status: ReplicaStatus) -> ConditionUpdate:
