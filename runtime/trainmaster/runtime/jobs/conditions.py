@@ -69,6 +69,13 @@ class Conditions:
         )
         return True
 
+    def put(self, condition_type: str, reason: str, message: str) -> None:
+        """Set a condition that holds, in new words as well."""
+        old = self.get(condition_type)
+        if old is None or (old.get("reason"), old.get("message")) != (reason, message):
+            self.remove(condition_type)
+            self.set(condition_type, reason, message)
+
     def remove(self, condition_type: str) -> None:
         """Remove the condition of a type."""
         self._conditions = [each for each in self._conditions if each.get("type") != condition_type]

@@ -74,6 +74,7 @@ class Resource:
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 SECRETS = Resource("", "v1", "Secret", "secrets", namespaced=True)
 PODS = Resource("", "v1", "Pod", "pods", namespaced=True)
+SERVICES = Resource("", "v1", "Service", "services", namespaced=True)
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)

@@ -1,0 +1,12 @@
+"""The reconciler of training jobs of `kubeflow.org/v1`, the same for all kinds: observe, plan purely, apply.
+
+- `reconciler`: one reconcile, from the other parts;
+- `observe`: what the caches say about one job;
+- `replicas`: which pods of a type there are, lack, or are to be replaced (pure);
+- `limits`: `backoffLimit`, `activeDeadlineSeconds`, `ttlSecondsAfterFinished` (pure);
+- `plan`: which writes bring the cluster to where the job wants it, and the status that follows (pure);
+- `status`: the status while it is being worked out (pure);
+- `apply`: performs the writes;
+- `pod_warnings`: what is wrong with pods, told as events of the job;
+- `event_handlers`: which events concern which jobs, and what the caches keep of each object.
+"""

@@ -1,0 +1,274 @@
+"""Apply: performs the writes of a plan: applies and creations, and deletions when the status has been written.
+
+Guarantees:
+- C-2: names are the same for every try, so that a second one meets what the first one made. What exists already is this
+  job's own, which its cache is going to show; or of an earlier job of the name, which will be collected; or somebody
+  else's, which is said to be.
+- C-1: what was built before and is missing now is built again only for a job that the server still has as the cache
+  shows it: otherwise its children, which were collected after it, would come back until the cache catches up.
+- C-10: a delete carries the UID of what was seen, an apply of what exists as well.
+- C-4: what was written or deleted is expected from the caches before the key is reconciled again.
+- Pods and Services are created side by side, a few at first and twice as many each time that all went well: what is
+  refused is not tried a thousand times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.jobs.observe import JobStores
+from trainmaster.controller.reconciling.jobs.plan import Apply, is_left_over, name_taken
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.resources import watched_resource
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+log = structlog.get_logger(__name__)
+
+FIRST_BATCH: Final = 4
+LARGEST_BATCH: Final = 32
+"""Creations under way for one job."""
+
+ACTION: Final = "Reconciling"
+
+
+def policy_rules(kind: JobKind, resource: Resource, watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to do what plans of one kind say.
+
+    Args:
+        kind: The kind.
+        resource: The same, as a resource.
+        watches: What is applied for it: PodGroups, and what it builds.
+    """
+    part = kind.controller_name
+    yield PolicyRule(resource=resource, verbs=("get",), needed_by=part, reason="build nothing for a job that is gone")
+    yield PolicyRule(
+        resource=resource, verbs=("delete",), needed_by=part, reason="end what has outlived ttlSecondsAfterFinished"
+    )
+    yield PolicyRule(
+        resource=resource,
+        subresource="finalizers",
+        verbs=("update",),
+        needed_by=part,
+        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
+    )
+    for each in (PODS, *([SERVICES] if kind.has_services else [])):
+        yield PolicyRule(
+            resource=each,
+            verbs=("get", "create", "delete"),
+            needed_by=part,
+            reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
+        )
+    for watch in watches:
+        yield PolicyRule(
+            resource=watched_resource(watch),
+            verbs=("get", "create", "patch", "delete"),
+            needed_by=part,
+            reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
+        )
+
+
+class NameTaken(Exception):
+    """An object of the name exists, is somebody else's, and no cache shows it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Applier:
+    """Performs plans of one kind of jobs.
+
+    Args:
+        client: Performs the requests.
+        resource: The kind of the jobs.
+        stores: The caches.
+        expectations: Hold the key up until the caches show its writes.
+        recorder: Where events go.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        resource: Resource,
+        stores: JobStores,
+        expectations: Expectations,
+        recorder: EventRecorder,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._stores = stores
+        self._expectations = expectations
+        self._recorder = recorder
+
+    async def apply(self, key: str, job: Job, applies: Iterable[Apply]) -> None:
+        """Bring objects up to date, in order.
+
+        Raises:
+            NameTaken: What was to be created exists and belongs to somebody else.
+            KubeError: The server refused, or could not be asked.
+        """
+        for each in applies:
+            obj = each.object
+            resource, store = self._stores.others[obj["apiVersion"], obj["kind"]]
+            precondition = {"resourceVersion": ABSENT} if each.uid is None else {"uid": each.uid}
+            sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
+            try:
+                written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+            except (AlreadyExists, Conflict) as conflict:
+                if each.uid is None:
+                    await self._meet(key, job, obj, conflict)
+                raise
+            except NotFound as error:
+                if error.reason:
+                    raise
+                missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
+                raise NotFound(status=404, reason="NotFound", message=missing) from error
+            log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
+            self._expectations.expect_write(key, written, store)
+
+    async def create(self, key: str, job: Job, objects: Sequence[JsonObject]) -> None:
+        """Create pods and Services.
+
+        Raises:
+            NameTaken: One exists and belongs to somebody else.
+            KubeError: The server refused one, or could not be asked.
+        """
+        if objects and job.status:
+            await self._check_owner(job)
+        batch, start = FIRST_BATCH, 0
+        while start < len(objects):
+            part = objects[start : start + batch]
+            tried = await asyncio.gather(*(self._create(key, job, each) for each in part), return_exceptions=True)
+            errors = [each for each in tried if each is not None]
+            if errors:
+                raise min(errors, key=_severity)
+            start, batch = start + len(part), min(2 * batch, LARGEST_BATCH)
+
+    async def delete(self, key: str, job: Job, objects: Iterable[JsonObject]) -> None:
+        """Delete objects as they were observed.
+
+        Raises:
+            KubeError: The server refused, or could not be asked.
+        """
+        for obj in objects:
+            kind, metadata = obj["kind"], obj["metadata"]
+            resource, store = self._of(obj)
+            try:
+                await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+                log.info("deleted", kind=kind, object=metadata["name"])
+                self._event(job, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
+            except (NotFound, Conflict):
+                # Gone already, or another one by now: either way this one is no more, and the cache is behind.
+                log.debug("to be deleted, but gone already", kind=kind, object=metadata["name"])
+            except ApiError as error:
+                self._event(job, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
+                raise
+            self._expectations.expect_deletion(key, obj, store)
+
+    async def delete_expired(self, key: str, job: Job) -> bool:
+        """Delete a job that has outlived its time to live, unless it is another one or has changed."""
+        metadata = job.raw["metadata"]
+        try:
+            await self._client.delete(
+                self._resource,
+                metadata["namespace"],
+                metadata["name"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            )
+        except NotFound:
+            log.debug("to be deleted, but gone already")
+            return False
+        log.info("deleted, its time to live has passed")
+        self._event(job, "SuccessfulDeleteJob", f"Deleted job: {job.name}")
+        self._expectations.expect_deletion(key, job.raw, self._stores.jobs)
+        return True
+
+    async def _create(self, key: str, job: Job, obj: JsonObject) -> None:
+        kind, name = obj["kind"], obj["metadata"]["name"]
+        resource, store = self._of(obj)
+        try:
+            written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
+        except AlreadyExists as conflict:
+            try:
+                await self._meet(key, job, obj, conflict)
+            except NameTaken:
+                self._event(job, f"FailedCreate{kind}", f"Error creating: {conflict.message}", warning=True)
+                raise
+            raise
+        except ApiError as error:
+            self._event(job, f"FailedCreate{kind}", f"Error creating: {error.message}", warning=True)
+            raise
+        log.info("created", kind=kind, object=name)
+        self._event(job, f"SuccessfulCreate{kind}", f"Created {_word(kind)}: {name}")
+        self._expectations.expect_write(key, written, store)
+
+    async def _meet(self, key: str, job: Job, obj: JsonObject, conflict: ApiError) -> None:
+        """Look at what has the name of an object that was to be created, because no cache shows it.
+
+        Raises:
+            NameTaken: It is somebody else's. Otherwise the key waits for it, or for its end.
+        """
+        metadata = obj["metadata"]
+        resource, store = self._of(obj)
+        try:
+            live = await self._client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
+        except NotFound:
+            return
+        if not is_left_over(live, job):
+            own = any(each.get("uid") == job.metadata.uid for each in live["metadata"].get("ownerReferences") or [])
+            if not own:
+                raise NameTaken(name_taken(obj["kind"], metadata["name"], job)) from conflict
+        self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
+
+    async def _check_owner(self, job: Job) -> None:
+        """Read the job itself, and refuse to go on if the cache is behind: its event will bring the key back."""
+        metadata = job.raw["metadata"]
+        try:
+            live = await self._client.get(self._resource, metadata["namespace"], metadata["name"])
+        except NotFound as error:
+            raise Conflict(status=409, reason="Conflict", message="the job is gone, the cache lags") from error
+        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(status=409, reason="Conflict", message="the job has changed, the cache lags")
+
+    def _of(self, obj: JsonObject) -> tuple[Resource, Store]:
+        if obj["apiVersion"] == PODS.api_version:
+            if obj["kind"] == PODS.kind:
+                return PODS, self._stores.pods
+            if obj["kind"] == SERVICES.kind:
+                return SERVICES, self._stores.services
+        return self._stores.others[obj["apiVersion"], obj["kind"]]
+
+    def _event(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
+        self._recorder.event(job.raw, type="Warning" if warning else "Normal", reason=reason, action=ACTION, note=note)
+
+
+def _word(kind: str) -> str:
+    """Return how the original's events call a kind."""
+    return kind if kind == "PodGroup" else kind.lower()
+
+
+def _severity(error: BaseException) -> int:
+    """Order errors of creations by what says most: whose name is taken, then refusals, then what passes."""
+    if isinstance(error, NameTaken):
+        return 0
+    if isinstance(error, (AlreadyExists, Conflict)):
+        return 3
+    if isinstance(error, KubeError):
+        return 2 if not isinstance(error, ApiError) else 1
+    return -1

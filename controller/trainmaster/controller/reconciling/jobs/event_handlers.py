@@ -1,0 +1,106 @@
+"""Event handlers: which jobs an event concerns (map functions), and what the caches keep of an object (transforms).
+
+Guarantees:
+- E-3, E-5: an owner is found by group and kind, whatever its version; the reconciler finds what it owns by its UID.
+- An object without an owner that has the name of one of ours concerns the job whose labels it has: when it goes, that
+  job can go on.
+- S-16, S-17: what nobody reads is dropped before it is cached, and dropping it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from trainmaster.controller.reconciling.managedfields import owned_fields_of
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
+
+OWNER_INDEX: Final = "owner"
+"""Index of what jobs own by the UID of the controller."""
+
+OWNED_FIELDS: Final = "ownedFields"
+"""Where, in the metadata, what we own of an object is kept."""
+
+_IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
+_METADATA_IDENTITY: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
+)
+_POD_METADATA: Final = _METADATA_IDENTITY | {"labels"}
+_POD_STATUS: Final = ("phase", "reason", "message", "conditions", "initContainerStatuses", "containerStatuses")
+
+
+def owner_uids(obj: JsonObject) -> Iterable[str]:
+    """The index function of `OWNER_INDEX`: under which UIDs an object is found."""
+    for reference in obj["metadata"].get("ownerReferences") or []:
+        if reference.get("controller"):
+            yield str(reference.get("uid"))
+
+
+def job_keys(kind: JobKind) -> Callable[[JsonObject], list[str]]:
+    """Return the map function from an object to the jobs of one kind that it concerns."""
+
+    def keys(obj: JsonObject) -> list[str]:
+        metadata = obj["metadata"]
+        owners = [each for each in metadata.get("ownerReferences") or [] if each.get("controller")]
+        if owners:
+            return [
+                f"{metadata['namespace']}/{each['name']}"
+                for each in owners
+                if each.get("kind") == kind.kind and str(each.get("apiVersion")).partition("/")[0] == kind.group
+            ]
+        labels = metadata.get("labels") or {}
+        if labels.get(OPERATOR_NAME_LABEL) == kind.controller_name and labels.get(JOB_NAME_LABEL):
+            return [f"{metadata['namespace']}/{labels[JOB_NAME_LABEL]}"]
+        return []
+
+    return keys
+
+
+def trim_pod(pod: JsonObject) -> JsonObject:
+    """Strip a pod of what no decision about its job rests on."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    for field in metadata.keys() - _POD_METADATA:
+        del metadata[field]
+    for field in pod.keys() - _IDENTITY - {"status"}:
+        del pod[field]
+    pod["status"] = {field: status[field] for field in _POD_STATUS if status.get(field)}
+    return pod
+
+
+def trim_service(service: JsonObject) -> JsonObject:
+    """Strip a Service of all but its identity: it is made once, and never changed."""
+    metadata = service["metadata"]
+    for field in metadata.keys() - _POD_METADATA:
+        del metadata[field]
+    for field in service.keys() - _IDENTITY:
+        del service[field]
+    return service
+
+
+def trim_owned(kinds: Iterable[JobKind]) -> Callable[[JsonObject], JsonObject]:
+    """Return the transform of a kind that we apply: whole if a job is its controller, else its identity alone."""
+    owners = {(kind.group, kind.kind) for kind in kinds}
+
+    def trim(obj: JsonObject) -> JsonObject:
+        metadata = obj["metadata"]
+        references = metadata.get("ownerReferences") or []
+        if any(
+            each.get("controller") and (str(each.get("apiVersion")).partition("/")[0], each.get("kind")) in owners
+            for each in references
+        ):
+            if "managedFields" in metadata:
+                owned = owned_fields_of(obj, FIELD_MANAGER)
+                if owned is not None:
+                    metadata[OWNED_FIELDS] = owned
+                del metadata["managedFields"]
+            return obj
+        for field in obj.keys() - _IDENTITY:
+            del obj[field]
+        for field in metadata.keys() - _METADATA_IDENTITY:
+            del metadata[field]
+        return obj
+
+    return trim

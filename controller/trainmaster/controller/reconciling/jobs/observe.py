@@ -1,0 +1,85 @@
+"""Observe: what the caches say about one job, taken together at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.jobs.event_handlers import OWNER_INDEX
+from trainmaster.runtime.api.constants import POD_GROUP_KIND
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.podgroup import GangScheduler
+from trainmaster.runtime.jsontree import JsonObject
+
+GroupVersionKind = tuple[str, str]
+"""API version and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStores:
+    """The caches that the reconciler of one kind of jobs reads.
+
+    Attributes:
+        jobs: The jobs of that kind.
+        pods: The pods of jobs.
+        services: The Services of jobs.
+        others: Everything else that jobs own (PodGroups, what `JobKind.build` makes), each with its resource.
+        priority_classes: The PriorityClasses, if anybody wants to know them.
+    """
+
+    jobs: Store
+    pods: Store
+    services: Store
+    others: Mapping[GroupVersionKind, tuple[Resource, Store]] = field(default_factory=dict)
+    priority_classes: Store | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job and what belongs to it, decoded from the caches for this reconcile alone."""
+
+    job: Job
+    pods: Mapping[str, JsonObject]
+    """The pods that it controls, by name."""
+
+    services: Mapping[str, JsonObject]
+    """The Services that it controls, by name."""
+
+    others: Mapping[GroupVersionKind, Mapping[str, JsonObject]]
+    """What else it controls, by kind and name."""
+
+    stores: JobStores
+
+    def existing(self, store: Store, name: str) -> JsonObject | None:
+        """Return an object in the namespace of the job, whoever owns it."""
+        return store.get(f"{self.job.namespace}/{name}")
+
+    def pod_group(self, gang: GangScheduler) -> JsonObject | None:
+        """Return the PodGroup that it controls."""
+        return self.others.get((gang.api_version, POD_GROUP_KIND), {}).get(self.job.name)
+
+    def priorities(self) -> dict[str, int]:
+        """Return the values of PriorityClasses by name."""
+        store = self.stores.priority_classes
+        return {} if store is None else {each["metadata"]["name"]: each.get("value") or 0 for each in store.each()}
+
+
+def observe(job: Job, stores: JobStores) -> Observed:
+    """Look up everything that the decisions about a job rest on."""
+    uid = job.metadata.uid
+    return Observed(
+        job=job,
+        pods=dict(_owned(stores.pods, uid)),
+        services=dict(_owned(stores.services, uid)),
+        others={kind: dict(_owned(store, uid)) for kind, (_, store) in stores.others.items()},
+        stores=stores,
+    )
+
+
+def _owned(store: Store, uid: str) -> Iterator[tuple[str, JsonObject]]:
+    for key in store.index_keys(OWNER_INDEX, uid):
+        obj = store.get(key)
+        if obj is not None:
+            yield obj["metadata"]["name"], obj

@@ -1,0 +1,322 @@
+"""Plan: which writes bring the cluster to where a job wants it, and the status that follows. Pure; `apply` performs it.
+
+Rules (Training Operator V1):
+
+- Nothing is written for a job that is being deleted or managed by another controller.
+- A finished job is cleaned up by its `cleanPodPolicy`, loses its PodGroup and what its kind does not keep (V1-B23: a
+  HorizontalPodAutoscaler among it), and is deleted when it has outlived its time to live.
+- A suspended job has neither pods nor Services, whatever its `cleanPodPolicy`.
+- With Volcano there are no pods before their PodGroup has been enqueued.
+- Limits come first: a job that has reached one fails, and is cleaned up when that is written, so that a crash in
+  between does not undo it.
+- A failed pod that is replaced is deleted when the status tells of it.
+- An object of the same name that belongs to somebody else is never touched; a job that lacks one of its names does
+  nothing until it is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.jobs.event_handlers import OWNED_FIELDS
+from trainmaster.controller.reconciling.jobs.limits import (
+    backoff_limit_reached,
+    count_restarts,
+    seconds_to_deadline,
+    seconds_to_expiry,
+)
+from trainmaster.controller.reconciling.jobs.observe import Observed
+from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, replicas_of
+from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.runtime.api.constants import POD_GROUP_KIND
+from trainmaster.runtime.field_errors import FieldError, aggregate
+from trainmaster.runtime.jobs.constants import CLEAN_NONE, CLEAN_RUNNING, FAILED, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.labels import owner_reference
+from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
+from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jsontree import JsonObject
+
+NAME_TAKEN: Final = "NameTaken"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One object to apply; `uid` is that of the one which is brought up to date, None if none was seen."""
+
+    object: JsonObject
+    uid: str | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """The writes of one reconcile: applies, creates, the status, deletes, in this order."""
+
+    update: StatusUpdate
+    """The status that follows, as long as nothing goes wrong with the writes."""
+
+    applies: list[Apply] = field(default_factory=list)
+    creates: list[JsonObject] = field(default_factory=list)
+    """Pods and Services."""
+
+    deletes: list[JsonObject] = field(default_factory=list)
+    """Objects as observed: the UID counts."""
+
+    events: list[JobEvent] = field(default_factory=list)
+    """What happens beside the status."""
+
+    problem: Problem | None = None
+    waiting: bool = False
+    """Whether an object of an earlier job of the name has to disappear; no fault of this one."""
+
+    due: float | None = None
+    """Seconds until something is due although nothing changes."""
+
+    expired: bool = False
+    """Whether the job has outlived its time to live, and is to be deleted."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing can be created now."""
+        return self.problem is not None or self.waiting
+
+
+def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime) -> Plan:
+    """Decide what to write for one job."""
+    job = observed.job
+    update = StatusUpdate(job, now)
+    update.created()
+    planned = Plan(update)
+    if job.is_true(SUCCEEDED) or job.is_true(FAILED):
+        _clean_up(observed, gang, planned, now)
+        if job.is_true(SUCCEEDED):
+            update.active_have_succeeded()
+    elif job.run_policy.suspend:
+        update.suspended()
+        planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
+        _stop(observed, gang, planned)
+    elif (invalid := _invalid(job)) is not None:
+        planned.problem = invalid
+    else:
+        update.resumed()
+        _run(observed, gang, planned, now)
+    return planned
+
+
+def name_taken(kind: str, name: str, job: Job) -> Problem:
+    """An object of somebody else has the name of one of ours."""
+    return Problem(
+        NAME_TAKEN, f'{kind} "{name}" exists and does not belong to this {job.kind.kind}; delete it or rename the job'
+    )
+
+
+def is_left_over(obj: JsonObject, job: Job) -> bool:
+    """Whether an object belonged to an earlier job of the same name: garbage collection will remove it."""
+    return any(
+        reference.get("controller")
+        and (reference.get("kind"), reference.get("name")) == (job.kind.kind, job.name)
+        and reference.get("uid") != job.metadata.uid
+        for reference in obj["metadata"].get("ownerReferences") or []
+    )
+
+
+def _invalid(job: Job) -> Problem | None:
+    """Tell what is wrong with a job that nobody admitted."""
+    if not job.replica_specs:
+        wrong: list[FieldError] = [FieldError(f"spec.{job.kind.replica_specs_field}", "must be required", "Required")]
+    else:
+        wrong = [each for each in job.kind.validate(job, None) if isinstance(each, FieldError)]
+    return Problem(f"{job.kind.kind}FailedValidation", aggregate(wrong), retry=False) if wrong else None
+
+
+def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:
+    job, update = observed.job, planned.update
+    replicas = [replicas_of(job, replica_type, observed.pods) for replica_type in job.replica_specs]
+    to_deadline = seconds_to_deadline(job, now)
+    if backoff_limit_reached(job, replicas):
+        update.fail(f"Job {job.name} has failed because it has reached the specified backoff limit")
+        return
+    if to_deadline is not None and to_deadline <= 0 and not _is_resumed(job):
+        update.fail(f"Job {job.name} has failed because it was active longer than specified deadline")
+        return
+    planned.due = to_deadline
+    _plan_objects(observed, planned)
+    may_create = gang is None or _plan_pod_group(observed, gang, planned)
+    if may_create and not planned.is_stuck:
+        _plan_pods(observed, gang, replicas, planned)
+    elif not observed.pods:
+        return
+    if planned.is_stuck and not observed.pods:
+        return
+    update.started()
+    for each in replicas:
+        planned.deletes += each.surplus
+        planned.deletes += _services_of(observed, each.surplus)
+        planned.deletes += each.restarts
+        if each.restarts:
+            update.restarting(each.replica_type)
+        if each.failed_for_good:
+            message = f'job "{job.name}" is failing because "{each.replica_type}" replica(s) failed.'
+            update.fail(message, warning=True)
+    statuses = {each.replica_type: each.status for each in replicas}
+    update.replicas(
+        statuses, {each.replica_type: count_restarts(job, each, observed.pods.values()) for each in replicas}
+    )
+    pods = {each.replica_type: each.pods for each in replicas}
+    for condition in job.kind.update_job_status(job, statuses, pods):
+        if update.is_finished:
+            break
+        update.set(condition)
+
+
+def _is_resumed(job: Job) -> bool:
+    """Whether the job is resumed right now, so that its time begins anew."""
+    return job.is_true(SUSPENDED)
+
+
+def _plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:
+    """Create what lacks: pods of empty slots, and the Service of each slot."""
+    job, stores = observed.job, observed.stores
+    for each in replicas:
+        if each.failed_for_good:
+            continue
+        for index in each.missing:
+            _plan_creation(build_pod(job, each.replica_type, index, gang), stores.pods, observed, planned)
+        if each.missing:
+            planned.events += _template_warnings(job, each.replica_type, gang)
+        if not job.kind.has_services:
+            continue
+        for index in range(max(job.replicas(each.replica_type), 0)):
+            if job.kind.pod_name(job, each.replica_type, index) not in observed.services:
+                _plan_creation(build_service(job, each.replica_type, index), stores.services, observed, planned)
+    if planned.is_stuck:
+        planned.creates = []
+
+
+def _plan_creation(obj: JsonObject, store: Store, observed: Observed, planned: Plan) -> None:
+    existing = observed.existing(store, obj["metadata"]["name"])
+    if existing is None:
+        planned.creates.append(obj)
+    elif is_left_over(existing, observed.job):
+        planned.waiting = True
+    elif planned.problem is None and not _is_own(existing, observed.job):
+        planned.problem = name_taken(obj["kind"], obj["metadata"]["name"], observed.job)
+
+
+def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
+    if (job.replica_specs[replica_type].template.get("spec") or {}).get("restartPolicy"):
+        note = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        yield JobEvent("SetPodTemplateRestartPolicy", note, "Warning")
+    if gang is not None and has_other_scheduler(job, replica_type, gang):
+        note = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+        yield JobEvent("SetPodTemplateSchedulerName", note, "Warning")
+
+
+def _plan_objects(observed: Observed, planned: Plan) -> None:
+    """Bring what the kind builds to where it wants it, and delete what it does not build any more."""
+    job = observed.job
+    pods = [pod for pod in observed.pods.values() if not is_terminating(pod)]
+    built: set[tuple[str, str, str]] = set()
+    for obj in job.kind.build(job, pods):
+        owned = {
+            **obj,
+            "metadata": {"namespace": job.namespace, "ownerReferences": [owner_reference(job)], **obj["metadata"]},
+        }
+        built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
+        _plan_apply(owned, observed, planned)
+    for (api_version, kind), objects in observed.others.items():
+        if kind != POD_GROUP_KIND:
+            planned.deletes += [
+                obj
+                for name, obj in objects.items()
+                if (api_version, kind, name) not in built and not is_terminating(obj)
+            ]
+
+
+def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
+    kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
+    _, store = observed.stores.others[kind]
+    existing = observed.existing(store, name)
+    if existing is None:
+        planned.applies.append(Apply(obj))
+    elif is_left_over(existing, observed.job):
+        planned.waiting = True
+    elif not _is_own(existing, observed.job):
+        planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
+    elif is_terminating(existing):
+        planned.waiting = True
+    elif drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN:
+        planned.applies.append(Apply(obj, uid=existing["metadata"]["uid"]))
+
+
+def _plan_pod_group(observed: Observed, gang: GangScheduler, planned: Plan) -> bool:
+    """Bring the PodGroup up to date; tells whether pods may be created."""
+    job = observed.job
+    existing = observed.pod_group(gang)
+    group = gang.pod_group(job, existing, observed.priorities())
+    if existing is not None:
+        _keep_annotations(group, existing)
+    _plan_apply(group, observed, planned)
+    return existing is not None and gang.admits(existing)
+
+
+def _keep_annotations(group: JsonObject, existing: JsonObject) -> None:
+    """Leave the annotations of a PodGroup as they were copied when it was made."""
+    fields = (existing["metadata"].get(OWNED_FIELDS) or {}).get("f:metadata") or {}
+    ours = {each.removeprefix("f:") for each in fields.get("f:annotations") or {}}
+    annotations = existing["metadata"].get("annotations") or {}
+    group["metadata"]["annotations"] = {key: value for key, value in annotations.items() if key in ours}
+    if not group["metadata"]["annotations"]:
+        del group["metadata"]["annotations"]
+
+
+def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:
+    job = observed.job
+    policy = job.run_policy.clean_pod_policy
+    pods = list(_present(observed.pods.values()))
+    if policy == CLEAN_NONE:
+        pods = []
+    elif policy == CLEAN_RUNNING:
+        pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending", "")]
+    planned.deletes = [*pods, *_services_of(observed, pods)]
+    if policy not in (CLEAN_NONE, CLEAN_RUNNING):
+        planned.deletes = [*pods, *_present(observed.services.values())]
+    _stop(observed, gang, planned)
+    expiry = seconds_to_expiry(job, now)
+    if expiry is not None:
+        planned.expired = expiry <= 0
+        planned.due = None if planned.expired else expiry
+
+
+def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None:
+    """Delete what only serves pods that are to run: the PodGroup, and what the kind does not keep."""
+    job = observed.job
+    for (_, kind), objects in observed.others.items():
+        for obj in _present(objects.values()):
+            if kind == POD_GROUP_KIND:
+                if gang is not None:
+                    planned.events.append(JobEvent("JobTerminated", "Job has been terminated. Deleting PodGroup"))
+                planned.deletes.append(obj)
+            elif not job.kind.keeps(job, obj):
+                planned.deletes.append(obj)
+
+
+def _services_of(observed: Observed, pods: Iterable[JsonObject]) -> list[JsonObject]:
+    names = (pod["metadata"]["name"] for pod in pods)
+    found = (observed.services.get(name) for name in names)
+    return [service for service in found if service is not None and not is_terminating(service)]
+
+
+def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    return (obj for obj in objects if not is_terminating(obj))
+
+
+def _is_own(obj: JsonObject, job: Job) -> bool:
+    references = obj["metadata"].get("ownerReferences") or []
+    return any(each.get("controller") and each.get("uid") == job.metadata.uid for each in references)

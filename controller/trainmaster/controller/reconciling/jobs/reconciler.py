@@ -1,0 +1,219 @@
+"""The reconciler of one kind of jobs: observe, plan, apply (see the package's docstring for the parts).
+
+Guarantees:
+- C-12: a settled job costs no request.
+- A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
+- C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them.
+- What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, Forbidden, TooManyRequests
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier, NameTaken
+from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
+from trainmaster.controller.reconciling.jobs.plan import Plan, plan
+from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
+from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
+from trainmaster.controller.reconciling.outcomes import (
+    DONE,
+    UNTIL_GRANTED,
+    ExpectationsPending,
+    Outcome,
+    Requeue,
+    RequeueAfter,
+    TerminalError,
+)
+from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
+from trainmaster.controller.reconciling.status_writer import StatusWriter
+from trainmaster.controller.reconciling.write_backoff import WriteBackoff
+from trainmaster.metrics.jobs import JobsMetrics
+from trainmaster.runtime.api import ApiTypeError
+from trainmaster.runtime.jobs.conditions import Conditions
+from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, SUCCEEDED
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.podgroup import GangScheduler
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
+
+log = structlog.get_logger(__name__)
+
+EXPECTATIONS_RECHECK = 1.0
+"""Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
+
+WAITING_INTERVAL = 5.0
+"""Seconds between checks of an object that garbage collection should remove; its deletion is an event as well."""
+
+SHORTEST_REQUEUE = 1.0
+LONGEST_REQUEUE = 300.0
+"""Seconds until a deadline is checked again: deadlines are moments of the wall clock, which may be set meanwhile."""
+
+_FINISHED: Final = (SUCCEEDED, FAILED)
+
+
+class JobReconciler:
+    """Reconciles the jobs of one kind.
+
+    Args:
+        kind: The kind.
+        resource: The same, as a resource.
+        client: Performs the writes.
+        stores: The caches.
+        gang: The gang scheduler, if there is one.
+        recorder: Where events go.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        kind: JobKind,
+        resource: Resource,
+        *,
+        client: KubeClient,
+        stores: JobStores,
+        gang: GangScheduler | None,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._kind = kind
+        self._stores = stores
+        self._gang = gang
+        self._recorder = recorder
+        self._clock = clock
+        self._metrics = JobsMetrics(kind.framework)
+        self._expectations = Expectations(clock=clock)
+        self._problem_reporter = ProblemReporter(recorder, clock, kind=kind.kind)
+        self._pod_warnings = PodWarnings()
+        self._applier = Applier(
+            client=client, resource=resource, stores=stores, expectations=self._expectations, recorder=recorder
+        )
+        self._status_writer = StatusWriter(
+            client=client,
+            resource=resource,
+            store=stores.jobs,
+            only_counters=only_counters,
+            expectations=self._expectations,
+            write_backoff=WriteBackoff(clock),
+            problem_reporter=self._problem_reporter,
+            clock=clock,
+        )
+
+    def on_start(self) -> None:
+        """Note that this process leads."""
+        self._pod_warnings.on_start(self._clock.now())
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Bring one job to its desired state."""
+        raw = self._stores.jobs.get(key)
+        if not self._expectations.satisfied(key, raw["metadata"]["uid"] if raw else None):
+            return ExpectationsPending(EXPECTATIONS_RECHECK)
+        if raw is None or raw["metadata"].get("deletionTimestamp"):
+            # Its children go with it, by garbage collection.
+            self._problem_reporter.forget(key)
+            self._status_writer.forget(key)
+            return DONE
+        if (reason := why_unreadable(raw)) is not None:
+            # Whatever its status says stays as it is.
+            message = f"the {self._kind.kind} cannot be read: {reason}; correct it"
+            problem = Problem(f"{self._kind.kind}Invalid", message, retry=False)
+            self._problem_reporter.report(key, raw, problem)
+            return TerminalError(message)
+        if _managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
+            return DONE
+        try:
+            job = parse_job(self._kind, raw)
+        except ApiTypeError as error:
+            return await self._report_unreadable(key, raw, error)
+        return await self._reconcile(key, job)
+
+    async def _reconcile(self, key: str, job: Job) -> Outcome:
+        observed = observe(job, self._stores)
+        planned = plan(observed, self._gang, now=self._clock.now())
+        self._record(job, self._pod_warnings.events(job, observed.pods.values()))
+        problem, failure = await self._build(key, job, planned)
+        problem = self._problem_reporter.keep_wording(key, job.raw, problem)
+        planned.update.blocked(problem)
+        status_due = await self._write_status(key, job, planned.update)
+        self._problem_reporter.report(key, job.raw, problem)
+        self._record(job, planned.events)
+        if status_due is None or job.run_policy.backoff_limit is None:
+            await self._applier.delete(key, job, planned.deletes)
+        if planned.expired and not planned.deletes and status_due is None:
+            if await self._applier.delete_expired(key, job):
+                self._metrics.count("deleted", job.namespace)
+            return DONE
+        dues = [_requeue_after(planned.due), status_due, WAITING_INTERVAL if planned.waiting else None]
+        requeue_after = min((due for due in dues if due is not None), default=None)
+        if failure is not None:
+            if isinstance(failure, Forbidden) and failure.told:
+                requeue_after = min(requeue_after or UNTIL_GRANTED, UNTIL_GRANTED)
+            return Requeue(str(failure), at_latest=requeue_after)
+        if problem is not None and problem.retry:
+            return Requeue(problem.message, at_latest=requeue_after)
+        return DONE if requeue_after is None else RequeueAfter(requeue_after)
+
+    async def _build(self, key: str, job: Job, planned: Plan) -> tuple[Problem | None, ApiError | None]:
+        """Perform what a plan makes; returns what stands in the way of the job, and the refusal if it was one."""
+        try:
+            await self._applier.apply(key, job, planned.applies)
+            await self._applier.create(key, job, planned.creates)
+        except (Conflict, AlreadyExists, TooManyRequests):
+            raise
+        except NameTaken as error:
+            return error.problem, None
+        except ApiError as error:
+            return Problem("ApplyFailed", str(error)), error
+        return planned.problem, None
+
+    async def _write_status(self, key: str, job: Job, update: StatusUpdate) -> float | None:
+        due = await self._status_writer.write(key, job.raw, update.to_json())
+        if due is None:
+            for counter in update.counts:
+                self._metrics.count(counter, job.namespace)
+            self._record(job, update.events)
+        return due
+
+    def _record(self, job: Job, events: Iterable[JobEvent]) -> None:
+        for each in events:
+            self._recorder.event(job.raw, type=each.type, reason=each.reason, action=ACTION, note=each.note)
+
+    async def _report_unreadable(self, key: str, raw: JsonObject, error: ApiTypeError) -> Outcome:
+        """Tell the owner of a job that the API server accepted it, but nobody can read it."""
+        problem = Problem(f"{self._kind.kind}Invalid", f"the {self._kind.kind} cannot be read: {error}", retry=False)
+        status = raw.get("status")
+        old = status if isinstance(status, dict) else {}
+        stored = old.get("conditions")
+        conditions = Conditions(
+            [each for each in stored if isinstance(each, dict)] if isinstance(stored, list) else [],
+            time_text(self._clock.now()),
+        )
+        status_due = None
+        if not any(map(conditions.is_true, _FINISHED)):
+            told = problem.condition()
+            conditions.put(told["type"], told["reason"], told["message"])
+            status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions.to_json()})
+        self._problem_reporter.report(key, raw, problem)
+        return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
+
+
+def _managed_by(raw: JsonObject) -> object:
+    """Return who is in charge of a job, before anything else of it is read."""
+    spec = raw.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    managed_by = policy.get("managedBy") if isinstance(policy, dict) else None
+    return MANAGED_BY_TRAINING_OPERATOR if managed_by is None else managed_by
+
+
+def _requeue_after(seconds: float | None) -> float | None:
+    """Return the seconds until the next reconcile for something that is due in so many seconds."""
+    return None if seconds is None else min(max(seconds, SHORTEST_REQUEUE), LONGEST_REQUEUE)

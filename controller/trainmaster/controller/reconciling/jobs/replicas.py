@@ -1,0 +1,131 @@
+"""The replicas of one type: which pods there are, which lack, which are too many, and which are to be replaced. Pure.
+
+Rules (Training Operator V1, and the fixes of its defects):
+
+- A pod belongs to a slot by its name. What the job controls under another name of the type, with an index beyond
+  `replicas`, is too many; anything else is left alone.
+- A pod on its way out is neither active nor failed (V1-B5): its slot is filled again when it is gone.
+- A failed pod is replaced by the restart policy of its type, for all kinds alike (V1-B10): `Always` and `OnFailure`
+  replace it, `ExitCode` does if the exit code is 128 or more, or unknown (as of an evicted pod), and otherwise fails
+  the job; `Never` leaves it to the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from trainmaster.runtime.jobs.constants import (
+    ALWAYS,
+    EXIT_CODE,
+    ON_FAILURE,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+)
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.types import ReplicaStatus
+from trainmaster.runtime.jsontree import JsonObject
+
+FIRST_RETRYABLE_EXIT_CODE: Final = 128
+"""From here on it was a signal that ended the container."""
+
+
+@dataclass(slots=True)
+class Replicas:
+    """The replicas of one type of a job."""
+
+    replica_type: str
+    pods: list[JsonObject] = field(default_factory=list)
+    """Those that have their slot, in its order."""
+
+    missing: list[int] = field(default_factory=list)
+    """Indexes of slots without a pod."""
+
+    surplus: list[JsonObject] = field(default_factory=list)
+    """Pods of slots that are not wanted any more, and not yet on their way out."""
+
+    restarts: list[JsonObject] = field(default_factory=list)
+    """Failed pods that are to be replaced, and not yet on their way out."""
+
+    failed_for_good: list[JsonObject] = field(default_factory=list)
+    """Failed pods whose exit code says that trying again is no use."""
+
+    status: ReplicaStatus = field(default_factory=ReplicaStatus)
+
+
+def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> Replicas:
+    """Sort the pods of one type.
+
+    Args:
+        job: The job.
+        replica_type: The type.
+        pods: All pods that the job controls, by name.
+    """
+    spec = job.replica_specs[replica_type]
+    found = Replicas(replica_type)
+    names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
+    for index, name in enumerate(names):
+        pod = pods.get(name)
+        if pod is None:
+            found.missing.append(index)
+        else:
+            found.pods.append(pod)
+    wanted = set(names)
+    found.surplus = [
+        pod
+        for name, pod in pods.items()
+        if name not in wanted and _is_beyond(pod, replica_type, spec.replicas) and not is_terminating(pod)
+    ]
+    for pod in found.pods:
+        if phase_of(pod) != "Failed" or is_terminating(pod):
+            continue
+        if spec.restart_policy in (ALWAYS, ON_FAILURE):
+            found.restarts.append(pod)
+        elif spec.restart_policy == EXIT_CODE:
+            code = exit_code(pod, job.kind.container_name)
+            retry = code is None or code >= FIRST_RETRYABLE_EXIT_CODE
+            (found.restarts if retry else found.failed_for_good).append(pod)
+    found.status = _count(found.pods)
+    return found
+
+
+def phase_of(pod: JsonObject) -> str:
+    """Return the phase of a pod; empty if nobody has set it."""
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def is_terminating(obj: JsonObject) -> bool:
+    """Tell whether an object is on its way out."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def exit_code(pod: JsonObject, container: str) -> int | None:
+    """Return the exit code of the container that trains, or of the first one if none has its name; None: unknown."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    named = next((each for each in statuses if each.get("name") == container), None)
+    status = named or next(iter(statuses), None) or {}
+    terminated = (status.get("state") or {}).get("terminated")
+    return terminated.get("exitCode") if isinstance(terminated, dict) else None
+
+
+def restart_count(pod: JsonObject) -> int:
+    """Return how often the containers of a pod were restarted in place."""
+    status = pod.get("status") or {}
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return sum(each.get("restartCount") or 0 for each in statuses)
+
+
+def _is_beyond(pod: JsonObject, replica_type: str, replicas: int) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    index = labels.get(REPLICA_INDEX_LABEL) or ""
+    return labels.get(REPLICA_TYPE_LABEL) == replica_type.lower() and index.isdecimal() and int(index) >= replicas
+
+
+def _count(pods: Iterable[JsonObject]) -> ReplicaStatus:
+    phases = [(phase_of(pod), is_terminating(pod)) for pod in pods]
+    return ReplicaStatus(
+        active=phases.count(("Running", False)),
+        succeeded=sum(phase == "Succeeded" for phase, _ in phases),
+        failed=sum(phase == "Failed" for phase, _ in phases),
+    )
