@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
 
 _TRAINER: Final = "trainer.kubeflow.org"
@@ -13,6 +15,7 @@ _JOBSET: Final = "jobset.x-k8s.io"
 
 _ORIGINS: Final[Mapping[str, str]] = {
     _TRAINER: "trainmaster crds | kubectl apply --server-side -f -",
+    JOBS_GROUP: "trainmaster crds | kubectl apply --server-side -f -",
     _JOBSET: "it comes with JobSet, https://jobset.sigs.k8s.io",
     "scheduling.x-k8s.io": "it comes with the scheduler plugins, https://scheduler-plugins.sigs.k8s.io",
     "scheduling.volcano.sh": "it comes with Volcano, https://volcano.sh",
@@ -31,6 +34,12 @@ RUNTIMES: Final[Mapping[str, Resource]] = {each.kind: each for each in (TRAINING
 """Both kinds of runtime, by kind."""
 
 JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True, origin=_ORIGINS[_JOBSET])
+
+
+def job_resource(kind: JobKind) -> Resource:
+    """Return the resource of a kind of jobs."""
+    origin = _ORIGINS.get(kind.group, "")
+    return Resource(kind.group, kind.version, kind.kind, kind.plural, namespaced=True, origin=origin)
 
 
 def watched_resource(watch: Watch) -> Resource:

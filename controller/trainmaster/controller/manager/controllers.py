@@ -9,7 +9,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.reconciling.controller import Controller, require_unique_names
+from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
@@ -69,5 +69,4 @@ def make_controllers(
         controllers.append(
             Controller(name, reconciler.reconcile, queue, workers=workers(resource, RUNTIME_WORKERS), clock=clock)
         )
-    require_unique_names(controllers)
     return controllers

@@ -22,7 +22,7 @@ What waits for the caches and for the election, and stops before everything else
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Protocol
@@ -53,6 +53,7 @@ from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
     cancel_and_wait,
@@ -60,6 +61,7 @@ from trainmaster.controller.manager.runnables import (
     raise_if_ended,
     wait_for_first,
 )
+from trainmaster.controller.reconciling.controller import require_unique_names
 from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.filters import DelegatingAuth
@@ -69,6 +71,7 @@ from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.version import __version__
 
@@ -118,6 +121,7 @@ class Manager:
         new_client: Makes clients; by default over HTTP, limited as the configuration says.
         elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
         status_server: The server to which trainers report, where the feature is on.
+        job_kinds: The kinds of jobs of `kubeflow.org/v1`, and others like them; none: they are switched off.
         on_caches_synced: Called once, when the caches have synced for the first time.
     """
 
@@ -131,6 +135,7 @@ class Manager:
         new_client: NewClient | None = None,
         elect_in_thread: bool = True,
         status_server: StatusServer | None = None,
+        job_kinds: Sequence[JobKind] = (),
         on_caches_synced: Callable[[], object] = lambda: None,
     ) -> None:
         self._rest_config = rest_config
@@ -140,6 +145,7 @@ class Manager:
         self._new_client = new_client or self._new_http_client
         self._elect_in_thread = elect_in_thread
         self._status_server = status_server
+        self._job_kinds = job_kinds
         self._on_caches_synced = on_caches_synced
         self._identity = new_identity()
         self._missing_rights: MissingRights | None = None
@@ -185,6 +191,11 @@ class Manager:
                 configuration=self._configuration,
                 clock=self._clock,
             )
+            jobs = TrainingOperator(
+                client, self._job_kinds, recorder=recorder, configuration=self._configuration, clock=self._clock
+            )
+            controllers += jobs.controllers
+            require_unique_names(controllers)
             for controller in controllers:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
@@ -192,11 +203,11 @@ class Manager:
             if certificates is not None:
                 self.healthz.add_readyz_check("ca-bundle", certificates.readiness)
             webhooks = await self._webhooks(caches, certificates, stack)
-            await self._serve_probes(stack, caches, election, webhooks, stop)
+            await self._serve_probes(stack, [caches, jobs], election, webhooks, stop)
             debugged = Debugged(
                 configuration=self._configuration,
                 framework=self._framework,
-                informers=caches.informers(),
+                informers=lambda: [*caches.informers(), *jobs.informers()],
                 queues=[(controller.name, controller.queue) for controller in controllers],
                 leader=lambda: election.state() if election is not None else {"leaderElection": False},
             )
@@ -205,6 +216,8 @@ class Manager:
                 asyncio.create_task(caches.run(), name="caches"),
                 asyncio.create_task(recorder.run(), name="events"),
             ]
+            if self._job_kinds:
+                background.append(asyncio.create_task(jobs.run(), name="jobs"))
             if certificates is not None:
                 background.append(asyncio.create_task(certificates.run(), name="certificates"))
             if webhooks is not None:
@@ -253,7 +266,7 @@ class Manager:
     async def _serve_probes(
         self,
         stack: AsyncExitStack,
-        caches: Caches,
+        caches: Sequence[Caches | TrainingOperator],
         election: Election | None,
         webhooks: WebhookServer | None,
         stop: asyncio.Event,
@@ -326,6 +339,7 @@ class Manager:
             self._configuration,
             features={TRAIN_JOB_STATUS_GATE} if self._status_server is not None else (),
             watches=watches,
+            job_kinds=self._job_kinds,
             namespace=operator_namespace(),
         )
 
@@ -406,6 +420,6 @@ def _leader_health(election: Election) -> str | None:
     return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
 
 
-def _sync_health(caches: Caches) -> str | None:
-    missing = caches.not_synced()
+def _sync_health(caches: Iterable[Caches | TrainingOperator]) -> str | None:
+    missing = [each for some in caches for each in some.not_synced()]
     return f"waiting for {'; '.join(missing)}" if missing else None

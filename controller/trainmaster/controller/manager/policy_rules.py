@@ -15,18 +15,24 @@ from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager import caches
+from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import runtimes, status_writer
 from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
 
 
 def policy_rules(
-    configuration: Configuration, *, features: Collection[str], watches: Iterable[Watch], namespace: str
+    configuration: Configuration,
+    *,
+    features: Collection[str],
+    watches: Iterable[Watch],
+    job_kinds: Iterable[JobKind] = (),
+    namespace: str,
 ) -> list[PolicyRule]:
     """Return all rights that a manager needs.
 
@@ -34,11 +40,15 @@ def policy_rules(
         configuration: The configuration file.
         features: The feature gates that are open.
         watches: What its plugins declared.
+        job_kinds: The kinds of jobs that it serves.
         namespace: That of the manager's pod.
     """
-    rules = _policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace)
+    rules = [
+        *_policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace),
+        *training_operator.policy_rules(configuration, job_kinds),
+    ]
     if not configuration.watch_namespaces:
-        return list(rules)
+        return rules
     # Who serves some namespaces may have no right to anything beyond them.
     return [replace(rule, optional=rule.optional or rule.resource == CLUSTER_TRAINING_RUNTIMES) for rule in rules]
 

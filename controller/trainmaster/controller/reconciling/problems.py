@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.write_backoff import FieldConflict
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -86,7 +86,7 @@ class ProblemReporter:
         kind: The kind of the objects whose problems they are.
     """
 
-    def __init__(self, recorder: EventRecorder, clock: Clock, *, kind: str) -> None:
+    def __init__(self, recorder: Recorder, clock: Clock, *, kind: str) -> None:
         self._recorder = recorder
         self._clock = clock
         self._kind = kind

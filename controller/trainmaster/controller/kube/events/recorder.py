@@ -76,6 +76,21 @@ class EventClient(Protocol):
         """Patch an object."""
 
 
+class Recorder(Protocol):
+    """Whom a controller tells what happens."""
+
+    def event(
+        self,
+        regarding: JsonObject,
+        *,
+        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Record an event about an object."""
+
+
 class EventRecorder:
     """Records events about objects."""
 
@@ -106,15 +121,17 @@ class EventRecorder:
         reason: str,
         action: str,
         note: str,
+        reporting_controller: str | None = None,
     ) -> None:
-        """Record an event about an object."""
+        """Record an event about an object; `reporting_controller` is who says so, by default who this recorder is."""
         metadata = regarding.get("metadata", {})
+        controller = reporting_controller or self._controller
         key = EventKey(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
         now = self._clock.now()
         series = self._correlator.correlate(
             key,
             cut(note, _NOTE_BYTES),
-            lambda note: self._body(regarding, key, note, now),
+            lambda note: self._body(regarding, key, note, now, controller),
             now=now,
             moment=self._clock.monotonic(),
         )
@@ -229,7 +246,7 @@ class EventRecorder:
                     await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
         series.written = count
 
-    def _body(self, regarding: JsonObject, key: EventKey, note: str, now: datetime) -> JsonObject:
+    def _body(self, regarding: JsonObject, key: EventKey, note: str, now: datetime, controller: str) -> JsonObject:
         metadata = regarding.get("metadata", {})
         # Events about objects without a namespace live in the default one.
         namespace = metadata.get("namespace") or "default"
@@ -251,9 +268,36 @@ class EventRecorder:
             "action": cut(key.action, _REASON_BYTES),
             "note": cut(note, _NOTE_BYTES),
             "regarding": {name: value for name, value in reference.items() if value},
-            "reportingController": self._controller,
+            "reportingController": controller,
             "reportingInstance": self._instance,
         }
+
+
+class ControllerRecorder:
+    """Records events in the name of one of several controllers.
+
+    Args:
+        recorder: Who writes them.
+        reporting_controller: The name of the controller.
+    """
+
+    def __init__(self, recorder: EventRecorder, reporting_controller: str) -> None:
+        self._recorder = recorder
+        self._controller = reporting_controller
+
+    def event(
+        self,
+        regarding: JsonObject,
+        *,
+        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Record an event about an object."""
+        self._recorder.event(
+            regarding, type=type, reason=reason, action=action, note=note, reporting_controller=self._controller
+        )
 
 
 def cut(text: str, limit: int) -> str:

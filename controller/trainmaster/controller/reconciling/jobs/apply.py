@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
@@ -73,11 +73,22 @@ def policy_rules(kind: JobKind, resource: Resource, watches: Iterable[Watch]) ->
             reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
         )
     for watch in watches:
+        changes = ("get", "create", "delete") if watch.creates_only else ("get", "create", "patch", "delete")
         yield PolicyRule(
             resource=watched_resource(watch),
-            verbs=("get", "create", "patch", "delete"),
+            verbs=changes,
             needed_by=part,
             reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
+        )
+    for grant in kind.grants():
+        granted = Watch(grant.api_version, grant.kind, grant.plural)
+        yield PolicyRule(
+            resource=watched_resource(granted),
+            subresource=grant.subresource,
+            verbs=grant.verbs,
+            needed_by=part,
+            reason="give it to the pods of a job: nobody gives away a right that they do not have",
+            optional=False,
         )
 
 
@@ -107,7 +118,7 @@ class Applier:
         resource: Resource,
         stores: JobStores,
         expectations: Expectations,
-        recorder: EventRecorder,
+        recorder: Recorder,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -124,11 +135,15 @@ class Applier:
         """
         for each in applies:
             obj = each.object
-            resource, store = self._stores.others[obj["apiVersion"], obj["kind"]]
-            precondition = {"resourceVersion": ABSENT} if each.uid is None else {"uid": each.uid}
-            sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
+            other = self._stores.others[obj["apiVersion"], obj["kind"]]
+            resource = other.resource
             try:
-                written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+                if other.creates_only:
+                    written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
+                else:
+                    precondition = {"resourceVersion": ABSENT} if each.uid is None else {"uid": each.uid}
+                    sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
+                    written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
             except (AlreadyExists, Conflict) as conflict:
                 if each.uid is None:
                     await self._meet(key, job, obj, conflict)
@@ -139,7 +154,7 @@ class Applier:
                 missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
                 raise NotFound(status=404, reason="NotFound", message=missing) from error
             log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
-            self._expectations.expect_write(key, written, store)
+            self._expectations.expect_write(key, written, other.store)
 
     async def create(self, key: str, job: Job, objects: Sequence[JsonObject]) -> None:
         """Create pods and Services.
@@ -252,7 +267,8 @@ class Applier:
                 return PODS, self._stores.pods
             if obj["kind"] == SERVICES.kind:
                 return SERVICES, self._stores.services
-        return self._stores.others[obj["apiVersion"], obj["kind"]]
+        other = self._stores.others[obj["apiVersion"], obj["kind"]]
+        return other.resource, other.store
 
     def _event(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
         self._recorder.event(job.raw, type="Warning" if warning else "Normal", reason=reason, action=ACTION, note=note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.controller.kube.cache.store import Store
@@ -12,9 +12,20 @@ from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers
 
 GroupVersionKind = tuple[str, str]
 """API version and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedKind:
+    """A kind of objects that jobs own beside pods and Services."""
+
+    resource: Resource
+    store: Store
+    creates_only: bool = False
+    """Whether its objects are created and never changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +36,14 @@ class JobStores:
         jobs: The jobs of that kind.
         pods: The pods of jobs.
         services: The Services of jobs.
-        others: Everything else that jobs own (PodGroups, what `JobKind.build` makes), each with its resource.
+        others: Everything else that jobs own (PodGroups, what `JobKind.build` makes).
         priority_classes: The PriorityClasses, if anybody wants to know them.
     """
 
     jobs: Store
     pods: Store
     services: Store
-    others: Mapping[GroupVersionKind, tuple[Resource, Store]] = field(default_factory=dict)
+    others: Mapping[GroupVersionKind, OwnedKind] = field(default_factory=dict)
     priority_classes: Store | None = None
 
 
@@ -56,6 +67,11 @@ class Observed:
         """Return an object in the namespace of the job, whoever owns it."""
         return store.get(f"{self.job.namespace}/{name}")
 
+    @property
+    def listers(self) -> Listers:
+        """What the kind may look at."""
+        return _OwnedListers(self.stores)
+
     def pod_group(self, gang: GangScheduler) -> JsonObject | None:
         """Return the PodGroup that it controls."""
         return self.others.get((gang.api_version, POD_GROUP_KIND), {}).get(self.job.name)
@@ -66,6 +82,21 @@ class Observed:
         return {} if store is None else {each["metadata"]["name"]: each.get("value") or 0 for each in store.each()}
 
 
+class _OwnedListers:
+    """Listers over the kinds that jobs own."""
+
+    def __init__(self, stores: JobStores) -> None:
+        self._stores = stores
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
+        other = self._stores.others.get((api_version, kind))
+        return None if other is None else other.store.get(f"{namespace}/{name}" if namespace else name)
+
+    def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        other = self._stores.others.get((api_version, kind))
+        return () if other is None else other.store.each(namespace)
+
+
 def observe(job: Job, stores: JobStores) -> Observed:
     """Look up everything that the decisions about a job rest on."""
     uid = job.metadata.uid
@@ -73,7 +104,7 @@ def observe(job: Job, stores: JobStores) -> Observed:
         job=job,
         pods=dict(_owned(stores.pods, uid)),
         services=dict(_owned(stores.services, uid)),
-        others={kind: dict(_owned(store, uid)) for kind, (_, store) in stores.others.items()},
+        others={kind: dict(_owned(other.store, uid)) for kind, other in stores.others.items()},
         stores=stores,
     )
 

@@ -33,7 +33,7 @@ from trainmaster.controller.reconciling.jobs.limits import (
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
-from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import CLEAN_NONE, CLEAN_RUNNING, FAILED, SUCCEEDED, SUSPENDED
@@ -101,8 +101,12 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime) -> Pl
         update.suspended()
         planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
         _stop(observed, gang, planned)
-    elif (invalid := _invalid(job)) is not None:
-        planned.problem = invalid
+    elif wrong := _errors(job):
+        kind = job.kind.kind
+        planned.problem = Problem(f"{kind}FailedValidation", aggregate(wrong), retry=False)
+        note = f"{kind} failed validation because {job.kind.refusal(wrong)}"
+        if not _is_blocked_by(planned.problem, job):
+            planned.events.append(JobEvent(planned.problem.reason, note, "Warning"))
     else:
         update.resumed()
         _run(observed, gang, planned, now)
@@ -126,13 +130,16 @@ def is_left_over(obj: JsonObject, job: Job) -> bool:
     )
 
 
-def _invalid(job: Job) -> Problem | None:
-    """Tell what is wrong with a job that nobody admitted."""
+def _errors(job: Job) -> list[FieldError]:
+    """Return what is wrong with a job that nobody admitted."""
     if not job.replica_specs:
-        wrong: list[FieldError] = [FieldError(f"spec.{job.kind.replica_specs_field}", "must be required", "Required")]
-    else:
-        wrong = [each for each in job.kind.validate(job, None) if isinstance(each, FieldError)]
-    return Problem(f"{job.kind.kind}FailedValidation", aggregate(wrong), retry=False) if wrong else None
+        return [FieldError(f"spec.{job.kind.replica_specs_field}", "must be required", "Required")]
+    return [each for each in job.kind.validate(job, None) if isinstance(each, FieldError)]
+
+
+def _is_blocked_by(problem: Problem, job: Job) -> bool:
+    told = job.condition(BLOCKED)
+    return told is not None and (told.get("reason"), told.get("message")) == (problem.reason, problem.message)
 
 
 def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:
@@ -164,7 +171,7 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         if each.failed_for_good:
             message = f'job "{job.name}" is failing because "{each.replica_type}" replica(s) failed.'
             update.fail(message, warning=True)
-    statuses = {each.replica_type: each.status for each in replicas}
+    statuses = job.kind.replica_statuses(job, {each.replica_type: each.status for each in replicas})
     update.replicas(
         statuses, {each.replica_type: count_restarts(job, each, observed.pods.values()) for each in replicas}
     )
@@ -223,13 +230,10 @@ def _plan_objects(observed: Observed, planned: Plan) -> None:
     job = observed.job
     pods = [pod for pod in observed.pods.values() if not is_terminating(pod)]
     built: set[tuple[str, str, str]] = set()
-    for obj in job.kind.build(job, pods):
-        owned = {
-            **obj,
-            "metadata": {"namespace": job.namespace, "ownerReferences": [owner_reference(job)], **obj["metadata"]},
-        }
+    for obj in job.kind.build(job, pods, observed.listers):
+        metadata = {"namespace": job.namespace, "ownerReferences": [owner_reference(job)], **obj["metadata"]}
         built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
-        _plan_apply(owned, observed, planned)
+        _plan_apply({**obj, "metadata": metadata}, observed, planned)
     for (api_version, kind), objects in observed.others.items():
         if kind != POD_GROUP_KIND:
             planned.deletes += [
@@ -241,17 +245,22 @@ def _plan_objects(observed: Observed, planned: Plan) -> None:
 
 def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
     kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
-    _, store = observed.stores.others[kind]
-    existing = observed.existing(store, name)
+    other = observed.stores.others[kind]
+    existing = observed.existing(other.store, name)
     if existing is None:
         planned.applies.append(Apply(obj))
+    elif not obj["metadata"]["ownerReferences"]:
+        pass  # nobody's, and there
     elif is_left_over(existing, observed.job):
         planned.waiting = True
     elif not _is_own(existing, observed.job):
         planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
     elif is_terminating(existing):
         planned.waiting = True
-    elif drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN:
+    elif (
+        not other.creates_only
+        and drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN
+    ):
         planned.applies.append(Apply(obj, uid=existing["metadata"]["uid"]))
 
 

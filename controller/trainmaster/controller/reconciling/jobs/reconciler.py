@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, Forbidden, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
@@ -82,7 +82,7 @@ class JobReconciler:
         client: KubeClient,
         stores: JobStores,
         gang: GangScheduler | None,
-        recorder: EventRecorder,
+        recorder: Recorder,
         clock: Clock,
     ) -> None:
         self._kind = kind

@@ -1,0 +1,292 @@
+"""The jobs of `kubeflow.org/v1`: their caches and controllers, which cost nothing where no such kind is served.
+
+Guarantees:
+- While the server serves none of the kinds, nothing of theirs is read: discovery is asked every `DISCOVERY_INTERVAL`,
+  for which no right is needed.
+- No job is seen before the pods, and all else that jobs own, of its namespace are there. Other kinds do not wait.
+- A kind that jobs own may be installed later (V1-B26): its absence is told by the jobs that need it, and all jobs are
+  reconciled again when it is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
+from trainmaster.controller.kube.cache.outages import Outages
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.reconciling import status_writer
+from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.jobs import apply
+from trainmaster.controller.reconciling.jobs.event_handlers import (
+    OWNER_INDEX,
+    job_keys,
+    owner_uids,
+    trim_owned,
+    trim_pod,
+    trim_service,
+)
+from trainmaster.controller.reconciling.jobs.observe import GroupVersionKind, JobStores, OwnedKind
+from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.controller.resources import job_resource, watched_resource
+from trainmaster.metrics.queue import WorkQueueMetrics
+from trainmaster.runtime.api.constants import POD_GROUP_KIND
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.podgroup import GangScheduler, gang_scheduler
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+
+log = structlog.get_logger(__name__)
+
+DISCOVERY_INTERVAL: Final = 10.0
+"""Seconds between two questions whether a kind is served that was not."""
+
+JOB_WORKERS: Final = 16
+"""Reconciles wait for the server most of the time, so many fit into one process."""
+
+_PRIORITY_CLASSES: Final = Watch(
+    "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False, optional=True
+)
+
+
+def gang_of(configuration: Configuration) -> GangScheduler | None:
+    """Return the gang scheduler that a configuration names."""
+    return gang_scheduler(configuration.training_operator.gang_scheduler_name)
+
+
+def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iterator[PolicyRule]:
+    """Return the rights that the jobs of some kinds need."""
+    gang = gang_of(configuration)
+    kinds = list(kinds)
+    for kind in kinds:
+        resource, watches = job_resource(kind), [*_gang_watches(gang), *kind.watches()]
+        reads = [resource, PODS, *([SERVICES] if kind.has_services else []), *map(watched_resource, watches)]
+        if gang is not None:
+            reads.append(watched_resource(_PRIORITY_CLASSES))
+        for each in reads:
+            yield PolicyRule(
+                resource=each, verbs=READ, needed_by=kind.controller_name, reason="keep a cache of them"
+            )
+        yield from apply.policy_rules(kind, resource, watches)
+        yield from status_writer.policy_rules(resource, kind.controller_name)
+
+
+def _gang_watches(gang: GangScheduler | None) -> list[Watch]:
+    return [] if gang is None else [Watch(gang.api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True)]
+
+
+@dataclass(slots=True)
+class _Served:
+    """One kind of jobs."""
+
+    kind: JobKind
+    resource: Resource
+    informer: Informer
+    controller: Controller
+    children: list[Informer] = field(default_factory=list)
+    """What has to be there before its jobs are read."""
+
+
+class TrainingOperator:
+    """All caches and controllers of jobs.
+
+    Args:
+        client: Where they are read from, and what performs the writes.
+        kinds: The kinds of jobs.
+        recorder: Where events go.
+        configuration: The configuration file.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kinds: Sequence[JobKind],
+        *,
+        recorder: EventRecorder,
+        configuration: Configuration,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._gang = gang_of(configuration)
+        self._changed = asyncio.Event()
+        self._started: list[Informer] = []
+        self._absent: set[Informer] = set()
+        self._informer = partial(
+            Informer,
+            client,
+            namespaces=configuration.watch_namespaces,
+            outages=Outages(),
+            on_state_change=self._note,
+            on_return=self._retry_now,
+            clock=clock,
+        )
+        self._children: dict[GroupVersionKind, Informer] = {}
+        self._concurrency = configuration.controller.group_kind_concurrency
+        self._recorder = recorder
+        self._kinds = [self._make(kind, trim_owned(kinds)) for kind in kinds]
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """The controllers, one for each kind, which wait for keys."""
+        return [each.controller for each in self._kinds]
+
+    def informers(self) -> list[Informer]:
+        """The informers that run."""
+        return list(self._started)
+
+    def not_synced(self) -> list[str]:
+        """The resources whose caches have not synced and should have, each with the reason if there is one."""
+        waiting = (each for each in self._started if not each.is_ready)
+        return [each.name + (f" ({each.failure})" if each.failure else "") for each in waiting]
+
+    async def run(self) -> None:
+        """Keep the caches of all kinds current that the server serves, until cancelled."""
+        rest = list(self._kinds)
+        async with asyncio.TaskGroup() as tasks:
+            while rest:
+                served = [each for each in rest if await self._is_served(each.resource)]
+                for each in served:
+                    rest.remove(each)
+                    for child in each.children:
+                        if child not in self._started:
+                            self._started.append(child)
+                            tasks.create_task(child.run(), name=f"informer-{child.name}")
+                    self._started.append(each.informer)
+                    tasks.create_task(self._read_jobs(each), name=f"informer-{each.informer.name}")
+                if served:
+                    log.info("jobs are served", kinds=[each.kind.kind for each in served])
+                if rest:
+                    await self._clock.sleep(DISCOVERY_INTERVAL)
+
+    def _make(self, kind: JobKind, transform: Transform) -> _Served:
+        resource = job_resource(kind)
+        queue = WorkQueue(clock=self._clock, metrics=WorkQueueMetrics(kind.controller_name))
+        pods = self._child(PODS, trim_pod, label_selector=JOB_NAME_LABEL)
+        children = [pods]
+        services = pods
+        if kind.has_services:
+            services = self._child(SERVICES, trim_service, label_selector=JOB_NAME_LABEL)
+            children.append(services)
+        others: dict[GroupVersionKind, OwnedKind] = {}
+        for watch in (*_gang_watches(self._gang), *kind.watches()):
+            owned = watched_resource(watch)
+            informer = self._child(
+                owned, transform, label_selector=watch.label_selector, metadata_only=watch.metadata_only,
+                optional=watch.optional,
+            )
+            children.append(informer)
+            others[watch.api_version, watch.kind] = OwnedKind(owned, informer.store, watch.creates_only)
+        priorities = None
+        if self._gang is not None:
+            classes = self._child(watched_resource(_PRIORITY_CLASSES), strip_managed_fields, optional=True)
+            children.append(classes)
+            priorities = classes.store
+
+        informer = self._informer(resource, optional=True, start_after=partial(self._wait_for, children))
+        _enqueue(informer, queue, job_keys(kind), own=True)
+        for child in children:
+            _enqueue(child, queue, job_keys(kind), own=False)
+        reconciler = JobReconciler(
+            kind,
+            resource,
+            client=self._client,
+            stores=JobStores(informer.store, pods.store, services.store, others, priorities),
+            gang=self._gang,
+            recorder=ControllerRecorder(self._recorder, kind.controller_name),
+            clock=self._clock,
+        )
+        controller = Controller(
+            kind.controller_name,
+            reconciler.reconcile,
+            queue,
+            workers=self._concurrency.get(f"{kind.kind}.{kind.group}", JOB_WORKERS),
+            on_start=reconciler.on_start,
+            clock=self._clock,
+        )
+        return _Served(kind, resource, informer, controller, children)
+
+    def _child(self, resource: Resource, transform: Transform, **options: Any) -> Informer:
+        """Return the informer of a kind that jobs own, which they share."""
+        kind = resource.api_version, resource.kind
+        if kind not in self._children:
+            name = f"{resource.name}[jobs]"
+            self._children[kind] = self._informer(resource, transform=transform, name=name, **options)
+        return self._children[kind]
+
+    async def _read_jobs(self, served: _Served) -> None:
+        if None in served.informer.partitions:
+            await self._wait_for(served.children, None)
+        await served.informer.run()
+
+    async def _wait_for(self, children: Iterable[Informer], namespace: str | None) -> None:
+        """Wait until everything that jobs of a namespace own is there."""
+        while not all(_is_ready(each, namespace) for each in children):
+            await self._changed.wait()
+
+    def _note(self, informer: Informer) -> None:
+        """Take note that an informer fares otherwise than before."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if any(each.failure is not None and each.failure.is_not_served for each in informer.partitions.values()):
+            self._absent.add(informer)
+        elif informer in self._absent:
+            self._absent.discard(informer)
+            for each in self._kinds:
+                if informer in each.children:
+                    for key in each.informer.store.keys():  # noqa: SIM118 - a store is no mapping
+                        each.controller.queue.add(key, priority=LOW_PRIORITY)
+
+    def _retry_now(self) -> None:
+        for informer in self._started:
+            informer.try_again()
+        for each in self._kinds:
+            each.controller.queue.retry_now()
+
+    async def _is_served(self, resource: Resource) -> bool:
+        """Ask the server whether it serves a kind; one that cannot be asked serves nothing yet."""
+        try:
+            status, _, body = await self._client.raw("GET", f"/apis/{resource.api_version}")
+            found = orjson.loads(body) if status == HTTPStatus.OK else {}
+        except (KubeError, orjson.JSONDecodeError) as error:
+            log.debug("what the server serves cannot be asked", error=str(error))
+            return False
+        return any(each.get("name") == resource.plural for each in found.get("resources") or [])
+
+
+def _is_ready(informer: Informer, namespace: str | None) -> bool:
+    partition = informer.partitions.get(namespace) or informer.partitions.get(None)
+    return partition is None or partition.is_ready
+
+
+def _enqueue(informer: Informer, queue: WorkQueue, keys_of: Callable[[JsonObject], list[str]], *, own: bool) -> None:
+    """Have every change put the keys of the jobs that it concerns, before or after it, into a queue."""
+
+    def enqueue(change: Delta) -> None:
+        priority = LOW_PRIORITY if change.initial or change.resync else 0
+        if own:
+            queue.add(change.key, priority=priority)
+            return
+        states = (change.old, change.new)
+        for key in dict.fromkeys(key for state in states if state is not None for key in keys_of(state)):
+            queue.add(key, priority=priority)
+
+    informer.add_event_handler(enqueue, resync=own)
