@@ -17,6 +17,7 @@ import yaml
 import generator
 from trainmaster.controller.cli.rbac import table
 from trainmaster.controller.configuration import load_configuration
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
@@ -52,12 +53,18 @@ def rules_of(features: Collection[str] = (), *, watch_namespaces: Sequence[str] 
     configuration = load_configuration(CONFIGURATION).model_copy(update={"watch_namespaces": list(watch_namespaces)})
     options = plugin_options(configuration, authority=lambda: None) if TRAIN_JOB_STATUS_GATE in features else None
     framework = Framework(load_plugins(_built_in(), options=options, features=frozenset(features)))
-    return policy_rules(configuration, features=features, watches=framework.watches(), namespace=NAMESPACE)
+    return policy_rules(
+        configuration,
+        features=features,
+        watches=framework.watches(),
+        job_kinds=job_kinds(configuration, _built_in("trainmaster.jobs")),
+        namespace=NAMESPACE,
+    )
 
 
-def _built_in() -> Iterable[Any]:
-    """Return the entry points of our own plugins: others may be installed where this runs."""
-    return distribution("trainmaster").entry_points.select(group="trainmaster.plugins")
+def _built_in(group: str = "trainmaster.plugins") -> Iterable[Any]:
+    """Return the entry points of our own plugins, or kinds of jobs: others may be installed where this runs."""
+    return distribution("trainmaster").entry_points.select(group=group)
 
 
 def objects() -> dict[str, JsonObject]:

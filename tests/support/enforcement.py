@@ -13,6 +13,7 @@ import yaml
 from support.stack import Stack, api_server
 
 from trainmaster.controller.configuration import Configuration, load_configuration
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -108,7 +109,9 @@ def shipped_configuration(**more: Any) -> Configuration:
 def roles_for(configuration: Configuration, *, disabled: Iterable[str] = ()) -> list[JsonObject]:
     """Return the roles of a manager with that configuration and the built-in plugins."""
     watches = Framework(load_plugins(disabled=frozenset(disabled))).watches()
-    rules = policy_rules(configuration, features=(), watches=watches, namespace=NAMESPACE)
+    rules = policy_rules(
+        configuration, features=(), watches=watches, job_kinds=job_kinds(configuration), namespace=NAMESPACE
+    )
     return roles(rules, namespace=NAMESPACE)
 
 

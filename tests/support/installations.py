@@ -11,6 +11,7 @@ import orjson
 from support.stack import QUIET
 
 from trainmaster.controller.configuration import Configuration, LeaderElection
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig, Token
 from trainmaster.controller.kube.rest.errors import AlreadyExists
@@ -65,7 +66,13 @@ async def install(
     _, _, body = await client.raw(
         "POST", ACCOUNTS.path(home, home, "token"), body=orjson.dumps({"spec": {"expirationSeconds": 3600}})
     )
-    rules = policy_rules(configuration, features=(), watches=Framework(load_plugins()).watches(), namespace=home)
+    rules = policy_rules(
+        configuration,
+        features=(),
+        watches=Framework(load_plugins()).watches(),
+        job_kinds=job_kinds(configuration),
+        namespace=home,
+    )
     objects = roles(rules, namespace=home, service_account=home, watch_namespaces=watch_namespaces)
     token = Token(orjson.loads(body)["status"]["token"])
     return Installation(home, replace(access, credentials=token, namespace=home), configuration, objects)

@@ -28,9 +28,10 @@ import pytest
 
 from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth
 from trainmaster.controller.feature_gates import FEATURES
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager import caches
+from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.manager.manager import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.reconciling.trainjobs import apply
@@ -75,7 +76,13 @@ def declared() -> list[PolicyRule]:
     """Return all rights that the manager declares, with all of its parts and the built-in plugins."""
     options = {"trainjobstatus": {"server": "https://status", "authority": lambda: None}}
     framework = Framework(load_plugins(options=options, features=frozenset(FEATURES)))
-    return policy_rules(EVERYTHING, features=set(FEATURES), watches=framework.watches(), namespace="kubeflow")
+    return policy_rules(
+        EVERYTHING,
+        features=set(FEATURES),
+        watches=framework.watches(),
+        job_kinds=job_kinds(EVERYTHING),
+        namespace="kubeflow",
+    )
 
 
 class Recording:
@@ -187,7 +194,7 @@ _told: set[Right] = set()
 def _have_parts_declare() -> None:
     """Have caches and leases of this process declare what they need: what plugins of tests watch, names of leases."""
     make_caches, make_lock = caches.Caches.__init__, lease.LeaseLock.__init__
-    make_looking = other_leaders.OtherLeaders.__init__
+    make_looking, make_jobs = other_leaders.OtherLeaders.__init__, training_operator.TrainingOperator.__init__
 
     def caches_told(self: Any, client: Any, watches: Any, **options: Any) -> None:
         watches = list(watches)
@@ -202,6 +209,11 @@ def _have_parts_declare() -> None:
         declare(other_leaders.policy_rules(name=name))
         make_looking(self, client, name=name, **options)
 
+    def jobs_told(self: Any, client: Any, kinds: Any, *, configuration: Any, **options: Any) -> None:
+        declare(training_operator.policy_rules(configuration, kinds))
+        make_jobs(self, client, kinds, configuration=configuration, **options)
+
+    training_operator.TrainingOperator.__init__ = jobs_told  # type: ignore[method-assign] # as below
     other_leaders.OtherLeaders.__init__ = looking_told  # type: ignore[method-assign] # as below
     caches.Caches.__init__ = caches_told  # type: ignore[method-assign] # what a manager is made of says what it may
     lease.LeaseLock.__init__ = lock_told  # type: ignore[method-assign] # as above

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -99,7 +100,8 @@ async def manager(
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()
     framework = framework or Framework(load_plugins())
-    running = Manager(access, configuration, framework, clock=clock, on_caches_synced=filled.set)
+    kinds = job_kinds(configuration)
+    running = Manager(access, configuration, framework, clock=clock, job_kinds=kinds, on_caches_synced=filled.set)
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())
     try:

@@ -33,6 +33,7 @@ from trainmaster.controller.configuration import (
 )
 from trainmaster.controller.configuration.reload import ConfigurationReloader
 from trainmaster.controller.debugging.signals import stack_dumps_on_signal
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
@@ -147,6 +148,7 @@ async def _run(
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     framework = Framework(plugins, observer=PluginCallObserver())
+    kinds = job_kinds(configuration)
     rest_config = await load_config(kubeconfig=arguments.kubeconfig)
     log.info(
         "starting",
@@ -157,6 +159,7 @@ async def _run(
         server=rest_config.server,
         credentials=rest_config.source,
         plugins=framework.names(),
+        job_kinds=[each.kind for each in kinds],
         feature_gates=sorted(name for name, is_open in features.items() if is_open),
     )
     process.unmap_freed_blocks()
@@ -169,9 +172,15 @@ async def _run(
             background_task(process.collect_periodically(), name="heap"),
             _following(arguments, configuration, overrides, apply),
         ):
-            await Manager(
-                rest_config, configuration, framework, status_server=status_server, on_caches_synced=process.freeze
-            ).run(stop)
+            manager = Manager(
+                rest_config,
+                configuration,
+                framework,
+                status_server=status_server,
+                job_kinds=kinds,
+                on_caches_synced=process.freeze,
+            )
+            await manager.run(stop)
     return 0
 
 

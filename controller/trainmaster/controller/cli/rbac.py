@@ -18,6 +18,7 @@ from trainmaster.controller.configuration import (
     complete,
     load_configuration,
 )
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
@@ -85,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         configuration,
         features={name for name, is_open in effective.features.items() if is_open},
         watches=framework.watches(),
+        job_kinds=job_kinds(configuration),
         namespace=arguments.namespace,
     )
     if arguments.output == "table":

@@ -52,7 +52,7 @@ class Debugged:
 
     configuration: Configuration
     framework: Framework
-    informers: Sequence[Informer]
+    informers: Callable[[], Sequence[Informer]]
     queues: Sequence[tuple[str, WorkQueue]]
     leader: Callable[[], JsonObject]
 
@@ -67,8 +67,8 @@ def add_debugging_handlers(app: web.Application, debugged: Debugged) -> None:
     async def cache(request: web.Request) -> web.Response:
         key = request.query.get("key")
         if key is None:
-            return _json(state.caches(debugged.informers))
-        found = state.cached_object(debugged.informers, key) if len(key) <= _LONGEST_KEY else []
+            return _json(state.caches(debugged.informers()))
+        found = state.cached_object(debugged.informers(), key) if len(key) <= _LONGEST_KEY else []
         if not found:
             return _text("no cache has an object of this key; write it as namespace/name, or name\n", status=404)
         return _json(found)

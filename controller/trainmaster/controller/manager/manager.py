@@ -53,7 +53,6 @@ from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
     cancel_and_wait,
@@ -61,8 +60,9 @@ from trainmaster.controller.manager.runnables import (
     raise_if_ended,
     wait_for_first,
 )
-from trainmaster.controller.reconciling.controller import require_unique_names
+from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
+from trainmaster.controller.reconciling.controller import require_unique_names
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics

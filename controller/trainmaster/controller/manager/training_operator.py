@@ -35,9 +35,7 @@ from trainmaster.controller.reconciling import status_writer
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
-    OWNER_INDEX,
     job_keys,
-    owner_uids,
     trim_owned,
     trim_pod,
     trim_service,
@@ -49,7 +47,7 @@ from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import JobKind
-from trainmaster.runtime.jobs.podgroup import GangScheduler, gang_scheduler
+from trainmaster.runtime.jobs.podgroup import GangScheduler, SchedulerPlugins, Volcano, gang_scheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
@@ -72,20 +70,36 @@ def gang_of(configuration: Configuration) -> GangScheduler | None:
 
 
 def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iterator[PolicyRule]:
-    """Return the rights that the jobs of some kinds need."""
-    gang = gang_of(configuration)
+    """Return the rights that the jobs of some kinds need.
+
+    Without a gang scheduler those for either are among them, so that a flag is enough to choose one.
+    """
     kinds = list(kinds)
+    if not kinds:
+        return
+    has_services = any(kind.has_services for kind in kinds)
+    for each in (PODS, SERVICES) if has_services else (PODS,):
+        yield _read(each, apply.JOBS)
+    yield from apply.shared_rules(has_services=has_services)
+    chosen = gang_of(configuration)
+    for gang in (Volcano(), SchedulerPlugins("")) if chosen is None else (chosen,):
+        for watch in _gang_watches(gang):
+            yield _read(watched_resource(watch), apply.JOBS, optional=True)
+            yield apply.owned_rule(watch, needed_by=apply.JOBS, optional=True)
+    yield _read(watched_resource(_PRIORITY_CLASSES), apply.JOBS, optional=True)
     for kind in kinds:
-        resource, watches = job_resource(kind), [*_gang_watches(gang), *kind.watches()]
-        reads = [resource, PODS, *([SERVICES] if kind.has_services else []), *map(watched_resource, watches)]
-        if gang is not None:
-            reads.append(watched_resource(_PRIORITY_CLASSES))
-        for each in reads:
-            yield PolicyRule(
-                resource=each, verbs=READ, needed_by=kind.controller_name, reason="keep a cache of them"
-            )
-        yield from apply.policy_rules(kind, resource, watches)
+        resource = job_resource(kind)
+        yield _read(resource, kind.controller_name)
+        for watch in kind.watches():
+            yield _read(watched_resource(watch), kind.controller_name)
+        yield from apply.policy_rules(kind, resource)
         yield from status_writer.policy_rules(resource, kind.controller_name)
+
+
+def _read(resource: Resource, needed_by: str, *, optional: bool = False) -> PolicyRule:
+    return PolicyRule(
+        resource=resource, verbs=READ, needed_by=needed_by, reason="keep a cache of them", optional=optional
+    )
 
 
 def _gang_watches(gang: GangScheduler | None) -> list[Watch]:
@@ -190,7 +204,10 @@ class TrainingOperator:
         for watch in (*_gang_watches(self._gang), *kind.watches()):
             owned = watched_resource(watch)
             informer = self._child(
-                owned, transform, label_selector=watch.label_selector, metadata_only=watch.metadata_only,
+                owned,
+                transform,
+                label_selector=watch.label_selector,
+                metadata_only=watch.metadata_only,
                 optional=watch.optional,
             )
             children.append(informer)

@@ -31,6 +31,7 @@ from trainmaster.controller.configuration import (
     complete,
     effective_configuration,
 )
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -159,6 +160,7 @@ async def look(
         configuration,
         features={name for name, is_open in effective.features.items() if is_open},
         watches=framework.watches(),
+        job_kinds=job_kinds(configuration),
         namespace=namespace,
     )
     async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:

@@ -45,13 +45,18 @@ LARGEST_BATCH: Final = 32
 ACTION: Final = "Reconciling"
 
 
-def policy_rules(kind: JobKind, resource: Resource, watches: Iterable[Watch]) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to do what plans of one kind say.
+JOBS: Final = "jobs"
+"""Who needs what the jobs of all kinds have."""
+
+_BUILD: Final = "build what a job consists of, and clean it up; find out whose one is that stands in the way"
+
+
+def policy_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to do what plans of one kind say, apart from what jobs of all kinds have.
 
     Args:
         kind: The kind.
         resource: The same, as a resource.
-        watches: What is applied for it: PodGroups, and what it builds.
     """
     part = kind.controller_name
     yield PolicyRule(resource=resource, verbs=("get",), needed_by=part, reason="build nothing for a job that is gone")
@@ -65,21 +70,8 @@ def policy_rules(kind: JobKind, resource: Resource, watches: Iterable[Watch]) ->
         needed_by=part,
         reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
     )
-    for each in (PODS, *([SERVICES] if kind.has_services else [])):
-        yield PolicyRule(
-            resource=each,
-            verbs=("get", "create", "delete"),
-            needed_by=part,
-            reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
-        )
-    for watch in watches:
-        changes = ("get", "create", "delete") if watch.creates_only else ("get", "create", "patch", "delete")
-        yield PolicyRule(
-            resource=watched_resource(watch),
-            verbs=changes,
-            needed_by=part,
-            reason="build what a job consists of, and clean it up; find out whose one is that stands in the way",
-        )
+    for watch in kind.watches():
+        yield owned_rule(watch, needed_by=part)
     for grant in kind.grants():
         granted = Watch(grant.api_version, grant.kind, grant.plural)
         yield PolicyRule(
@@ -88,8 +80,21 @@ def policy_rules(kind: JobKind, resource: Resource, watches: Iterable[Watch]) ->
             verbs=grant.verbs,
             needed_by=part,
             reason="give it to the pods of a job: nobody gives away a right that they do not have",
-            optional=False,
         )
+
+
+def owned_rule(watch: Watch, *, needed_by: str, optional: bool = False) -> PolicyRule:
+    """Return the right to write what jobs own of a kind."""
+    changes = ("get", "create", "delete") if watch.creates_only else ("get", "create", "patch", "delete")
+    return PolicyRule(
+        resource=watched_resource(watch), verbs=changes, needed_by=needed_by, reason=_BUILD, optional=optional
+    )
+
+
+def shared_rules(*, has_services: bool) -> Iterator[PolicyRule]:
+    """Return the rights to write the pods of jobs, and their Services if they have any."""
+    for each in (PODS, SERVICES) if has_services else (PODS,):
+        yield PolicyRule(resource=each, verbs=("get", "create", "delete"), needed_by=JOBS, reason=_BUILD)
 
 
 class NameTaken(Exception):
