@@ -22,7 +22,7 @@ from support.series import series
 from support.stack import manager
 from support.training import until
 
-from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, Webhook
+from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager.manager import Manager
@@ -280,7 +280,9 @@ async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced, 
 
 async def test_without_plugins_what_they_needed_is_not_granted_and_not_missed(cluster: Enforced) -> None:
     disabled = ["mpi", "flux", "volcano", "coscheduling", "claims"]
-    configuration = shipped_configuration(plugins=Plugins(disabled=disabled))
+    configuration = shipped_configuration(
+        plugins=Plugins(disabled=disabled), training_operator=TrainingOperator(enabled=False)
+    )
     granted = roles_for(configuration, disabled=disabled)
     everywhere = [rule for role in granted if role["kind"] == "ClusterRole" for rule in role["rules"]]
     assert not {"secrets", "podgroups"} & {resource for rule in everywhere for resource in rule["resources"]}

@@ -35,7 +35,9 @@ from trainmaster.controller.reconciling import status_writer
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
+    OWNER_INDEX,
     job_keys,
+    owner_uids,
     trim_owned,
     trim_pod,
     trim_service,
@@ -246,7 +248,9 @@ class TrainingOperator:
         kind = resource.api_version, resource.kind
         if kind not in self._children:
             name = f"{resource.name}[jobs]"
-            self._children[kind] = self._informer(resource, transform=transform, name=name, **options)
+            informer = self._informer(resource, transform=transform, name=name, **options)
+            informer.store.add_indexer(OWNER_INDEX, owner_uids)
+            self._children[kind] = informer
         return self._children[kind]
 
     async def _read_jobs(self, served: _Served) -> None:

@@ -146,8 +146,19 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:
         return None
     if not new:
         return {"status": None}
-    changed = {key: value for key, value in new.items() if old.get(key) != value}
-    return {"status": {**changed, **dict.fromkeys(old.keys() - new.keys())}}
+    return {"status": _merge_patch(old, new)}
+
+
+def _merge_patch(old: JsonObject, new: JsonObject) -> JsonObject:
+    patch: JsonObject = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            if value != before:
+                patch[key] = _merge_patch(before, value)
+        elif key not in old or value != before:
+            patch[key] = value
+    return patch
 
 
 def without_times(status: JsonObject) -> JsonObject:

@@ -180,6 +180,8 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         if update.is_finished:
             break
         update.set(condition)
+    if update.has_succeeded:
+        update.active_have_succeeded()
 
 
 def _is_resumed(job: Job) -> bool:

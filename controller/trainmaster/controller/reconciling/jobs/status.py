@@ -48,9 +48,14 @@ class StatusUpdate:
         """Which counters of jobs go up: `created`, `restarted`, `successful`, `failed`."""
 
     @property
+    def has_succeeded(self) -> bool:
+        """Whether the job has succeeded."""
+        return self._conditions.is_true(SUCCEEDED)
+
+    @property
     def is_finished(self) -> bool:
         """Whether the job has succeeded or failed."""
-        return self._conditions.is_true(SUCCEEDED) or self._conditions.is_true(FAILED)
+        return self.has_succeeded or self._conditions.is_true(FAILED)
 
     def created(self) -> None:
         """Note that the job was seen."""
