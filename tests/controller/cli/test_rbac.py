@@ -29,7 +29,7 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     config = tmp_path / "config.yaml"
     config.write_text(
         HEAD + "certManagement: {enable: false}\nleaderElection: {leaderElect: true}\n"
-        "plugins: {disabled: [mpi, flux, volcano, coscheduling]}\n"
+        "plugins: {disabled: [mpi, flux, volcano, coscheduling]}\ntrainingOperator: {enabled: false}\n"
     )
     text = printed(capsys, "--config", str(config), "-n", "team", "--service-account", "me")
     roles = list(yaml.safe_load_all(text))

@@ -97,18 +97,25 @@ class Controller:
         self._series.max_concurrent.set(workers)
 
     async def run(self) -> None:
-        """Work until the queue is shut down."""
+        """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
         self._on_start()
         async with asyncio.TaskGroup() as workers:
-            for number in range(self._workers):
-                workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
 
-    async def _run_worker(self) -> None:
+            def start_rest() -> None:
+                for number in range(1, self._workers):
+                    workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
+
+            workers.create_task(self._run_worker(on_first_key=start_rest), name=f"{self.name}-0")
+
+    async def _run_worker(self, on_first_key: Callable[[], None] | None = None) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except ShutDown:
                 return
+            if on_first_key is not None:
+                on_first_key()
+                on_first_key = None
             try:
                 await self._process(key)
             finally:
