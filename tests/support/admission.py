@@ -25,7 +25,7 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-MANIFEST = Path(__file__).parents[2] / "deploy/webhooks/webhooks.yaml"
+_MANIFESTS = Path(__file__).parents[2] / "deploy/webhooks"
 SERVICE, NAMESPACE = "kubeflow-trainer-controller-manager", "kubeflow-system"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
@@ -102,9 +102,11 @@ def served(directory: Path, port: int) -> Configuration:
     )
 
 
-def configurations(certificates: ServerCertificates, *, port: int | None) -> list[JsonObject]:
+def configurations(
+    certificates: ServerCertificates, *, port: int | None, made: list[JsonObject] | None = None
+) -> list[JsonObject]:
     """Return the webhook configurations, for the service, or for a port of this machine where there is one."""
-    made = manifest()
+    made = manifest() if made is None else made
     for webhook in (webhook for configuration in made for webhook in configuration["webhooks"]):
         client = webhook["clientConfig"]
         client["caBundle"] = base64.b64encode(certificates.authority_pem).decode()
@@ -138,9 +140,14 @@ async def admitting(stack: Stack, directory: Path, *, framework: Framework | Non
                 await requests.send("DELETE", path)
 
 
-def manifest() -> list[JsonObject]:
-    """The webhook configurations that are deployed."""
-    return [document for _, document in load_yaml_documents(MANIFEST.read_bytes())]
+def manifest(file: str = "webhooks.yaml") -> list[JsonObject]:
+    """The webhook configurations that are deployed: those of Trainer, or those of another file."""
+    return [document for _, document in load_yaml_documents((_MANIFESTS / file).read_bytes())]
+
+
+def job_manifest() -> list[JsonObject]:
+    """Those of jobs of `kubeflow.org/v1`."""
+    return manifest("training_operator_webhooks.yaml")
 
 
 async def answering(port: int, certificates: ServerCertificates) -> None:

@@ -58,6 +58,15 @@ def value_of(configuration: Configuration, option: str) -> Any:
         ("--webhook-server-port=1", "webhook.port", 1),
         ("--webhook-service-name=a", "certManagement.webhookServiceName", "a"),
         ("--webhook-secret-name=a", "certManagement.webhookSecretName", "a"),
+        *(
+            (f"--{flag}={value}", f"trainingOperator.options.{option}", value)
+            for flag, option, value in (
+                ("pytorch-init-container-image", "pytorchjob.initContainerImage", "a"),
+                ("pytorch-init-container-template-file", "pytorchjob.initContainerTemplateFile", "a"),
+                ("pytorch-init-container-max-tries", "pytorchjob.initContainerMaxTries", 7),
+                ("mpi-kubectl-delivery-image", "mpijob.kubectlDeliveryImage", "a"),
+            )
+        ),
     ],
 )
 def test_each_flag_sets_its_option(flag: str, option: str, value: object) -> None:

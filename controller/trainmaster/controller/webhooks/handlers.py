@@ -12,8 +12,9 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 import structlog
@@ -44,6 +45,8 @@ from trainmaster.controller.webhooks.workers import Workers
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, snapshot_name
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, default_trainjob, validate_runtime, validate_trainjob
 from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
@@ -70,13 +73,19 @@ VALIDATE_TRAINING_RUNTIME: Final = "/validate-trainer-kubeflow-org-v1alpha1-trai
 VALIDATE_CLUSTER_TRAINING_RUNTIME: Final = "/validate-trainer-kubeflow-org-v1alpha1-clustertrainingruntime"
 
 
+def validate_job_path(kind: JobKind) -> str:
+    """Return the path of the webhook for a kind of jobs, by the rule of controller-runtime."""
+    return f"/validate-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
+
+
 class AdmissionHandlers:
-    """The webhooks of Trainer.
+    """The webhooks of Trainer, and those of the Training Operator.
 
     Args:
         framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
         reader: Who is asked for a runtime that the caches do not hold; a client that nobody else waits for.
+        job_kinds: The kinds of jobs of `kubeflow.org/v1`; to judge them takes nothing but their objects.
         namespaces: Those that are served; empty: all of them.
         workers: Where is judged.
         clock: The time, for that of runtime patches.
@@ -88,6 +97,7 @@ class AdmissionHandlers:
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         reader: APIReader,
         *,
+        job_kinds: Sequence[JobKind] = (),
         namespaces: frozenset[str] = frozenset(),
         workers: Workers,
         clock: Clock,
@@ -95,6 +105,7 @@ class AdmissionHandlers:
         self._framework = framework
         self._stores = stores
         self._reader = reader
+        self._job_kinds = job_kinds
         self._namespaces = namespaces
         self._told_of_others = False
         self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
@@ -108,6 +119,7 @@ class AdmissionHandlers:
             VALIDATE_TRAINJOB: self.validate_trainjob,
             VALIDATE_TRAINING_RUNTIME: self.validate_runtime,
             VALIDATE_CLUSTER_TRAINING_RUNTIME: self.validate_runtime,
+            **{validate_job_path(kind): partial(self.validate_job, kind) for kind in self._job_kinds},
         }
         return {path: self._of_served_namespaces(handler) for path, handler in handlers.items()}
 
@@ -183,6 +195,13 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         return _response(await self._judge(request.size, validate_runtime, obj, _stored_object(request)))
+
+    async def validate_job(self, kind: JobKind, request: AdmissionRequest) -> AdmissionResponse:
+        """Judge a job of one kind."""
+        obj = _admitted_object(request)
+        if obj is None:
+            return ALLOWED
+        return _response(await self._judge(request.size, validate_job, kind, obj, _stored_object(request)))
 
 
 def _default(obj: JsonObject, old: JsonObject | None, now: datetime) -> AdmissionResponse:
