@@ -363,6 +363,7 @@ class Manager:
             self._framework,
             caches.stores(),
             reader,
+            job_kinds=self._job_kinds,
             namespaces=frozenset(self._configuration.watch_namespaces),
             workers=workers,
             clock=self._clock,

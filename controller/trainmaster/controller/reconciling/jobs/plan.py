@@ -41,6 +41,7 @@ from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.labels import owner_reference
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME_TAKEN: Final = "NameTaken"
@@ -132,9 +133,7 @@ def is_left_over(obj: JsonObject, job: Job) -> bool:
 
 def _errors(job: Job) -> list[FieldError]:
     """Return what is wrong with a job that nobody admitted."""
-    if not job.replica_specs:
-        return [FieldError(f"spec.{job.kind.replica_specs_field}", "must be required", "Required")]
-    return [each for each in job.kind.validate(job, None) if isinstance(each, FieldError)]
+    return [each for each in check_job(job) if isinstance(each, FieldError)]
 
 
 def _is_blocked_by(problem: Problem, job: Job) -> bool:
