@@ -63,11 +63,26 @@ class ScheduleResult:
     message: str = ""
 
 
-class Snapshot:
-    """Schedules pods without binding them; each one takes its share from those that follow."""
+def _over_quota(resources: Sequence[str]) -> str:
+    return f"queue resource quota insufficient: insufficient {', '.join(resources)}"
 
-    def __init__(self, nodes: Sequence[JsonObject], node_infos: NodeInfos, devices: DeviceAllocator) -> None:
+
+class Snapshot:
+    """Schedules pods without binding them; each one takes its share from those that follow.
+
+    `limit` is what all of them together may take, whatever the nodes have.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[JsonObject],
+        node_infos: NodeInfos,
+        devices: DeviceAllocator,
+        *,
+        limit: Resources | None = None,
+    ) -> None:
         self._nodes = nodes
+        self._limit = dict(limit or {})
         self._devices = devices
         infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
         self._requested = {name: dict(info.requested) for name, info in infos.items()}
@@ -80,6 +95,9 @@ class Snapshot:
             claims = self._devices.claims_of(pod)
         except Unallocatable as error:
             return ScheduleResult(pod, None, message=pre_filter_error(str(error), len(self._nodes)))
+        exceeded = [name for name, left in sorted(self._limit.items()) if requests.get(name, _ZERO) > left]
+        if exceeded:
+            return ScheduleResult(pod, None, message=pre_filter_error(_over_quota(exceeded), len(self._nodes)))
         reasons = []
         for node in self._nodes:
             name = node["metadata"]["name"]
@@ -89,6 +107,8 @@ class Snapshot:
                 found = ["cannot allocate all claims"]
             if not found:
                 self._pods[name] += 1
+                for resource in self._limit.keys() & requests.keys():
+                    self._limit[resource] = self._limit[resource] - requests[resource]
                 for resource, quantity in requests.items():
                     self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
                 self._devices.assume(allocations or [])

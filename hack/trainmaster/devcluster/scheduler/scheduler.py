@@ -14,6 +14,7 @@ from trainmaster.devcluster.apiserver.resources import (
     DEVICE_CLASSES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     VOLCANO_QUEUES,
@@ -28,6 +29,7 @@ from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator
 from trainmaster.devcluster.scheduler.filters import queue_sort_key
 from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCES, GangScheduler
 from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
+from trainmaster.devcluster.scheduler.gangs.queue_capacity import is_enqueued_only
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
@@ -60,7 +62,7 @@ class Scheduler(SingleLoopController):
         self._loop.watch(NODES, self._node_changed)
         self._loop.watch(PODS, self._pod_changed)
         for resource in GROUP_RESOURCES:
-            self._loop.watch(resource, lambda event: self._loop.add(event.key))
+            self._loop.watch(resource, self._group_changed)
         self._loop.watch(RESOURCE_CLAIMS, self._claim_changed)
         for resource in (RESOURCE_SLICES, DEVICE_CLASSES, VOLCANO_QUEUES):
             self._loop.watch(resource, self._spec_changed)
@@ -79,6 +81,13 @@ class Scheduler(SingleLoopController):
         previous = None if event.previous is None else event.previous.object
         if previous is None or any(previous.get(part) != event.record.object.get(part) for part in parts):
             self._requeue_unschedulable()
+
+    def _group_changed(self, event: Event) -> None:
+        self._loop.add(event.key)
+        if event.previous is not None and is_enqueued_only(event.previous.object):
+            before, after = event.previous.object, event.record.object
+            if event.type == "DELETED" or before.get("spec") != after.get("spec") or not is_enqueued_only(after):
+                self._requeue_unschedulable()  # it holds less than before
 
     def _claim_changed(self, event: Event) -> None:
         had = event.previous is not None and "allocation" in event.previous.object.get("status", {})
@@ -117,8 +126,14 @@ class Scheduler(SingleLoopController):
         if key.resource == PODS:
             return (True, *queue_sort_key(obj))
         members = self._gangs.members(key)
-        priority = max((pod["spec"].get("priority", 0) for pod in members.waiting), default=0)
+        priority = max((pod["spec"].get("priority", 0) for pod in members.waiting), default=self._priority_of(obj))
         return (not members.bound, -priority, obj["metadata"]["creationTimestamp"], key.name)
+
+    def _priority_of(self, group: JsonObject) -> int:
+        """Return the priority of a group without pods, by the class that it names."""
+        name = (group.get("spec") or {}).get("priorityClassName")
+        found = find(self._api, ObjectKey(PRIORITY_CLASSES, "", name)) if name else None
+        return int(found.get("value", 0)) if found else 0
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         if key.resource in GROUP_RESOURCES:

@@ -1,4 +1,4 @@
-"""Queues of Volcano: the default one exists, and each counts its PodGroups by phase. Shares are not enforced."""
+"""Queues of Volcano: the default one exists, and each counts its PodGroups by phase."""
 
 from __future__ import annotations
 

@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, POD_GROUPS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.control_loop import key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.volcanoqueue.controller import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
@@ -22,9 +23,15 @@ from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sor
 from trainmaster.devcluster.scheduler.gangs import coscheduling, volcano
 from trainmaster.devcluster.scheduler.gangs.plan import GangPlan, plan_gang
 from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, requirement_of, sort_members
+from trainmaster.devcluster.scheduler.gangs.queue_capacity import (
+    Neighbour,
+    enqueue_problem,
+    is_enqueued,
+    left_of,
+    queue_of,
+)
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resource_requirements import Resources
 
 GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS)
 _WRITERS = {
@@ -67,44 +74,50 @@ class GangScheduler:
             for pod in members.waiting:
                 await self._binder.mark_unschedulable(pod, text)
             return False, None  # its creation is an event
-        plan, admitted = self._plan(key, group, members, nodes)
+        plan = self._plan(key, group, members, nodes)
         for result in plan.bind:
             await self._binder.bind(result)
         for pod, message in plan.unschedulable:
             await self._binder.mark_unschedulable(pod, message, stable=plan.stable)
         again = None
         if not plan.bind:  # else the bound pods cause another look, with their new state
-            again = await self._write_status(key, group, members, plan, admitted=admitted)
-        return bool(plan.unschedulable), again
+            again = await self._write_status(key, group, members, plan)
+        return bool(plan.unschedulable or plan.enqueue_problem), again
 
-    def _plan(
-        self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]
-    ) -> tuple[GangPlan, bool]:
-        requirement = requirement_of(group)
-        snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api))
-        problem = self._queue_problem(group) if key.resource == VOLCANO_POD_GROUPS else None
-        if problem is not None:
-            text = pre_filter_error(problem, len(nodes))
-            return GangPlan("TooFewResources", text, unschedulable=[(pod, text) for pod in members.waiting]), False
-        admitted = not snapshot.insufficient(_resources_to_admit(requirement.min_resources, members))
-        waiting = sorted(members.waiting, key=queue_sort_key)
-        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting), admitted
+    def _plan(self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]) -> GangPlan:
+        requirement, waiting = requirement_of(group), sorted(members.waiting, key=queue_sort_key)
+        limit = None
+        if key.resource == VOLCANO_POD_GROUPS:
+            name = queue_of(group)
+            queue = find(self._api, ObjectKey(VOLCANO_QUEUES, "", name))
+            problem = _queue_problem(name, queue)
+            if not problem and not is_enqueued(group, members):
+                snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api))
+                problem = enqueue_problem(group, queue, self._others(key), snapshot)
+                if not problem:
+                    return GangPlan("Complete")  # it leaves the queue first; its pods come with the next look
+            if problem:
+                text = pre_filter_error(problem, len(nodes))
+                postponed = [(pod, text) for pod in waiting]
+                return GangPlan("TooFewResources", problem, unschedulable=postponed, enqueue_problem=problem)
+            if (queue or {}).get("spec", {}).get("capability"):
+                limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
+        snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api), limit=limit)
+        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting)
 
-    def _queue_problem(self, group: JsonObject) -> str | None:
-        name = (group.get("spec") or {}).get("queue") or DEFAULT_QUEUE
-        queue = find(self._api, ObjectKey(VOLCANO_QUEUES, "", name))
-        if queue is None:
-            # The default queue is made by its controller; a group need not wait for that.
-            return None if name == DEFAULT_QUEUE else f"queue {name} not found"
-        state = (queue.get("status") or {}).get("state", "Open")
-        return None if state == "Open" else f"queue {name} is {state}"
+    def _others(self, key: ObjectKey, *, queue: str | None = None) -> Iterator[Neighbour]:
+        """Return all other groups of Volcano, or those of one queue."""
+        for record in self._api.store.list(VOLCANO_POD_GROUPS):
+            other = key_of(VOLCANO_POD_GROUPS, record.object)
+            if other != key and (queue is None or queue_of(record.object) == queue):
+                yield Neighbour(record.object, self.members(other))
 
     async def _write_status(
-        self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, plan: GangPlan, *, admitted: bool
+        self, key: ObjectKey, group: JsonObject, members: PodGroupMembers, plan: GangPlan
     ) -> float | None:
         requirement, now = requirement_of(group), self._api.clock()
         if key.resource == VOLCANO_POD_GROUPS:
-            update = volcano.next_status(group, members, requirement, plan, admitted=admitted, now=now)
+            update = volcano.next_status(group, members, requirement, plan, now=now)
             subresource = None  # Volcano declares no status subresource
         else:
             update = coscheduling.next_status(group, members, requirement, now=now)
@@ -123,6 +136,10 @@ class GangScheduler:
         return update.requeue_after
 
 
-def _resources_to_admit(resources: Resources, members: PodGroupMembers) -> Resources:
-    """Return what a group needs to be admitted; one that has started was admitted."""
-    return {} if members.bound else resources
+def _queue_problem(name: str, queue: JsonObject | None) -> str:
+    """Return why a queue lets nothing out; empty if it does."""
+    if queue is None:
+        # The default queue is made by its controller; a group need not wait for that.
+        return "" if name == DEFAULT_QUEUE else f"queue {name} not found"
+    state = (queue.get("status") or {}).get("state", "Open")
+    return "" if state == "Open" else f"queue {name} is {state}"

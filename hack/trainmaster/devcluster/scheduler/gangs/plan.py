@@ -19,7 +19,7 @@ from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 GangState = Literal["Complete", "TooFewPods", "TooFewResources"]
-"""The group has, or gets now, what it needs; or it lacks pods; or it lacks room."""
+"""The group has, or gets next, what it needs; or it lacks pods; or it lacks room."""
 
 _ZERO = Quantity.parse(0)
 
@@ -33,6 +33,8 @@ class GangPlan:
     """What keeps the group from starting."""
     bind: list[ScheduleResult] = field(default_factory=list)
     unschedulable: list[tuple[JsonObject, str]] = field(default_factory=list)
+    enqueue_problem: str = ""
+    """What keeps the group in its queue (Volcano)."""
     stable: str | None = None
     """The part of the messages that does not change with every pod that comes."""
 

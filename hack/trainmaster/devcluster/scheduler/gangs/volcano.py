@@ -1,7 +1,8 @@
 """The status of a PodGroup of Volcano (`scheduling.volcano.sh`). Pure.
 
-Pending: the queue is closed or the cluster has too little room. Inqueue: the group may start. Running: enough pods have
-a node. Unknown: some run and the rest cannot. Completed: all that started have succeeded.
+Pending: the queue is closed, or it or the cluster has too little room; every group is Pending first. Inqueue: the
+group may start, and who makes its pods may do so now. Running: enough pods have a node. Unknown: some run and the rest
+cannot. Completed: all that started have succeeded.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ def next_status(
     requirement: PodGroupRequirement,
     plan: GangPlan,
     *,
-    admitted: bool,
     now: datetime,
 ) -> StatusUpdate:
-    """Return the status that follows from the pods of a group; `admitted` says that there would be room for it."""
+    """Return the status that follows from the pods of a group."""
     known: JsonObject = group.get("status") or {}
     if known.get("phase") == "Completed" and not members.is_active:
         return StatusUpdate(known)  # what its pods did stays true when they are cleaned away
@@ -38,24 +38,32 @@ def next_status(
     status |= {name: count for name, count in counts.items() if count}
     update = StatusUpdate(status)
     complete = bool(members.scheduled) and requirement.is_met_by(members.scheduled)
-    status["phase"] = _phase(known.get("phase"), members, complete=complete, admitted=admitted)
+    status["phase"] = _phase(known.get("phase"), members, complete=complete, may_leave=not plan.enqueue_problem)
     if complete:
         _set_condition(update, group, _SCHEDULED, reason=_READY, message="", now=now)
-    elif plan.state != "Complete":
+    elif plan.state != "Complete" and (plan.enqueue_problem or status["phase"] != "Pending"):
         reason, message = _explain(members, requirement, plan)
-        _set_condition(update, group, _UNSCHEDULABLE, reason=reason, message=message, now=now)
+        changed = _set_condition(update, group, _UNSCHEDULABLE, reason=reason, message=message, now=now)
+        if changed and plan.enqueue_problem:
+            update.notes.append(Note("Normal", _UNSCHEDULABLE, plan.enqueue_problem))
     return update
 
 
-def _phase(known: str | None, members: PodGroupMembers, *, complete: bool, admitted: bool) -> str:
+def _phase(known: str | None, members: PodGroupMembers, *, complete: bool, may_leave: bool) -> str:
     if complete:
         return "Running" if members.bound or members.waiting else "Completed"
     if members.running:
         return "Unknown"
-    return "Inqueue" if admitted or known == "Inqueue" else "Pending"
+    return "Inqueue" if known == "Inqueue" or (known == "Pending" and may_leave) else "Pending"
 
 
 def _explain(members: PodGroupMembers, requirement: PodGroupRequirement, plan: GangPlan) -> tuple[str, str]:
+    if not members.present:
+        text = (
+            f"{requirement.min_member}/0 tasks in gang unschedulable: pod group is not ready, "
+            f"{requirement.min_member} minAvailable"
+        )
+        return "NotEnoughResources", f"{text}; {plan.enqueue_problem}" if plan.enqueue_problem else text
     if plan.state == "TooFewPods":
         text = (
             f"Not enough valid tasks for gang-scheduling, valid: {len(members.present)}, min: {requirement.min_member}"
@@ -71,14 +79,18 @@ def _explain(members: PodGroupMembers, requirement: PodGroupRequirement, plan: G
 
 def _set_condition(
     update: StatusUpdate, group: JsonObject, kind: str, *, reason: str, message: str, now: datetime
-) -> None:
-    """Make one of the two conditions true and the other one, if it is there, false."""
+) -> bool:
+    """Make one of the two conditions true and the other one, if it is there, false; tells whether that is new."""
     conditions: list[JsonObject] = [dict(each) for each in update.status.get("conditions") or ()]
     opposite = _SCHEDULED if kind == _UNSCHEDULABLE else _UNSCHEDULABLE
     moment = timestamp(now)
     known = condition_of(conditions, kind)
     fields = {"status": "True", "reason": reason, **({"message": message} if message else {})}
-    if known is None or {key: known.get(key) for key in ("status", "reason", "message")} != {"message": None, **fields}:
+    changed = known is None or {key: known.get(key) for key in ("status", "reason", "message")} != {
+        "message": None,
+        **fields,
+    }
+    if changed:
         attempt = uuid.uuid5(uuid.UUID(group["metadata"]["uid"]), f"{kind} {reason} {moment}")
         new = {"type": kind, **fields, "transitionID": str(attempt), "lastTransitionTime": moment}
         conditions = [each for each in conditions if each["type"] != kind] + [new]
@@ -87,3 +99,4 @@ def _set_condition(
     if other is not None and other["status"] == "True":
         other |= {"status": "False", "lastTransitionTime": moment}
     update.status["conditions"] = conditions
+    return changed
