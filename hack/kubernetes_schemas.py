@@ -26,6 +26,7 @@ KINDS = (
     "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.ReplicaSet",
+    "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
     "io.k8s.api.batch.v1.Job",
     "io.k8s.api.coordination.v1.Lease",
     "io.k8s.api.core.v1.ConfigMap",

@@ -74,6 +74,16 @@ spec:
                     status: {type: string}
 """
 _THING = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: one, labels: {app: x}}\nspec: {size: 1}\n"
+_AUTOSCALER = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: one}
+spec:
+  scaleTargetRef: {apiVersion: example.com/v1, kind: Thing, name: one}
+  maxReplicas: 3
+  metrics:
+  - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 70}}}
+"""
 _CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: x}}\ndata: {colour: red}\n"
 
 
@@ -350,6 +360,23 @@ async def test_who_may_what(kubectl: Kubectl) -> None:
     assert "*.*" in (await kubectl("auth", "can-i", "--list")).out
     assert "trainmaster-admin" in (await kubectl("auth", "whoami")).out
     assert "ann" in (await kubectl("auth", "whoami", "--as=ann", "--as-group=staff")).out
+
+
+async def test_autoscale(kubectl: Kubectl, binary: str) -> None:
+    await kubectl("apply", "-f", "-", stdin=_CRD)
+    await kubectl("apply", "-f", "-", stdin=_THING)
+    if binary.endswith(".33"):  # earlier ones want autoscaling/v1
+        made = (await kubectl("autoscale", "thing", "one", "--min=1", "--max=3", "--cpu-percent=70")).out
+        assert made == "horizontalpodautoscaler.autoscaling/one autoscaled\n"
+    else:
+        await kubectl("apply", "-f", "-", stdin=_AUTOSCALER)
+    header, row = (await kubectl("get", "hpa")).out.splitlines()
+    assert header.split() == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
+    assert row.split()[:7] == ["one", "Thing/one", "cpu:", "<unknown>/70%", "1", "3", "0"]
+    described = (await kubectl("describe", "hpa", "one")).out
+    assert re.search(r"Reference: +Thing/one", described)
+    assert re.search(r"Max replicas: +3", described)
+    assert "deleted" in (await kubectl("delete", "hpa", "one")).out
 
 
 async def test_scale(kubectl: Kubectl, devcluster_server: Environment) -> None:

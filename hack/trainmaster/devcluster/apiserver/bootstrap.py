@@ -53,6 +53,7 @@ _VIEWED = [
         *("pods", "pods/log", "pods/status", "serviceaccounts", "services"),
     ),
     _rule(_READ, ["batch"], "jobs", "jobs/status"),
+    _rule(_READ, ["autoscaling"], "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
     _rule(
         _READ,
         ["apps"],
@@ -69,6 +70,7 @@ _EDITED = [
     _rule(["create"], [""], "serviceaccounts/token"),
     _rule(["impersonate"], [""], "serviceaccounts"),
     _rule(_WRITE, ["batch"], "jobs"),
+    _rule(_WRITE, ["autoscaling"], "horizontalpodautoscalers"),
     _rule(_WRITE, ["apps"], "deployments", "deployments/scale", "replicasets", "replicasets/scale"),
     _rule(_WRITE, ["networking.k8s.io"], "networkpolicies"),
     _rule(_WRITE, ["policy"], "poddisruptionbudgets"),

@@ -32,6 +32,7 @@ ENDPOINTS = GroupResource("", "endpoints")
 
 DEPLOYMENTS = GroupResource("apps", "deployments")
 REPLICA_SETS = GroupResource("apps", "replicasets")
+HORIZONTAL_POD_AUTOSCALERS = GroupResource("autoscaling", "horizontalpodautoscalers")
 JOBS = GroupResource("batch", "jobs")
 ENDPOINT_SLICES = GroupResource("discovery.k8s.io", "endpointslices")
 POD_DISRUPTION_BUDGETS = GroupResource("policy", "poddisruptionbudgets")

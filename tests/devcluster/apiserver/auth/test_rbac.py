@@ -202,6 +202,7 @@ async def test_whoever_may_edit_may_deploy_and_whoever_may_view_sees_it(access: 
         "deployments": "apps",
         "replicasets": "apps",
         "poddisruptionbudgets": "policy",
+        "horizontalpodautoscalers": "autoscaling",
         "networkpolicies": "networking.k8s.io",
     }
     derived = {"endpoints": "", "endpointslices": "discovery.k8s.io"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver.registry.admissionregistration import webhookconfiguration
 from trainmaster.devcluster.apiserver.registry.apiextensions import customresourcedefinition
 from trainmaster.devcluster.apiserver.registry.apps import deployment, replicaset
+from trainmaster.devcluster.apiserver.registry.autoscaling import horizontalpodautoscaler
 from trainmaster.devcluster.apiserver.registry.batch import job
 from trainmaster.devcluster.apiserver.registry.coordination import lease
 from trainmaster.devcluster.apiserver.registry.core import (
@@ -51,6 +52,7 @@ def builtin_kinds(registry: Registry) -> list[Kind]:
         endpoints.kind(),
         deployment.kind(),
         replicaset.kind(),
+        horizontalpodautoscaler.kind(),
         job.kind(),
         lease.kind(),
         event.kind(),

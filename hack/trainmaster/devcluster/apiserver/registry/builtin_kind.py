@@ -19,6 +19,7 @@ FieldLabels: TypeAlias = Mapping[str, Callable[[JsonObject], str]]
 _PACKAGES = {
     "": "io.k8s.api.core.v1",
     "apps": "io.k8s.api.apps.v1",
+    "autoscaling": "io.k8s.api.autoscaling.v2",
     "batch": "io.k8s.api.batch.v1",
     "coordination.k8s.io": "io.k8s.api.coordination.v1",
     "discovery.k8s.io": "io.k8s.api.discovery.v1",
@@ -50,11 +51,11 @@ def builtin_kind(
     storage: GroupResource | None = None,
     scale: ScalePaths | None = None,
 ) -> Kind:
-    """Return a kind in version v1, with the schema of its OpenAPI definition."""
+    """Return a kind in the version of its group that is served, with the schema of its OpenAPI definition."""
     definition = f"{_PACKAGES[group]}.{kind}"
     return Kind(
         group=group,
-        version="v1",
+        version=_PACKAGES[group].rpartition(".")[2],
         kind=kind,
         plural=plural,
         singular=kind.lower(),

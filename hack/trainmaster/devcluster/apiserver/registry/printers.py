@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.devcluster.apiserver.registry import pod_summary
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
+from trainmaster.devcluster.apiserver.registry.metric_targets import metric_targets
 from trainmaster.devcluster.apiserver.registry.registry import Column
 from trainmaster.devcluster.apiserver.registry.times import age, human_duration
 from trainmaster.devcluster.apiserver.selectors import format_label_selector
@@ -322,6 +323,15 @@ POD_DISRUPTION_BUDGETS = (
     _column("Min Available", lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
     _column("Max Unavailable", lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
     _column("Allowed Disruptions", _at(".status.disruptionsAllowed", 0), kind="integer"),
+    AGE,
+)
+HORIZONTAL_POD_AUTOSCALERS = (
+    NAME,
+    _column("Reference", lambda obj: "{kind}/{name}".format(**obj["spec"]["scaleTargetRef"])),
+    _column("Targets", metric_targets),
+    _column("MinPods", lambda obj: str(obj["spec"].get("minReplicas", "<unset>"))),
+    _column("MaxPods", _at(".spec.maxReplicas", 0), kind="integer"),
+    _column("Replicas", _at(".status.currentReplicas", 0), kind="integer"),
     AGE,
 )
 NETWORK_POLICIES = (NAME, _column("Pod-Selector", _selector(".spec.podSelector")), AGE)
