@@ -10,6 +10,7 @@ Rules (Training Operator V1):
 - Limits come first: a job that has reached one fails, and is cleaned up when that is written, so that a crash in
   between does not undo it.
 - A failed pod that is replaced is deleted when the status tells of it.
+- A Service goes before its pod, by which it is known that it has to go.
 - An object of the same name that belongs to somebody else is never touched; a job that lacks one of its names does
   nothing until it is free.
 """
@@ -152,8 +153,9 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         update.fail(f"Job {job.name} has failed because it was active longer than specified deadline")
         return
     planned.due = to_deadline
-    _plan_objects(observed, planned)
     may_create = gang is None or _plan_pod_group(observed, gang, planned)
+    if may_create or observed.pods:
+        _plan_objects(observed, planned)
     if may_create and not planned.is_stuck:
         _plan_pods(observed, gang, replicas, planned)
     elif not observed.pods:
@@ -162,8 +164,8 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         return
     update.started()
     for each in replicas:
-        planned.deletes += each.surplus
         planned.deletes += _services_of(observed, each.surplus)
+        planned.deletes += each.surplus
         planned.deletes += each.restarts
         if each.restarts:
             update.restarting(each.replica_type)
@@ -234,7 +236,8 @@ def _plan_objects(observed: Observed, planned: Plan) -> None:
     for obj in job.kind.build(job, pods, observed.listers):
         metadata = {"namespace": job.namespace, "ownerReferences": [owner_reference(job)], **obj["metadata"]}
         built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
-        _plan_apply({**obj, "metadata": metadata}, observed, planned)
+        if planned.problem is None:
+            _plan_apply({**obj, "metadata": metadata}, observed, planned)
     for (api_version, kind), objects in observed.others.items():
         if kind != POD_GROUP_KIND:
             planned.deletes += [
@@ -294,9 +297,9 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
         pods = []
     elif policy == CLEAN_RUNNING:
         pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending", "")]
-    planned.deletes = [*pods, *_services_of(observed, pods)]
+    planned.deletes = [*_services_of(observed, pods), *pods]
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):
-        planned.deletes = [*pods, *_present(observed.services.values())]
+        planned.deletes = [*_present(observed.services.values()), *pods]
     _stop(observed, gang, planned)
     expiry = seconds_to_expiry(job, now)
     if expiry is not None:
