@@ -1,0 +1,322 @@
+"""The reconciler of jobs: the life of a job, and what becomes of it when something goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
+
+from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
+from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
+from trainmaster.controller.reconciling.problems import BLOCKED
+
+ALL = ["demo-master-0", "demo-worker-0", "demo-worker-1"]
+
+
+def world_with(**spec: object) -> JobWorld:
+    """A PyTorchJob with a master and two workers."""
+    return JobWorld(pytorchjob(master=replicas(1), worker=replicas(2), **spec))
+
+
+async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_status() -> None:
+    world = world_with()
+    assert await world.settle() == DONE
+    assert world.names("Pod") == world.names("Service") == ALL
+    assert world.conditions == [("Created", "True")]
+    world.run()
+    await world.settle()
+    assert world.conditions == [("Created", "True"), ("Running", "True")]
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    await world.settle()
+    assert world.conditions == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    counts = {name: each.get("succeeded") for name, each in world.status["replicaStatuses"].items()}
+    assert counts == {"Master": 1, "Worker": 2}
+    assert world.requests.count("patch status") == 3
+    assert len(world.requests) == 2 * len(ALL) + 3
+
+
+async def test_c12_a_settled_job_costs_no_request_also_after_a_restart() -> None:
+    world = world_with()
+    await world.settle()
+    world.run()
+    await world.settle()
+    fresh = JobWorld(world.job, clock=world.clock)
+    fresh.put(*world.server.values())
+    assert await fresh.reconcile() == DONE
+    assert fresh.requests == []
+
+
+async def test_v1_b8_nothing_is_done_before_the_caches_show_all_of_our_own_writes() -> None:
+    world = world_with()
+    world.lagging = True
+    await world.reconcile()
+    written = len(world.requests)
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+    assert len(world.requests) == written
+    world.catch_up()
+    assert await world.reconcile() == DONE
+    assert len(world.requests) == written
+
+
+async def test_a_failed_pod_is_replaced_when_the_status_tells_of_it() -> None:
+    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1, "OnFailure")))
+    await world.settle()
+    world.run()
+    await world.settle()
+    before = world.pod("demo-worker-0")["metadata"]["uid"]
+    world.set_phase("demo-worker-0", "Failed", exit_code=1)
+    start = len(world.requests)
+    await world.settle()
+    assert world.requests[start : start + 2] == ["patch status", "delete Pod demo-worker-0"]
+    assert world.pod("demo-worker-0")["metadata"]["uid"] != before
+    told = "Warning PyTorchJobRestarting: job demo is restarting because Worker replica(s) failed."
+    assert world.events.count(told) == 1
+    assert world.state == "Running"  # the master is
+
+
+async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), runPolicy={"backoffLimit": 2}))
+    await world.settle()
+    for number in (1, 2):
+        world.set_phase("demo-worker-0", "Failed", exit_code=137)
+        world.refusals["delete Pod demo-worker-0"] = RequestTimeout("lost")
+        with pytest.raises(RequestTimeout):
+            await world.reconcile()
+        world.refusals.clear()
+        after_crash = JobWorld(world.job, clock=world.clock)
+        after_crash.put(*world.server.values())
+        world = after_crash
+        await world.settle()
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == number
+        assert "Failed" not in dict(world.conditions)
+    world.set_phase("demo-worker-0", "Failed", exit_code=137)
+    await world.settle()
+    assert world.state == "Failed"
+    assert "backoff limit" in world.status["conditions"][-1]["message"]
+
+
+async def test_v1_b6_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
+    spec = {"runPolicy": {"ttlSecondsAfterFinished": 60}}
+    world = JobWorld(pytorchjob(master=replicas(1, "ExitCode"), **spec))
+    await world.settle()
+    world.set_phase("demo-master-0", "Failed", exit_code=1)
+    outcome = await world.settle()
+    assert world.status["completionTime"]
+    assert outcome == RequeueAfter(60)
+    await world.clock.advance(60)
+    await world.reconcile()
+    assert world.requests[-1] == "delete PyTorchJob demo"
+    assert "Normal SuccessfulDeleteJob: Deleted job: demo" in world.events
+
+
+async def test_v1_b1_a_deadline_is_noticed_although_nothing_happens() -> None:
+    world = world_with(runPolicy={"activeDeadlineSeconds": 30})
+    assert await world.settle() == RequeueAfter(30)
+    await world.clock.advance(30)
+    await world.settle()
+    assert world.state == "Failed"
+    assert "active longer" in world.status["conditions"][-1]["message"]
+
+
+async def test_v1_b5_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(1, "Never")))
+    await world.settle()
+    world.run()
+    await world.settle()
+    world.set_phase("demo-worker-0", "Running", deleting=True)
+    await world.settle()
+    assert world.state == "Running"
+    world.remove("Pod", "demo-worker-0")
+    await world.settle()
+    assert world.names("Pod") == ["demo-worker-0"]
+    assert "Failed" not in dict(world.conditions)
+
+
+async def test_v1_b28_a_resumed_job_is_not_shown_as_suspended() -> None:
+    world = world_with(runPolicy={"suspend": True})
+    await world.settle()
+    assert (world.state, world.names("Pod"), world.status.get("startTime")) == ("Suspended", [], None)
+    world.patch_spec(runPolicy={"suspend": False})
+    await world.settle()
+    assert world.conditions == [("Suspended", "False"), ("Created", "True")]
+    world.run()
+    await world.settle()
+    assert world.conditions == [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
+    world.patch_spec(runPolicy={"suspend": True})
+    await world.settle()
+    assert world.names("Pod") == world.names("Service") == []
+    assert (world.state, dict(world.conditions)["Running"]) == ("Suspended", "False")
+    assert sum("is suspended" in each for each in world.events) == 2
+
+
+async def test_volcano_pods_come_when_their_group_is_enqueued_and_the_group_goes_with_the_job() -> None:
+    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(3)), gang="volcano")
+    await world.settle()
+    assert (world.names("PodGroup"), world.names("Pod"), world.state) == (["demo"], [], "Created")
+    assert "startTime" not in world.status
+    group = world.server["PodGroup", "demo"]
+    assert group["spec"] == {"minMember": 4, "minResources": {}, "queue": "default"}
+    world.put({**group, "status": {"phase": "Inqueue"}})
+    await world.settle()
+    pod = world.pod("demo-worker-2")
+    assert pod["spec"]["schedulerName"] == "volcano"
+    assert pod["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "demo",
+        "volcano.sh/task-spec": "worker",
+    }
+    world.run()
+    await world.settle()
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    await world.settle()
+    assert world.names("PodGroup") == []
+    assert world.events.count("Normal SuccessfulDeletePodGroup: Deleted PodGroup: demo") == 1
+
+
+async def test_a_running_gang_goes_on_when_its_group_is_deleted_by_somebody() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(2)), gang="volcano")
+    await world.settle()
+    world.put({**world.server["PodGroup", "demo"], "status": {"phase": "Running"}})
+    await world.settle()
+    world.run()
+    await world.settle()
+    world.remove("PodGroup", "demo")
+    for name in world.names("Pod"):
+        world.set_phase(name, "Succeeded", exit_code=0)
+    await world.settle()
+    assert world.state == "Succeeded"
+
+
+async def test_a_name_that_somebody_else_has_blocks_the_job_and_nothing_of_it_is_touched() -> None:
+    world = world_with()
+    world.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-worker-1", "uid": "theirs"}})
+    outcome = await world.settle()
+    assert isinstance(outcome, Requeue)
+    assert world.names("Pod") == ["demo-worker-1"]
+    assert world.state == BLOCKED
+    assert 'Pod "demo-worker-1" exists and does not belong to this PyTorchJob' in str(world.status)
+    world.remove("Pod", "demo-worker-1")
+    await world.settle()
+    assert (world.names("Pod"), world.state) == (ALL, "Created")
+
+
+async def test_a_service_of_somebody_else_that_no_cache_shows_is_found_by_the_creation() -> None:
+    world = world_with()
+    world.lagging = True
+    world.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "demo-worker-1", "uid": "theirs"}})
+    await world.reconcile()
+    assert world.state == BLOCKED
+    assert 'Service "demo-worker-1" exists' in str(world.status)
+    assert any(each.startswith("Warning FailedCreateService: Error creating: ") for each in world.events)
+
+
+async def test_what_an_earlier_job_of_the_name_left_is_waited_for() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(1)))
+    await world.settle()
+    world.put(pytorchjob(worker=replicas(1), uid="uid-2"))
+    assert isinstance(await world.settle(), RequeueAfter)
+    assert BLOCKED not in dict(world.conditions)
+    world.remove("Pod", "demo-worker-0")
+    world.remove("Service", "demo-worker-0")
+    await world.settle()
+    assert world.pod("demo-worker-0")["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
+
+
+async def test_a_pod_that_the_server_refuses_blocks_the_job_until_it_is_admitted() -> None:
+    world = world_with()
+    refusal = Invalid(status=422, reason="Invalid", message="the image is no good")
+    world.refusals["create Pod demo-master-0"] = refusal
+    outcome = await world.reconcile()
+    assert isinstance(outcome, Requeue)
+    assert (world.state, world.status["conditions"][-1]["reason"]) == (BLOCKED, "ApplyFailed")
+    assert "Warning FailedCreatePod: Error creating: the image is no good" in world.events
+    world.refusals.clear()
+    await world.settle()
+    assert (world.names("Pod"), world.state) == (ALL, "Created")
+
+
+async def test_what_may_not_be_created_is_not_tried_a_thousand_times() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(1000)))
+    for index in range(1000):
+        refusal = Forbidden(status=403, reason="Forbidden", message="exceeded quota")
+        world.refusals[f"create Pod demo-worker-{index}"] = refusal
+    await world.reconcile()
+    assert len(list(requests_of(world, "create"))) <= 4
+
+
+async def test_c1_what_was_built_before_is_built_again_only_for_a_job_that_still_exists() -> None:
+    world = world_with()
+    await world.settle()
+    world.remove("Pod", "demo-worker-0")
+    world.server.pop(("PyTorchJob", "demo"))  # and the cache of jobs has not seen it
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    assert world.names("Pod") == ["demo-master-0", "demo-worker-1"]
+
+
+async def test_pods_that_are_too_many_go_with_their_services_highest_index_first_or_last() -> None:
+    world = world_with()
+    await world.settle()
+    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(1)})
+    await world.settle()
+    assert world.names("Pod") == world.names("Service") == ["demo-master-0", "demo-worker-0"]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+async def test_v1_b9_a_type_without_replicas_has_no_pods(count: int) -> None:
+    """The original creates a pod and deletes it, for ever."""
+    world = JobWorld(job_object("TFJob", {"PS": replicas(count, container="tensorflow"), "Worker": _tf(1)}))
+    await world.settle()
+    assert world.names("Pod") == ["demo-worker-0"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "pods", "services"),
+    [
+        ("None", ALL, ALL),
+        ("Running", ["demo-master-0"], ["demo-master-0"]),
+        ("All", [], []),
+    ],
+)
+async def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, pods: list[str], services: list[str]) -> None:
+    world = world_with(runPolicy={"cleanPodPolicy": policy})
+    await world.settle()
+    world.run("demo-master-0", "demo-worker-0")
+    await world.settle()
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    await world.settle()
+    assert (world.names("Pod"), world.names("Service")) == (pods, services)
+
+
+async def test_a_job_of_another_controller_is_left_alone() -> None:
+    for owner in ("kueue.x-k8s.io/multikueue", ""):
+        world = world_with(runPolicy={"managedBy": owner})
+        assert await world.reconcile() == DONE
+        assert world.requests == []
+
+
+async def test_v1_b4_a_jaxjob_of_another_controller_is_left_alone_too() -> None:
+    types = {"Worker": replicas(1, container="jax")}
+    world = JobWorld(job_object("JAXJob", types, runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    assert await world.reconcile() == DONE
+    assert world.requests == []
+
+
+async def test_a_job_that_cannot_be_read_is_told_once_and_nothing_is_done() -> None:
+    world = world_with(runPolicy={"suspend": "yes"})
+    assert isinstance(await world.reconcile(), TerminalError)
+    assert world.state == BLOCKED
+    assert "spec.runPolicy.suspend: must be a boolean" in world.status["conditions"][-1]["message"]
+    written = len(world.requests)
+    assert isinstance(await world.reconcile(), TerminalError)
+    assert len(world.requests) == written
+
+
+async def test_v1_b18_an_invalid_job_that_nobody_refused_is_blocked_and_not_tried_again() -> None:
+    world = JobWorld(job_object("MPIJob", {"Worker": replicas(1, container="mpi")}))
+    assert await world.settle() == DONE
+    assert (world.state, world.status["conditions"][-1]["reason"]) == (BLOCKED, "MPIJobFailedValidation")
+    assert sum("MPIJobFailedValidation" in each for each in world.events) == 1
+    assert world.names("Pod") == []
+
+
+def _tf(count: int) -> dict[str, object]:
+    return replicas(count, container="tensorflow")
