@@ -45,20 +45,26 @@ def replicas(count: int | None = None, policy: str | None = None, *, container: 
 
 
 def pytorchjob(
-    *, master: JsonObject | None = None, worker: JsonObject | None = None, uid: str = "uid-1", **spec: Any
+    *,
+    master: JsonObject | None = None,
+    worker: JsonObject | None = None,
+    policy: JsonObject | None = None,
+    uid: str = "uid-1",
 ) -> JsonObject:
-    """The PyTorchJob `team/demo`; `spec` has more fields of its spec."""
+    """The PyTorchJob `team/demo`; `policy` is its runPolicy."""
     types = {"Master": master, "Worker": worker}
-    return job_object("PyTorchJob", {name: each for name, each in types.items() if each is not None}, uid=uid, **spec)
+    return job_object("PyTorchJob", {name: each for name, each in types.items() if each}, uid=uid, policy=policy)
 
 
-def job_object(kind: str, types: JsonObject, *, uid: str = "uid-1", **spec: Any) -> JsonObject:
+def job_object(
+    kind: str, types: JsonObject, *, uid: str = "uid-1", policy: JsonObject | None = None, **spec: Any
+) -> JsonObject:
     """A job `team/demo` of some kind with replicas by type."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": kind,
         "metadata": {"name": "demo", "namespace": "team", "uid": uid, "resourceVersion": "1"},
-        "spec": {KINDS[kind].replica_specs_field: types, **spec},
+        "spec": {KINDS[kind].replica_specs_field: types, **({"runPolicy": policy} if policy else {}), **spec},
     }
 
 
@@ -198,8 +204,10 @@ class JobWorld:
 
     def _show(self, obj: JsonObject) -> None:
         kind, shown = obj["kind"], copy_tree(obj)
-        trims = {PODS.kind: trim_pod, SERVICES.kind: trim_service, self.kind.kind: lambda obj: obj}
-        self._by_kind[kind].put(trims.get(kind, trim_owned([self.kind]))(shown))
+        if kind != self.kind.kind:
+            trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, trim_owned([self.kind]))
+            shown = trim(shown)
+        self._by_kind[kind].put(shown)
         self._by_kind[kind].update_resource_version(obj["metadata"]["resourceVersion"])
 
     # The client and the recorder
@@ -224,9 +232,8 @@ class JobWorld:
         name = obj["metadata"]["name"]
         self._ask(f"create {resource.kind} {name}")
         if (resource.kind, name) in self.server:
-            raise AlreadyExists(
-                status=409, reason="AlreadyExists", message=f'{resource.plural} "{name}" already exists'
-            )
+            message = f'{resource.plural} "{name}" already exists'
+            raise AlreadyExists(status=409, reason="AlreadyExists", message=message)
         return self._store({**obj, **({"status": {"phase": "Pending"}} if resource == PODS else {})})
 
     async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
@@ -266,9 +273,8 @@ class JobWorld:
         if found is None:
             raise NotFound(status=404)
         seen = found["metadata"]
-        if (uid or seen["uid"]) != seen["uid"] or (resource_version or seen["resourceVersion"]) != seen[
-            "resourceVersion"
-        ]:
+        expected = {"uid": uid or seen["uid"], "resourceVersion": resource_version or seen["resourceVersion"]}
+        if any(seen[field] != value for field, value in expected.items()):
             raise Conflict(status=409, reason="Conflict")
         assert namespace == "team"
         if self.lagging:

@@ -8,13 +8,14 @@ from support.jobworld import JobWorld, job_object, pytorchjob, replicas, request
 from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
 from trainmaster.controller.reconciling.problems import BLOCKED
+from trainmaster.runtime.jsontree import JsonObject
 
 ALL = ["demo-master-0", "demo-worker-0", "demo-worker-1"]
 
 
-def world_with(**spec: object) -> JobWorld:
+def world_with(policy: JsonObject | None = None) -> JobWorld:
     """A PyTorchJob with a master and two workers."""
-    return JobWorld(pytorchjob(master=replicas(1), worker=replicas(2), **spec))
+    return JobWorld(pytorchjob(master=replicas(1), worker=replicas(2), policy=policy))
 
 
 async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_status() -> None:
@@ -74,7 +75,7 @@ async def test_a_failed_pod_is_replaced_when_the_status_tells_of_it() -> None:
 
 
 async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), runPolicy={"backoffLimit": 2}))
+    world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), policy={"backoffLimit": 2}))
     await world.settle()
     for number in (1, 2):
         world.set_phase("demo-worker-0", "Failed", exit_code=137)
@@ -95,8 +96,7 @@ async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts
 
 
 async def test_v1_b6_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
-    spec = {"runPolicy": {"ttlSecondsAfterFinished": 60}}
-    world = JobWorld(pytorchjob(master=replicas(1, "ExitCode"), **spec))
+    world = JobWorld(pytorchjob(master=replicas(1, "ExitCode"), policy={"ttlSecondsAfterFinished": 60}))
     await world.settle()
     world.set_phase("demo-master-0", "Failed", exit_code=1)
     outcome = await world.settle()
@@ -109,7 +109,7 @@ async def test_v1_b6_a_permanent_failure_has_a_completion_time_and_the_job_is_de
 
 
 async def test_v1_b1_a_deadline_is_noticed_although_nothing_happens() -> None:
-    world = world_with(runPolicy={"activeDeadlineSeconds": 30})
+    world = world_with({"activeDeadlineSeconds": 30})
     assert await world.settle() == RequeueAfter(30)
     await world.clock.advance(30)
     await world.settle()
@@ -132,7 +132,7 @@ async def test_v1_b5_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is
 
 
 async def test_v1_b28_a_resumed_job_is_not_shown_as_suspended() -> None:
-    world = world_with(runPolicy={"suspend": True})
+    world = world_with({"suspend": True})
     await world.settle()
     assert (world.state, world.names("Pod"), world.status.get("startTime")) == ("Suspended", [], None)
     world.patch_spec(runPolicy={"suspend": False})
@@ -277,7 +277,7 @@ async def test_v1_b9_a_type_without_replicas_has_no_pods(count: int) -> None:
     ],
 )
 async def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, pods: list[str], services: list[str]) -> None:
-    world = world_with(runPolicy={"cleanPodPolicy": policy})
+    world = world_with({"cleanPodPolicy": policy})
     await world.settle()
     world.run("demo-master-0", "demo-worker-0")
     await world.settle()
@@ -288,20 +288,20 @@ async def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, pods: lis
 
 async def test_a_job_of_another_controller_is_left_alone() -> None:
     for owner in ("kueue.x-k8s.io/multikueue", ""):
-        world = world_with(runPolicy={"managedBy": owner})
+        world = world_with({"managedBy": owner})
         assert await world.reconcile() == DONE
         assert world.requests == []
 
 
 async def test_v1_b4_a_jaxjob_of_another_controller_is_left_alone_too() -> None:
     types = {"Worker": replicas(1, container="jax")}
-    world = JobWorld(job_object("JAXJob", types, runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    world = JobWorld(job_object("JAXJob", types, policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     assert await world.reconcile() == DONE
     assert world.requests == []
 
 
 async def test_a_job_that_cannot_be_read_is_told_once_and_nothing_is_done() -> None:
-    world = world_with(runPolicy={"suspend": "yes"})
+    world = world_with({"suspend": "yes"})
     assert isinstance(await world.reconcile(), TerminalError)
     assert world.state == BLOCKED
     assert "spec.runPolicy.suspend: must be a boolean" in world.status["conditions"][-1]["message"]
@@ -318,5 +318,5 @@ async def test_v1_b18_an_invalid_job_that_nobody_refused_is_blocked_and_not_trie
     assert world.names("Pod") == []
 
 
-def _tf(count: int) -> dict[str, object]:
+def _tf(count: int) -> JsonObject:
     return replicas(count, container="tensorflow")

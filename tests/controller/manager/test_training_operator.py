@@ -1,0 +1,99 @@
+"""The jobs of `kubeflow.org/v1` in the manager: off while nobody has their definitions, and found when they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobworld import pytorchjob, replicas
+from support.stack import QUIET, Stack, api_server, manager
+from support.training import until
+
+from trainmaster.controller.configuration import TrainingOperator
+from trainmaster.controller.kube.cache import reflector
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.manager import training_operator
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
+    install_definitions,
+)
+from trainmaster.devcluster.testing.faults import Delay
+
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+PODGROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", namespaced=True)
+VOLCANO = QUIET.model_copy(update={"training_operator": TrainingOperator(gang_scheduler_name="volcano")})
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
+    """An API server of our own, without the definitions of V1; kinds that come are found soon."""
+    monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
+    async with api_server(tmp_path) as stack:
+        yield stack
+
+
+async def create_job(stack: Stack) -> None:
+    job = pytorchjob(worker=replicas(1))
+    await stack.client.create(PYTORCHJOBS, {**job, "metadata": {"name": "demo", "namespace": "default"}})
+
+
+async def pod_names(stack: Stack) -> list[str]:
+    return [each["metadata"]["name"] for each in (await stack.client.list(PODS, "default"))["items"]]
+
+
+async def pod_groups(stack: Stack) -> list[Any]:
+    try:
+        return list((await stack.client.list(PODGROUPS, "default"))["items"])
+    except NotFound:
+        return []  # the kind is not served yet
+
+
+async def job_status(stack: Stack) -> Any:
+    return (await stack.client.get(PYTORCHJOBS, "default", "demo")).get("status") or {}
+
+
+async def test_without_definitions_nothing_is_read_and_they_are_found_when_they_come(stack: Stack) -> None:
+    assert stack.cluster is not None
+    pods = stack.cluster.faults.add(Delay(0.0), resource="pods", user_agent="trainmaster/")
+    jobs = stack.cluster.faults.add(Delay(0.0), resource="pytorchjobs", user_agent="trainmaster/")
+    async with manager(stack.access, configuration=QUIET):
+        assert (pods.count, jobs.count) == (0, 0)
+        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+        await create_job(stack)
+        await until(lambda: pod_names(stack))
+        assert await pod_names(stack) == ["demo-worker-0"]
+
+
+async def test_switched_off_it_does_not_even_ask(stack: Stack) -> None:
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    off = QUIET.model_copy(update={"training_operator": TrainingOperator(enabled=False)})
+    jobs = stack.cluster.faults.add(Delay(0.0), resource="pytorchjobs", user_agent="trainmaster/")
+    async with manager(stack.access, configuration=off):
+        await create_job(stack)
+        assert jobs.count == 0
+        assert await job_status(stack) == {}
+
+
+async def test_v1_b26_a_gang_scheduler_may_be_installed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
+    monkeypatch.setattr(reflector, "_ABSENT_INTERVAL", 0.1)
+    async with api_server(tmp_path, definitions=False) as stack:
+        assert stack.cluster is not None
+        needed = (*TRAINER_DEFINITIONS, *JOBSET_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS)
+        await install_definitions(stack.cluster.api, needed)
+        async with manager(stack.access, configuration=VOLCANO):
+            await create_job(stack)
+            await until(lambda: job_status(stack))
+            (blocked,) = [each for each in (await job_status(stack))["conditions"] if each["type"] == "Blocked"]
+            assert "the cluster does not serve PodGroup (scheduling.volcano.sh/v1beta1)" in blocked["message"]
+            await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
+            await until(lambda: pod_groups(stack))
+            await stack.client.patch(PODGROUPS, "default", "demo", {"status": {"phase": "Inqueue"}})
+            await until(lambda: pod_names(stack))
