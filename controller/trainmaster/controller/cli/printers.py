@@ -16,6 +16,8 @@ REDACTED: Final = "<redacted>"
 _WIDTH: Final = 10**6
 """No line is ever folded: commands and keys are easier to copy in one piece."""
 
+_MANY: Final = 8
+
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes texts of several lines as they are read, shared parts out each time, and quotes what is no text else."""
@@ -29,7 +31,14 @@ def _text(dumper: _Dumper, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
+def _list(dumper: _Dumper, members: list[Any]) -> Any:
+    """Write many numbers in one line: exit codes, for instance."""
+    is_long = len(members) > _MANY and all(isinstance(member, int) for member in members)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", members, flow_style=is_long)
+
+
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
 # What Kubernetes takes for a boolean or a number, and PyYAML does not.
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
 _Dumper.add_implicit_resolver(

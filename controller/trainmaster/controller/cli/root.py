@@ -26,6 +26,7 @@ COMMANDS = {
     "run": "run.command",
     "render": "render",
     "validate": "validate",
+    "convert": "convert",
     "diff": "diff.command",
     "rbac": "rbac",
     "crds": "crds",

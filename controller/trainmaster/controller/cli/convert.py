@@ -1,0 +1,173 @@
+"""`trainmaster convert`: older kinds of training jobs, as TrainJobs and TrainingRuntimes.
+
+The objects are printed in the order of the files, those of other kinds as they are. What becomes of every field that is
+not simply found again is told on standard error; what has no equivalent also stands as a comment before the objects.
+
+Exit codes: 0 everything is converted; 1 an object cannot be, or there is none, or with `--strict` something has no
+equivalent; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
+from trainmaster.controller.cli.options import reporting_errors
+from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
+from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
+from trainmaster.runtime.conversion.job import Conversion
+from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.training_operator import API_VERSION, KINDS, convert_job
+from trainmaster.runtime.jsontree import JsonObject
+
+FAILURE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """What becomes of one object of the files."""
+
+    manifest: Manifest
+    conversion: Conversion
+    is_changed: bool = True
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "convert",
+        help="rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs",
+        description="Print the jobs of kubeflow.org/v1 in the files as TrainJobs with TrainingRuntimes of their own, and "
+        "TrainJobs and runtimes of early versions of Trainer in today's form. Other objects are printed as they are. "
+        "Standard error tells what becomes of each field that is not simply found again. Nothing is asked of a cluster.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        dest="files",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON, any number of objects; a directory; - is standard input. May be repeated",
+    )
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+    parser.add_argument(
+        "--gang-scheduler-name",
+        default="",
+        metavar="NAME",
+        help="what Training Operator V1 runs with: volcano, or the scheduler that has scheduler-plugins",
+    )
+    parser.add_argument("--strict", action="store_true", help="fail if anything has no equivalent")
+    parser.set_defaults(run=reporting_errors(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    converted: list[_Converted] = []
+    failures = 0
+    for found in scan_manifests(arguments.files):
+        if isinstance(found, ManifestError):
+            print(f"trainmaster: {found}", file=sys.stderr)
+            failures += 1
+            continue
+        try:
+            converted.append(_convert(found, gang_scheduler=arguments.gang_scheduler_name))
+        except ConversionError as error:
+            _tell(found, "error", error.path, error.problem)
+            failures += 1
+    failures += _tell_collisions(converted)
+    if arguments.output == "json":
+        print_objects([obj for each in converted for obj in each.conversion.objects], form="json")
+    else:
+        _print_documents(converted)
+    if not converted and not failures:
+        print("trainmaster: nothing to convert: the files hold no object", file=sys.stderr)
+        return FAILURE
+    lost = _tell_notes(converted)
+    _summarize(converted, failures=failures, lost=lost)
+    return FAILURE if failures or (lost and arguments.strict) else 0
+
+
+def _convert(manifest: Manifest, *, gang_scheduler: str) -> _Converted:
+    obj = manifest.object
+    if manifest.api_version == API_VERSION and manifest.kind in KINDS:
+        return _Converted(manifest, convert_job(obj, gang_scheduler=gang_scheduler))
+    if is_early(obj):
+        return _Converted(manifest, convert_early(obj))
+    return _Converted(manifest, Conversion([obj]), is_changed=False)
+
+
+def _tell(manifest: Manifest, severity: str, path: str, message: str) -> None:
+    line, column = manifest.source.locate(path)
+    place = ":".join(str(part) for part in (manifest.source.file, line, column) if part is not None)
+    told = ": ".join(part for part in (place, severity, manifest.title, path, message) if part)
+    print(f"trainmaster: {told}", file=sys.stderr)
+
+
+def _tell_notes(converted: Iterable[_Converted]) -> int:
+    """Tell all notes; returns how many tell of something that is lost."""
+    lost = 0
+    for each in converted:
+        for note in each.conversion.notes:
+            _tell(each.manifest, "lost" if note.lost else "note", note.path, note.message)
+            lost += note.lost
+    return lost
+
+
+def _tell_collisions(converted: Sequence[_Converted]) -> int:
+    """Tell which objects cannot both be created; returns how many."""
+    first: dict[tuple[str, ...], Manifest] = {}
+    collisions = 0
+    for each in converted:
+        for obj in each.conversion.objects:
+            metadata = obj["metadata"]
+            if not metadata.get("name"):
+                continue
+            key = (obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
+            other = first.setdefault(key, each.manifest)
+            if other is not each.manifest and (each.is_changed or other.object is not obj):
+                message = f"{obj['kind']} {metadata['name']} comes of {other.title} in {other.place}, too; rename one"
+                _tell(each.manifest, "error", "metadata.name", message)
+                collisions += 1
+                break
+    return collisions
+
+
+def _print_documents(converted: Iterable[_Converted]) -> None:
+    documents = []
+    for each in converted:
+        texts = [to_yaml(obj) for obj in each.conversion.objects]
+        if each.is_changed:
+            texts[0] = _comment(each) + texts[0]
+        documents += texts
+    print("---\n".join(documents), end="")
+
+
+def _comment(converted: _Converted) -> str:
+    """Write where an object comes from, and what is lost."""
+    manifest = converted.manifest
+    lines = [f"Converted from {manifest.title} ({manifest.api_version})."]
+    lines += [f"Lost: {note.path}: {note.message}" for note in converted.conversion.notes if note.lost]
+    # A name or a path may hold any character, and a comment ends with its line.
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def _summarize(converted: Sequence[_Converted], *, failures: int, lost: int) -> None:
+    changed = [each for each in converted if each.is_changed]
+    summary = [f"{counted(len(changed), 'object')} converted"]
+    if unchanged := [each.manifest for each in converted if not each.is_changed]:
+        summary.append(f"printed as they are: {listed(_kind_of(manifest) for manifest in unchanged)}")
+    summary.append(f"{counted(lost, 'field')} without an equivalent")
+    if failures:
+        summary.append(counted(failures, "error"))
+    print(f"trainmaster: {', '.join(summary)}", file=sys.stderr)
+
+
+def _kind_of(manifest: Manifest) -> str:
+    obj: JsonObject = manifest.object
+    return str(obj["kind"])

@@ -1,0 +1,1 @@
+"""What the kinds of early versions of Trainer are in today's words."""

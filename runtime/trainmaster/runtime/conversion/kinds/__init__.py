@@ -1,0 +1,1 @@
+"""What each of the six kinds has of its own in its conversion."""

@@ -1,0 +1,134 @@
+"""spec.runPolicy: what a V1 job says about its life, and where a TrainJob says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE, MANAGED_BY_TRAINER
+from trainmaster.runtime.conversion.notes import ConversionError, Notes
+from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jsontree import JsonObject
+
+_MANAGED_BY: Final = {
+    "kubeflow.org/training-operator": MANAGED_BY_TRAINER,
+    MANAGED_BY_MULTIKUEUE: MANAGED_BY_MULTIKUEUE,
+}
+_KEEP: Final = "None"
+_RUNNING: Final = "Running"
+_ALL: Final = "All"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """What a job says about its gang; it counts where there is a gang scheduler."""
+
+    min_available: int | None = None
+    queue: str | None = None
+    priority_class: str | None = None
+    schedule_timeout_seconds: int | None = None
+    given: tuple[str, ...] = ()
+    """The paths of all that is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What was read."""
+
+    trainjob: JsonObject = field(default_factory=dict)
+    """The fields of the TrainJob's spec."""
+
+    backoff_limit: int | None = None
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+
+
+def convert_run_policy(source: Source, notes: Notes) -> RunPolicy:
+    """Read a run policy.
+
+    Raises:
+        ConversionError: A field has the wrong type, or a value that means nothing.
+    """
+    trainjob: JsonObject = {}
+    if (suspend := source.take("suspend", bool)) is not None:
+        trainjob["suspend"] = suspend
+    _convert_deadline(source, trainjob, notes)
+    _convert_ttl(source, trainjob, notes)
+    _convert_manager(source, trainjob, notes)
+    convert_cleanup(source, notes)
+    backoff_limit = source.take("backoffLimit", int)
+    if backoff_limit is not None and backoff_limit < 0:
+        raise ConversionError(source.at("backoffLimit"), f"must not be negative, but is {backoff_limit}")
+    return RunPolicy(trainjob, backoff_limit, _scheduling_policy(source.part("schedulingPolicy")))
+
+
+def _convert_deadline(source: Source, trainjob: JsonObject, notes: Notes) -> None:
+    seconds = source.take("activeDeadlineSeconds", int)
+    if seconds is None:
+        return
+    if seconds >= 1:
+        trainjob["activeDeadlineSeconds"] = seconds
+    else:
+        notes.lose(
+            source.at("activeDeadlineSeconds"),
+            f"left out: {seconds} lets the job fail as soon as it starts; a TrainJob needs 1 second at least",
+        )
+
+
+def _convert_ttl(source: Source, trainjob: JsonObject, notes: Notes) -> None:
+    seconds = source.take("ttlSecondsAfterFinished", int)
+    if seconds is None:
+        return
+    trainjob["ttlSecondsAfterFinished"] = max(seconds, 0)
+    if seconds < 0:
+        notes.tell(source.at("ttlSecondsAfterFinished"), f"{seconds} becomes 0: both mean at once")
+
+
+def _convert_manager(source: Source, trainjob: JsonObject, notes: Notes) -> None:
+    manager = source.take("managedBy", str)
+    if manager is None:
+        return
+    if manager in _MANAGED_BY:
+        trainjob["managedBy"] = _MANAGED_BY[manager]
+        if _MANAGED_BY[manager] != manager:
+            notes.tell(source.at("managedBy"), f"becomes {_MANAGED_BY[manager]}")
+        return
+    notes.lose(
+        source.at("managedBy"),
+        f'left out, so Trainer runs the job: "{manager}" cannot manage TrainJobs; only {MANAGED_BY_MULTIKUEUE} can',
+    )
+
+
+def convert_cleanup(source: Source, notes: Notes) -> None:
+    """Tell what becomes of a cleanPodPolicy, which a JobSet has not.
+
+    Raises:
+        ConversionError: It is none that there is.
+    """
+    policy, path = source.take("cleanPodPolicy", str), source.at("cleanPodPolicy")
+    if policy == _KEEP:
+        notes.lose(
+            path,
+            "pods that still run when the job has ended are stopped: a JobSet keeps only those that have ended; "
+            "let what has to go on run in a job of its own",
+        )
+    elif policy == _RUNNING:
+        notes.tell(path, "is what JobSets do: pods that still run when the job has ended are deleted")
+    elif policy == _ALL:
+        notes.lose(
+            path,
+            "pods that have ended are kept as long as the TrainJob; ttlSecondsAfterFinished deletes both",
+        )
+    elif policy is not None:
+        raise ConversionError(path, f'"{policy}" is none of {_ALL}, {_RUNNING}, {_KEEP}')
+
+
+def _scheduling_policy(source: Source) -> SchedulingPolicy:
+    given = tuple(source.at(name) for name in source.names)
+    source.take("minResources", dict)
+    return SchedulingPolicy(
+        min_available=source.take("minAvailable", int),
+        queue=source.take("queue", str),
+        priority_class=source.take("priorityClass", str),
+        schedule_timeout_seconds=source.take("scheduleTimeoutSeconds", int),
+        given=given,
+    )
