@@ -22,7 +22,6 @@ from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.training_operator import API_VERSION, KINDS, convert_job
-from trainmaster.runtime.jsontree import JsonObject
 
 FAILURE = 1
 
@@ -41,9 +40,10 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "convert",
         help="rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs",
-        description="Print the jobs of kubeflow.org/v1 in the files as TrainJobs with TrainingRuntimes of their own, and "
-        "TrainJobs and runtimes of early versions of Trainer in today's form. Other objects are printed as they are. "
-        "Standard error tells what becomes of each field that is not simply found again. Nothing is asked of a cluster.",
+        description="Print the jobs of kubeflow.org/v1 in the files as TrainJobs with TrainingRuntimes of their own, "
+        "and TrainJobs and runtimes of early versions of Trainer in today's form. Other objects are printed as they "
+        "are. Standard error tells what becomes of each field that is not simply found again. Nothing is asked of a "
+        "cluster.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -119,19 +119,20 @@ def _tell_notes(converted: Iterable[_Converted]) -> int:
     return lost
 
 
-def _tell_collisions(converted: Sequence[_Converted]) -> int:
-    """Tell which objects cannot both be created; returns how many."""
-    first: dict[tuple[str, ...], Manifest] = {}
+def _tell_collisions(converted: Iterable[_Converted]) -> int:
+    """Tell which objects cannot be created beside each other; returns how many."""
+    first: dict[tuple[str, ...], _Converted] = {}
     collisions = 0
     for each in converted:
         for obj in each.conversion.objects:
             metadata = obj["metadata"]
-            if not metadata.get("name"):
-                continue
-            key = (obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
-            other = first.setdefault(key, each.manifest)
-            if other is not each.manifest and (each.is_changed or other.object is not obj):
-                message = f"{obj['kind']} {metadata['name']} comes of {other.title} in {other.place}, too; rename one"
+            key = (obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata.get("name", ""))
+            other = first.setdefault(key, each)
+            if metadata.get("name") and other is not each and (each.is_changed or other.is_changed):
+                manifest = other.manifest
+                message = (
+                    f"{manifest.title} in {manifest.place} becomes {obj['kind']} {metadata['name']}, too; rename one"
+                )
                 _tell(each.manifest, "error", "metadata.name", message)
                 collisions += 1
                 break
@@ -161,13 +162,8 @@ def _summarize(converted: Sequence[_Converted], *, failures: int, lost: int) -> 
     changed = [each for each in converted if each.is_changed]
     summary = [f"{counted(len(changed), 'object')} converted"]
     if unchanged := [each.manifest for each in converted if not each.is_changed]:
-        summary.append(f"printed as they are: {listed(_kind_of(manifest) for manifest in unchanged)}")
+        summary.append(f"printed as they are: {listed(manifest.kind for manifest in unchanged)}")
     summary.append(f"{counted(lost, 'field')} without an equivalent")
     if failures:
         summary.append(counted(failures, "error"))
     print(f"trainmaster: {', '.join(summary)}", file=sys.stderr)
-
-
-def _kind_of(manifest: Manifest) -> str:
-    obj: JsonObject = manifest.object
-    return str(obj["kind"])

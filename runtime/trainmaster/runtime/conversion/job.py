@@ -35,6 +35,7 @@ from trainmaster.runtime.conversion.run_policy import RunPolicy, convert_run_pol
 from trainmaster.runtime.conversion.scheduling import set_gang
 from trainmaster.runtime.conversion.source import Source
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.podspec import env_completion_index, env_field
 
 _GLOBAL_INDEX_FIELD_PATH: Final = "metadata.annotations['jobset.sigs.k8s.io/job-global-index']"
@@ -48,6 +49,10 @@ _TRAINER_FIELDS: Final = {
 _LONGEST_IMAGE: Final = 500
 _MOST_ITEMS: Final = 128
 """What the definition of TrainJobs allows; what is longer stays in the runtime."""
+
+_LONGEST_NAME: Final = 63
+_POD_SUFFIX: Final = 6
+"""Characters that a Job adds to the names of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,7 @@ class JobConversion:
         self.groups = self.group()
         self._tell_absent()
         names = new_names(self.name, self.groups, indexless=self.indexless)
+        self._check_name(names.values())
         self.hosts = HostNames(self.name, self.metadata.get("namespace", ""), names)
         runtime, trainer = self._runtime(run_policy)
         for path in self._source.left():
@@ -252,6 +258,18 @@ class JobConversion:
         single = self.replicas.get(self.single_type)
         if single is not None and single.count != 1:
             raise ConversionError(f"{single.path}.replicas", f"must be 1, but is {single.count}")
+
+    def _check_name(self, hosts: Iterable[str]) -> None:
+        for problem in dns_label_1035(self.name) if self.name else ():
+            raise ConversionError("metadata.name", problem)
+        longest = max((host.partition(".")[0] for host in hosts), key=len, default="")
+        too_many = len(longest) + _POD_SUFFIX - _LONGEST_NAME
+        if self.name and too_many > 0:
+            raise ConversionError(
+                "metadata.name",
+                f"is too long: a pod of the TrainJob is called {longest}-abcde, which can have {_LONGEST_NAME} characters; "
+                f"shorten the name by {too_many}",
+            )
 
     def _tell_absent(self) -> None:
         there = {id(replicas) for group in self.groups for replicas, _ in group.members}

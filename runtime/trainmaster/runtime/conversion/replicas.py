@@ -122,6 +122,8 @@ def _replicas(type_: str, source: Source, default_policy: str, *, default: int) 
     for field in ("containers", "initContainers"):
         for place, container in enumerate(pod_spec.get(field) or []):
             _check_container(container, f"{path}.{field}[{place}]")
+            if field == "containers" and not container.get("image"):
+                raise ConversionError(f"{path}.{field}[{place}].image", "is missing")
     if not pod_spec.get("containers"):
         raise ConversionError(f"{path}.containers", "must be specified: a pod needs a container")
     _check_metadata(template, source.at("template.metadata"))

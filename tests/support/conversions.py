@@ -1,0 +1,83 @@
+"""Converted jobs: the recorded ones of Training Operator V1, what they become, and what its pods see."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.resolutions import FRAMEWORK, jobset
+from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.runtime.api import TrainingRuntime, TrainJob
+from trainmaster.runtime.conversion.job import Conversion
+from trainmaster.runtime.conversion.training_operator import convert_job
+from trainmaster.runtime.jsontree import JsonObject
+
+RECORDED_FILE = Path(__file__).parents[1] / "runtime/conversion/recorded.yaml"
+GANG_SCHEDULERS = {"volcano": "volcano", "scheduler-plugins": "scheduler-plugins-scheduler"}
+"""The gang scheduler of each profile that has one."""
+
+
+@functools.cache
+def recorded() -> dict[str, JsonObject]:
+    """The recorded jobs by the names of their cases."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {case["name"]: case for case in yaml.load(RECORDED_FILE.read_text(), Loader=loader)}  # noqa: S506 - it is safe
+
+
+def converted(case: JsonObject) -> Conversion:
+    """What a recorded job becomes."""
+    return convert_job(case["job"], gang_scheduler=GANG_SCHEDULERS.get(case["profile"], ""))
+
+
+def problems(objects: Any, directory: Path) -> list[str]:
+    """What a cluster with Trainmaster would refuse of these objects."""
+    file = directory / "converted.yaml"
+    file.write_text("---\n".join(map(to_yaml, objects)))
+    validation = OfflineValidation([str(file)], FRAMEWORK, namespace="default")
+    assert len(validation.validated) == len(objects)
+    return [str(each) for each in validation.diagnostics if each.severity == "error"]
+
+
+def built(conversion: Conversion) -> JsonObject:
+    """The JobSet of a converted job."""
+    runtime, trainjob = conversion.objects
+    return jobset(TrainJob.model_validate(trainjob), TrainingRuntime.model_validate(runtime))
+
+
+def pods(obj: JsonObject) -> Iterator[tuple[str, JsonObject, dict[str, str]]]:
+    """Each pod of a JobSet: its host name, its spec, and the fields that variables can refer to."""
+    name, total = obj["metadata"]["name"], 0
+    for job in obj["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        for replica in range(job.get("replicas", 1)):
+            for index in range(spec.get("parallelism", 1)):
+                labels = spec["template"].get("metadata", {}).get("labels", {})
+                fields = {f"metadata.labels['{key}']": value for key, value in labels.items()} | {
+                    "metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index),
+                    "metadata.annotations['jobset.sigs.k8s.io/job-global-index']": str(total),
+                    "metadata.labels['jobset.sigs.k8s.io/job-index']": str(replica),
+                    "metadata.labels['jobset.sigs.k8s.io/jobset-name']": name,
+                    "status.podIP": "POD_IP",
+                    "metadata.name": "POD_NAME",
+                }
+                yield f"{name}-{job['name']}-{replica}-{index}.{name}", spec["template"]["spec"], fields
+            total += 1
+
+
+def environment(container: JsonObject, fields: dict[str, str]) -> dict[str, str]:
+    """The variables of a container as its process sees them: `$(NAME)` stands for what was set before."""
+    seen: dict[str, str] = {}
+    for variable in container.get("env", []):
+        if "value" in variable or "valueFrom" not in variable:
+            text = variable.get("value", "")
+            seen[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda found: seen.get(found[1], found[0]), text)
+        else:
+            path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+            seen[variable["name"]] = fields[path]
+    return seen
