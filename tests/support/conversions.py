@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from support.resolutions import FRAMEWORK, jobset
+
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
 from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.training_operator import convert_job
+from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
 from trainmaster.runtime.jsontree import JsonObject
 
 RECORDED_FILE = Path(__file__).parents[1] / "runtime/conversion/recorded.yaml"
@@ -27,7 +27,7 @@ GANG_SCHEDULERS = {"volcano": "volcano", "scheduler-plugins": "scheduler-plugins
 def recorded() -> dict[str, JsonObject]:
     """The recorded jobs by the names of their cases."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return {case["name"]: case for case in yaml.load(RECORDED_FILE.read_text(), Loader=loader)}  # noqa: S506 - it is safe
+    return {case["name"]: case for case in yaml.load(RECORDED_FILE.read_text(), Loader=loader)}
 
 
 def converted(case: JsonObject) -> Conversion:
@@ -81,3 +81,67 @@ def environment(container: JsonObject, fields: dict[str, str]) -> dict[str, str]
             path = variable["valueFrom"]["fieldRef"]["fieldPath"]
             seen[variable["name"]] = fields[path]
     return seen
+
+
+MAPS = {kind: each.replica_specs_field for kind, each in KINDS.items()}
+"""The field of the replicas of each kind."""
+
+
+def replicas(
+    kind: str, count: int = 1, *, policy: str | None = None, pod: JsonObject | None = None, **container: Any
+) -> JsonObject:
+    """Replicas of one type, with the container that trains."""
+    main = {"name": KINDS[kind].container_name, "image": "image:1", **container}
+    pod_spec = {"containers": [main], **(pod or {})}
+    found: JsonObject = {"replicas": count, "template": {"spec": pod_spec}}
+    return found | ({"restartPolicy": policy} if policy else {})
+
+
+def job(kind: str, types: JsonObject, *, run_policy: JsonObject | None = None, **spec: Any) -> JsonObject:
+    """A job."""
+    policy = {"runPolicy": run_policy} if run_policy is not None else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "demo", "namespace": "team"},
+        "spec": {MAPS[kind]: types, **policy, **spec},
+    }
+
+
+def simple(kind: str = "JAXJob", count: int = 2, **more: Any) -> JsonObject:
+    """A job with replicas of one type."""
+    type_ = {"XGBoostJob": "Master", "MPIJob": "Launcher"}.get(kind, "Worker")
+    return job(kind, {type_: replicas(kind, 1 if type_ != "Worker" else count)}, **more)
+
+
+def runtime_of(conversion: Conversion) -> JsonObject:
+    """The spec of the runtime."""
+    spec: JsonObject = conversion.objects[0]["spec"]
+    return spec
+
+
+def trainjob_of(conversion: Conversion) -> JsonObject:
+    """The spec of the TrainJob."""
+    spec: JsonObject = conversion.objects[1]["spec"]
+    return spec
+
+
+def groups_of(conversion: Conversion) -> dict[str, JsonObject]:
+    """The ReplicatedJobs by their names."""
+    return {each["name"]: each for each in runtime_of(conversion)["template"]["spec"]["replicatedJobs"]}
+
+
+def job_spec(conversion: Conversion, group: str = "node") -> JsonObject:
+    """The spec of a Job."""
+    spec: JsonObject = groups_of(conversion)[group]["template"]["spec"]
+    return spec
+
+
+def lost(conversion: Conversion) -> list[str]:
+    """The paths of what has no equivalent."""
+    return [note.path for note in conversion.notes if note.lost]
+
+
+def told(conversion: Conversion) -> list[str]:
+    """The paths of what is told and kept."""
+    return [note.path for note in conversion.notes if not note.lost]

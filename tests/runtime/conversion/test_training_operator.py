@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
 from support.conversions import built, converted, environment, pods, problems, recorded
+
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -187,9 +187,8 @@ class JobConversion:
 
     @property
     def present(self) -> list[Replicas]:
-        """The replicas of which there are any; if there are none at all, the first."""
-        every = list(self.replicas.values())
-        return [each for each in every if each.count] or every[:1]
+        """The replicas of which there are any."""
+        return [each for each in self.replicas.values() if each.count]
 
     @property
     def total(self) -> int:
@@ -216,6 +215,10 @@ class JobConversion:
     def node_group(self, every: Sequence[Replicas]) -> Group:
         """Return the pods of several types as the nodes of one trainer."""
         members = [(each, range(each.count)) for each in every]
+        first = every[0]
+        for each in every[1:]:
+            message = f"its pods are those of {first.type}, so all are nodes of one trainer, {first.type} first"
+            self.notes.tell(f"{each.path}.template", message)
         return Group(NODE, members, main=self.main_container(every[0]), is_node=True, is_trainer=True)
 
     def main_container(self, replicas: Replicas) -> int:
@@ -267,8 +270,8 @@ class JobConversion:
         if self.name and too_many > 0:
             raise ConversionError(
                 "metadata.name",
-                f"is too long: a pod of the TrainJob is called {longest}-abcde, which can have {_LONGEST_NAME} characters; "
-                f"shorten the name by {too_many}",
+                f"is too long: a pod of the TrainJob is called {longest}-abcde, for which there are {_LONGEST_NAME} "
+                f"characters; shorten the name by {too_many}",
             )
 
     def _tell_absent(self) -> None:

@@ -102,6 +102,8 @@ def read_replicas(
         found[type_] = _replicas(type_, source.part(name), default_policy, default=defaults.get(type_, 1))
     ordered = [found[each] for each in types if each in found]
     pods = sum(each.count for each in ordered)
+    if not pods:
+        raise ConversionError(source.path, "has no replicas; a TrainJob has one node at least, and can be suspended")
     if pods > MAX_PODS:
         raise ConversionError(source.path, f"has {pods} pods; a job is converted if it has {MAX_PODS} or fewer")
     return ordered

@@ -27,8 +27,7 @@ class JAXJob(JobConversion):
         worker = group.replicas
         yield env_value("PYTHONUNBUFFERED", 1)
         yield env_value("COORDINATOR_PORT", self.port(worker))
-        if worker.count:
-            yield env_value("COORDINATOR_ADDRESS", self.host(worker, 0))
+        yield env_value("COORDINATOR_ADDRESS", self.host(worker, 0))
         yield env_value("NUM_PROCESSES", self.total)
         yield self.rank(group, "PROCESS_ID")
 

@@ -80,6 +80,7 @@ class MPIJob(JobConversion):
         place = replicas.place_of(self._main_container)
         if place is None:
             raise ConversionError("spec.mainContainer", f'workers have no container "{self._main_container}"')
+        self.notes.tell("spec.mainContainer", f'ranks run in the container "{NODE}" of the workers, which is this one')
         return place
 
     def environment(self, group: Group) -> Iterable[JsonObject]:

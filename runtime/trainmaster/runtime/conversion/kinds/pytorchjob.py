@@ -53,6 +53,7 @@ class PyTorchJob(JobConversion):
     _processes: str | None = "auto"
     """nprocPerNode; None where the elastic policy says it."""
 
+    _says_processes = False
     _elastic: Elastic | None = None
 
     def read(self, spec: Source) -> None:
@@ -64,6 +65,7 @@ class PyTorchJob(JobConversion):
                 raise ConversionError(path, "must be configured if elastic policy is used")
             self._elastic = Elastic(spec.part("elasticPolicy"), self.replicas[WORKER].count, self.notes)
         elastic_processes = self._elastic.processes if self._elastic else None
+        self._says_processes = given is not None
         self._processes = given or (None if elastic_processes is not None else "auto")
 
     def group(self) -> list[Group]:
@@ -85,7 +87,13 @@ class PyTorchJob(JobConversion):
         if not self._has_policy:
             return {}
         torch: JsonObject = {}
-        if self._processes in _WORDS and self._processes != "auto":
+        if self._processes == "auto" and self._says_processes:
+            message = (
+                "left out: it is what TrainJobs do, one process for each GPU, or without GPUs one for each CPU of the "
+                "container, where V1 had torchrun count those of the machine"
+            )
+            self.notes.tell("spec.nprocPerNode", message)
+        elif self._processes in _WORDS and self._processes != "auto":
             torch["numProcPerNode"] = self._processes
         replicas = self.groups[0].replicas
         others = [each["name"] for place, each in enumerate(replicas.containers) if place != self.groups[0].main]

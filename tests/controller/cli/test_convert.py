@@ -1,0 +1,188 @@
+"""`trainmaster convert`: what is printed where, and the exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.conversions import recorded
+
+from trainmaster.controller.cli import main
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml_documents
+
+SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "mine"}, "spec": {"ports": [{"port": 80}]}}
+
+
+def job(kind: str = "JAXJob", *, name: str = "demo", run_policy: JsonObject | None = None, **spec: Any) -> JsonObject:
+    prefix, container = {"JAXJob": ("jax", "jax"), "XGBoostJob": ("xgb", "xgboost")}[kind]
+    template = {"spec": {"containers": [{"name": container, "image": "i:1"}]}}
+    types = {"JAXJob": "Worker", "XGBoostJob": "Master"}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {
+            f"{prefix}ReplicaSpecs": {types[kind]: {"replicas": 1, "template": template}},
+            **({"runPolicy": run_policy} if run_policy else {}),
+            **spec,
+        },
+    }
+
+
+def write(path: Path, *objects: JsonObject) -> str:
+    path.write_text(yaml.safe_dump_all(objects, sort_keys=False))
+    return str(path)
+
+
+def documents(text: str) -> list[JsonObject]:
+    return [document for _, document in load_yaml_documents(text)]
+
+
+def titles(objects: list[JsonObject]) -> list[str]:
+    return [f"{obj['kind']} {obj['metadata']['name']}" for obj in objects]
+
+
+def test_objects_are_printed_in_the_order_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = write(tmp_path / "a.yaml", SERVICE, job(name="one"))
+    second = write(tmp_path / "b.yaml", job("XGBoostJob", name="two"))
+    assert main(["convert", "-f", first, "-f", second]) == 0
+    printed = capsys.readouterr()
+    found = documents(printed.out)
+    assert titles(found) == [
+        "Service mine",
+        "TrainingRuntime one",
+        "TrainJob one",
+        "TrainingRuntime two",
+        "TrainJob two",
+    ]
+    assert found[0] == SERVICE
+    assert printed.err.splitlines()[-1] == (
+        "trainmaster: 2 objects converted, printed as they are: Service, 0 fields without an equivalent"
+    )
+
+
+def test_directories_lists_and_standard_input_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "list.yaml", {"apiVersion": "v1", "kind": "List", "items": [job(name="one"), job(name="two")]})
+    text = yaml.safe_dump(job(name="three")).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["convert", "-f", str(tmp_path), "-f", "-", "-o", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "List"
+    assert titles(printed["items"])[1::2] == ["TrainJob one", "TrainJob two", "TrainJob three"]
+
+
+def test_what_is_converted_can_be_converted_again_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "-f", write(tmp_path / "a.yaml", job())]) == 0
+    first = capsys.readouterr().out
+    (tmp_path / "b.yaml").write_text(first)
+    assert main(["convert", "-f", str(tmp_path / "b.yaml")]) == 0
+    again = capsys.readouterr()
+    assert documents(again.out) == documents(first)
+    assert "0 objects converted, printed as they are: TrainingRuntime, TrainJob" in again.err
+
+
+def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a.yaml", job(run_policy={"cleanPodPolicy": "All"}))
+    assert main(["convert", "-f", file]) == 0
+    printed = capsys.readouterr()
+    line = next(
+        number for number, text in enumerate(Path(file).read_text().splitlines(), 1) if "cleanPodPolicy" in text
+    )
+    assert f"trainmaster: {file}:{line}:5: lost: JAXJob demo: spec.runPolicy.cleanPodPolicy: pods that" in printed.err
+    assert "1 field without an equivalent" in printed.err
+    comments = [text for text in printed.out.splitlines() if text.startswith("#")]
+    assert comments[0] == "# Converted from JAXJob demo (kubeflow.org/v1)."
+    assert comments[1].startswith("# Lost: spec.runPolicy.cleanPodPolicy: pods that have ended are kept")
+    assert len(comments) == 2
+
+
+def test_strict_fails_for_what_is_lost_and_only_for_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = write(tmp_path / "kept.yaml", job(run_policy={"cleanPodPolicy": "Running"}))
+    lost = write(tmp_path / "lost.yaml", job(run_policy={"cleanPodPolicy": "None"}))
+    assert main(["convert", "-f", kept, "--strict"]) == 0
+    assert ": note: JAXJob demo: spec.runPolicy.cleanPodPolicy: " in capsys.readouterr().err
+    assert main(["convert", "-f", lost]) == 0
+    without = capsys.readouterr()
+    assert main(["convert", "-f", lost, "--strict"]) == 1
+    assert capsys.readouterr() == without
+    assert titles(documents(without.out))[-1] == "TrainJob demo"
+
+
+def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = job(name="wrong")
+    wrong["spec"]["jaxReplicaSpecs"]["Worker"]["replicas"] = "three"
+    file = write(tmp_path / "a.yaml", wrong, job(name="good"))
+    assert main(["convert", "-f", file, "-f", str(tmp_path / "none.yaml")]) == 1
+    printed = capsys.readouterr()
+    assert titles(documents(printed.out)) == ["TrainingRuntime good", "TrainJob good"]
+    where = f"{file}:8:7: error: JAXJob wrong: spec.jaxReplicaSpecs.Worker.replicas"
+    assert f"trainmaster: {where}: must be an integer, not 'three'\n" in printed.err
+    assert f"trainmaster: {tmp_path}/none.yaml: cannot be read: No such file or directory\n" in printed.err
+    assert printed.err.endswith("1 object converted, 0 fields without an equivalent, 2 errors\n")
+
+
+def test_jobs_that_become_the_same_trainjob_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.yaml", job(), job("XGBoostJob"), SERVICE, SERVICE)
+    assert main(["convert", "-f", file]) == 1
+    err = capsys.readouterr().err
+    assert (
+        f"error: XGBoostJob demo: metadata.name: JAXJob demo in {file}:1 becomes TrainingRuntime demo, too; rename"
+        in err
+    )
+    assert err.count(" error: ") == 1
+
+
+@pytest.mark.parametrize("name", [name for name, case in recorded().items() if case.get("refused")])
+def test_every_error_is_one_line_with_a_place(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.yaml", recorded()[name]["job"])
+    code = main(["convert", "-f", file])
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("trainmaster: ") for line in lines)
+    if code:
+        assert len(lines) == 2
+        assert lines[0].startswith(f"trainmaster: {file}:")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "nothing to convert: the files hold no object"),
+        ("a: [\n]]", "a.yaml:2: "),
+        ("kind: PyTorchJob", "apiVersion is missing"),
+    ],
+)
+def test_files_without_objects_fail(
+    text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert main(["convert", "-f", str(tmp_path / "a.yaml")]) == 1
+    printed = capsys.readouterr()
+    assert complaint in printed.err
+    assert printed.out == ""
+
+
+def test_the_gang_scheduler_is_that_of_v1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.yaml", job(run_policy={"schedulingPolicy": {"queue": "q"}}))
+    assert main(["convert", "-f", file, "--strict"]) == 1
+    assert "name the one of V1 with --gang-scheduler-name" in capsys.readouterr().err
+    assert main(["convert", "-f", file, "--gang-scheduler-name", "volcano", "--strict"]) == 0
+    runtime, _ = documents(capsys.readouterr().out)
+    assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
+
+
+def test_a_comment_stays_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = job()
+    odd["metadata"]["finalizers"] = ["a/b"]
+    odd["metadata"]["name"] = "demo"
+    odd["spec"]["a\nkind: Secret"] = 1
+    assert main(["convert", "-f", write(tmp_path / "a.yaml", odd)]) == 0
+    assert titles(documents(capsys.readouterr().out)) == ["TrainingRuntime demo", "TrainJob demo"]

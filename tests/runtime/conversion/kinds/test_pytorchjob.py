@@ -1,0 +1,202 @@
+"""PyTorchJobs: which pods are nodes of one trainer, where the variables of torchrun come from, when a job has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.conversions import (
+    built,
+    environment,
+    groups_of,
+    job,
+    job_spec,
+    lost,
+    pods,
+    problems,
+    replicas,
+    runtime_of,
+    told,
+    trainjob_of,
+)
+
+from trainmaster.runtime.conversion.job import Conversion
+from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.training_operator import convert_job
+from trainmaster.runtime.jsontree import JsonObject
+
+KIND = "PyTorchJob"
+INDEX_ZERO = {"rules": [{"succeededIndexes": "0"}]}
+
+
+def converted(master: JsonObject | None, worker: JsonObject | None, **spec: Any) -> Conversion:
+    types = {name: each for name, each in (("Master", master), ("Worker", worker)) if each}
+    return convert_job(job(KIND, types, **spec))
+
+
+def seen(conversion: Conversion) -> dict[str, dict[str, str]]:
+    return {host: environment(pod["containers"][0], fields) for host, pod, fields in pods(built(conversion))}
+
+
+def test_master_and_workers_alike_are_nodes_of_one_trainer() -> None:
+    conversion = converted(replicas(KIND), replicas(KIND, 3))
+    assert trainjob_of(conversion)["trainer"]["numNodes"] == 4
+    assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 4, "torch": {}}
+    assert job_spec(conversion)["successPolicy"] == INDEX_ZERO
+    ranks = {host: each["RANK"] for host, each in seen(conversion).items()}
+    assert ranks == {f"demo-node-0-{rank}.demo": str(rank) for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    "difference", [{"args": ["--master"]}, {"policy": "Never"}, {"pod": {"nodeSelector": {"a": "b"}}}]
+)
+def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject, tmp_path: Path) -> None:
+    conversion = converted(replicas(KIND, **difference), replicas(KIND, 2))
+    assert "trainer" not in trainjob_of(conversion)
+    assert [(name, each["replicas"]) for name, each in groups_of(conversion).items()] == [("master", 1), ("worker", 2)]
+    assert runtime_of(conversion)["template"]["spec"]["successPolicy"] == {
+        "operator": "All",
+        "targetReplicatedJobs": ["master"],
+    }
+    ranks = {host: (each["RANK"], each["PET_NODE_RANK"]) for host, each in seen(conversion).items()}
+    assert ranks == {
+        "demo-master-0-0.demo": ("0", "0"),
+        "demo-worker-0-0.demo": ("1", "1"),
+        "demo-worker-1-0.demo": ("2", "2"),
+    }
+    assert {each["PET_MASTER_PORT"] for each in seen(conversion).values()} == {"23456"}
+    assert not problems(conversion.objects, tmp_path)
+
+
+def test_a_master_alone_and_workers_alone() -> None:
+    alone = converted(replicas(KIND), replicas(KIND, 0, args=["other"]))
+    assert "successPolicy" not in job_spec(alone)
+    assert "spec.pytorchReplicaSpecs.Worker" in told(alone)
+    workers = converted(None, replicas(KIND, 2))
+    assert "successPolicy" not in job_spec(workers)
+    # V1 gives workers without a master no address; the policy does.
+    (first, _) = seen(workers).values()
+    assert "MASTER_ADDR" not in first
+    assert first["PET_MASTER_ADDR"] == "demo-node-0-0.demo"
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "trainer"),
+    [
+        (None, {}, None),
+        ("auto", {}, None),
+        ("gpu", {"numProcPerNode": "gpu"}, None),
+        ("cpu", {"numProcPerNode": "cpu"}, None),
+        ("3", {}, 3),
+    ],
+)
+def test_processes(given: str | None, policy: JsonObject, trainer: int | None, tmp_path: Path) -> None:
+    spec = {} if given is None else {"nprocPerNode": given}
+    conversion = converted(replicas(KIND), replicas(KIND, 1), **spec)
+    assert runtime_of(conversion)["mlPolicy"]["torch"] == policy
+    assert trainjob_of(conversion)["trainer"].get("numProcPerNode") == trainer
+    sizes = {each["WORLD_SIZE"] for each in seen(conversion).values()}
+    assert sizes == {str(2 * (trainer or 1))}
+    assert ("spec.nprocPerNode" in told(conversion)) == (given == "auto")
+    assert not problems(conversion.objects, tmp_path)
+
+
+def test_another_word_for_processes_reaches_torchrun_as_it_is() -> None:
+    conversion = converted(None, replicas(KIND, 2), nprocPerNode="xpu")
+    assert "torch" not in runtime_of(conversion)["mlPolicy"]
+    assert {each["PET_NPROC_PER_NODE"] for each in seen(conversion).values()} == {"xpu"}
+
+
+def test_variables_of_torchrun_that_the_user_sets_stay() -> None:
+    """V1 sets no rendezvous for workers without a master; the policy would refuse the user's."""
+    env = [{"name": "PET_MASTER_ADDR", "value": "elsewhere"}]
+    conversion = converted(None, replicas(KIND, 2, env=env))
+    assert "torch" not in runtime_of(conversion)["mlPolicy"]
+    assert {each["PET_MASTER_ADDR"] for each in seen(conversion).values()} == {"elsewhere"}
+
+
+def test_sidecars_get_the_variables_too(tmp_path: Path) -> None:
+    template = replicas(KIND)
+    template["template"]["spec"]["containers"].append({"name": "side", "image": "a"})
+    conversion = converted(template, None)
+    assert runtime_of(conversion)["mlPolicy"]["torch"] == {
+        "envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}
+    }
+    ((_, pod, fields),) = pods(built(conversion))
+    side = environment(pod["containers"][1], fields)
+    assert (side["MASTER_ADDR"], side["PET_NNODES"]) == ("demo-node-0-0.demo", "1")
+    assert not problems(conversion.objects, tmp_path)
+
+
+def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers(tmp_path: Path) -> None:
+    policy = {
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "rdzvBackend": "etcd-v2",
+        "rdzvHost": "demo-worker-1",
+        "rdzvPort": 7,
+        "rdzvId": "id",
+        "rdzvConf": [{"key": "a", "value": "b"}, {"key": "c", "value": "d"}],
+        "standalone": True,
+        "nProcPerNode": 2,
+        "maxRestarts": 5,
+        "metrics": [{"type": "Resource"}],
+    }
+    conversion = converted(None, replicas(KIND, 2), elasticPolicy=policy)
+    assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 2}
+    # V1: one worker that succeeds is enough.
+    assert job_spec(conversion)["successPolicy"] == {"rules": [{"succeededCount": 1}]}
+    assert seen(conversion)["demo-node-0-1.demo"] == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_RDZV_ENDPOINT": "demo-node-0-1.demo:7",
+        "PET_RDZV_BACKEND": "etcd-v2",
+        "PET_NNODES": "1:3",
+        "PET_MAX_RESTARTS": "5",
+        "PET_NPROC_PER_NODE": "2",
+        "PET_RDZV_ID": "id",
+        "PET_RDZV_CONF": "a=b,c=d",
+        "PET_STANDALONE": "1",
+    }
+    assert lost(conversion) == ["spec.elasticPolicy.metrics"]
+    assert not problems(conversion.objects, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes"),
+    [
+        ({}, "4:4"),
+        ({"minReplicas": 2}, "2:2"),
+        ({"maxReplicas": 5}, "5:5"),
+        ({"minReplicas": 1, "maxReplicas": 9}, "1:9"),
+    ],
+)
+def test_elastic_limits_are_those_of_v1(given: JsonObject, nodes: str) -> None:
+    conversion = converted(None, replicas(KIND, 4), elasticPolicy=given)
+    assert {each["PET_NNODES"] for each in seen(conversion).values()} == {nodes}
+    assert {each["PET_RDZV_ENDPOINT"] for each in seen(conversion).values()} == {"demo-node-0-0.demo:23456"}
+
+
+def test_an_empty_rendezvous_configuration_is_none() -> None:
+    """V1 crashes on it."""
+    assert "PET_RDZV_CONF" not in str(converted(None, replicas(KIND), elasticPolicy={"rdzvConf": []}).objects)
+
+
+@pytest.mark.parametrize(
+    ("types", "spec", "path"),
+    [
+        ({"Master": replicas(KIND, 2)}, {}, "spec.pytorchReplicaSpecs.Master.replicas"),
+        ({"Master": replicas(KIND)}, {"elasticPolicy": {}}, "spec.pytorchReplicaSpecs.Worker"),
+        ({"Worker": replicas(KIND)}, {"elasticPolicy": {"minReplicas": "1"}}, "spec.elasticPolicy.minReplicas"),
+        (
+            {"Worker": replicas(KIND)},
+            {"elasticPolicy": {"rdzvConf": [{"key": "a"}]}},
+            "spec.elasticPolicy.rdzvConf[0].value",
+        ),
+        ({"Worker": replicas(KIND)}, {"nprocPerNode": 2}, "spec.nprocPerNode"),
+    ],
+)
+def test_odd_jobs_are_refused(types: JsonObject, spec: JsonObject, path: str) -> None:
+    with pytest.raises(ConversionError) as caught:
+        convert_job(job(KIND, types, **spec))
+    assert caught.value.path == path

@@ -1,0 +1,276 @@
+"""No field of a V1 job is dropped silently: whatever a job has is found in the output again, or told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.conversions import problems
+
+from trainmaster.runtime.conversion.source import leaves
+from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+MEANT_OTHERWISE = (
+    *(r"apiVersion", r"kind"),
+    r"spec\.\w+ReplicaSpecs\.\w+\.restartPolicy",  # that of the pods, backoffLimit and podFailurePolicy
+    r"spec\.\w+ReplicaSpecs\.\w+\.replicas",  # nodes are counted together
+    r"spec\.successPolicy",  # the success policy of the Job
+    r"spec\.elasticPolicy\.standalone",  # the variable PET_STANDALONE
+    r"spec\.runPolicy\.suspend",
+)
+"""Paths of leaves whose value is said by other words; each has a test of its own in test_fields.py."""
+
+
+class Values:
+    """Texts and numbers, each of which is unique, so that it is known again wherever it goes."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1001)
+
+    def text(self) -> str:
+        return f"t{next(self._numbers)}x"
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+
+def _some(draw: st.DrawFn, fields: JsonObject) -> JsonObject:
+    """Some of these fields."""
+    return {name: value for name, value in fields.items() if draw(st.booleans())}
+
+
+def _container(draw: st.DrawFn, values: Values, name: str) -> JsonObject:
+    more = {
+        "command": [values.text(), values.text()],
+        "args": [values.text()],
+        "env": [
+            {"name": values.text(), "value": values.text()},
+            {"name": "RANK", "value": values.text()},
+            {"name": "PET_NODE_RANK", "value": values.text()},
+            {"name": "OMPI_MCA_plm_rsh_args", "value": values.text()},
+            {"name": "I_MPI_FABRICS", "value": values.text()},
+            {"name": "DMLC_TASK_ID", "value": values.text()},
+            {"name": values.text(), "valueFrom": {"secretKeyRef": {"name": values.text(), "key": values.text()}}},
+        ],
+        "envFrom": [{"configMapRef": {"name": values.text()}}],
+        "ports": [{"name": "extra", "containerPort": values.number()}],
+        "resources": {"requests": {"cpu": str(values.number())}, "limits": {"nvidia.com/gpu": str(values.number())}},
+        "volumeMounts": [{"name": "v", "mountPath": f"/{values.text()}"}],
+        "securityContext": {"runAsUser": values.number()},
+        "workingDir": f"/{values.text()}",
+        "readinessProbe": {"exec": {"command": [values.text()]}},
+        "imagePullPolicy": "Always",
+    }
+    return {"name": name, "image": values.text(), **_some(draw, more)}
+
+
+def _template(draw: st.DrawFn, values: Values, main: str) -> JsonObject:
+    metadata = {
+        "labels": {values.text(): values.text()},
+        "annotations": {values.text(): values.text()},
+        "finalizers": [f"example.com/{values.text()}"],
+        "name": values.text(),
+    }
+    names = [main, *draw(st.sampled_from([[], ["side"], ["node"]]))]
+    first = draw(st.sampled_from(["init", "node"])) if "node" not in names else "init"
+    pod_spec = {
+        "initContainers": [_container(draw, values, first)],
+        "nodeSelector": {values.text(): values.text()},
+        "tolerations": [{"key": values.text(), "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_preference(values)]}},
+        "serviceAccountName": values.text(),
+        "imagePullSecrets": [{"name": values.text()}],
+        "priorityClassName": values.text(),
+        "schedulerName": values.text(),
+        "runtimeClassName": values.text(),
+        "restartPolicy": "Always",
+        "hostname": values.text(),
+        "subdomain": values.text(),
+        "terminationGracePeriodSeconds": values.number(),
+        "volumes": [{"name": "v", "hostPath": {"path": f"/{values.text()}"}}],
+        "topologySpreadConstraints": [_spread(values)],
+        "dnsConfig": {"nameservers": [values.text()]},
+    }
+    containers = [_container(draw, values, name) for name in draw(st.permutations(names))]
+    return {"metadata": _some(draw, metadata), "spec": {"containers": containers, **_some(draw, pod_spec)}}
+
+
+def _preference(values: Values) -> JsonObject:
+    expression = {"key": values.text(), "operator": "In", "values": [values.text()]}
+    return {"weight": 7, "preference": {"matchExpressions": [expression]}}
+
+
+def _spread(values: Values) -> JsonObject:
+    return {
+        "maxSkew": 7,
+        "topologyKey": values.text(),
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"training.kubeflow.org/job-role": "master"}},
+    }
+
+
+def _own_fields(draw: st.DrawFn, values: Values, kind: str) -> JsonObject:
+    """What only one kind has in its spec."""
+    if kind == "PyTorchJob":
+        elastic = {
+            "minReplicas": values.number(),
+            "maxReplicas": values.number(),
+            "rdzvBackend": values.text(),
+            "rdzvPort": values.number(),
+            "rdzvHost": values.text(),
+            "rdzvId": values.text(),
+            "rdzvConf": [{"key": values.text(), "value": values.text()}],
+            "standalone": True,
+            "maxRestarts": values.number(),
+            "metrics": [{"type": "Resource", "resource": {"name": values.text()}}],
+        }
+        processes = draw(st.sampled_from(["auto", "cpu", "gpu", str(values.number()), values.text()]))
+        return {"nprocPerNode": processes, "elasticPolicy": _some(draw, elastic)}
+    if kind == "TFJob":
+        return {"successPolicy": draw(st.sampled_from(["", "AllWorkers"])), "enableDynamicWorker": True}
+    if kind == "PaddleJob":
+        return {"elasticPolicy": {"minReplicas": values.number(), "metrics": [{"type": values.text()}]}}
+    if kind == "MPIJob":
+        return {"slotsPerWorker": values.number(), "cleanPodPolicy": "Running", "mainContainer": "mpi"}
+    return {}
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> JsonObject:
+    kind = KINDS[draw(st.sampled_from(sorted(KINDS)))]
+    values = Values()
+    wanted = [each for each in kind.replica_types if draw(st.booleans())]
+    if kind.required_type and kind.required_type not in wanted:
+        wanted.append(kind.required_type)
+    if {"Chief", "Master"} <= set(wanted):
+        wanted.remove("Chief")
+    wanted = wanted or ["Worker"]
+    decisive = kind.single_type if kind.single_type in wanted else wanted[0]
+    shared = _template(draw, values, kind.container_name) if draw(st.booleans()) else None
+    specs = {}
+    for each in wanted:
+        specs[each] = {
+            "replicas": 1 if each == kind.single_type else draw(st.integers(each == decisive, 4)),
+            "template": copy_tree(shared) if shared else _template(draw, values, kind.container_name),
+            **_some(draw, {"restartPolicy": draw(st.sampled_from(["Always", "OnFailure", "Never", "ExitCode"]))}),
+        }
+    run_policy = {
+        "cleanPodPolicy": draw(st.sampled_from(["All", "Running", "None"])),
+        "ttlSecondsAfterFinished": values.number(),
+        "activeDeadlineSeconds": draw(st.sampled_from([values.number(), 0])),
+        "backoffLimit": values.number(),
+        "suspend": True,
+        "managedBy": draw(
+            st.sampled_from(["kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue", values.text()])
+        ),
+        "schedulingPolicy": _some(
+            draw,
+            {
+                "minAvailable": values.number(),
+                "queue": values.text(),
+                "minResources": {"cpu": str(values.number())},
+                "priorityClass": values.text(),
+                "scheduleTimeoutSeconds": values.number(),
+            },
+        ),
+    }
+    own = _own_fields(draw, values, kind.kind)
+    if "Worker" not in wanted:
+        own.pop("elasticPolicy", None)
+        own.pop("mainContainer", None)
+    metadata = {
+        "namespace": values.text(),
+        "labels": {"kueue.x-k8s.io/queue-name": values.text()},
+        "annotations": {
+            values.text(): values.text(),
+            "kubectl.kubernetes.io/last-applied-configuration": values.text(),
+        },
+        "finalizers": [values.text()],
+        "uid": values.text(),
+        "resourceVersion": values.text(),
+        "generation": values.number(),
+        "creationTimestamp": values.text(),
+    }
+    unknown = {
+        values.text(): draw(st.sampled_from([values.text(), [values.number()], {"deep": [{"er": values.text()}]}]))
+    }
+    spec: JsonObject = {
+        **_some(draw, own),
+        **_some(draw, {"runPolicy": _some(draw, run_policy)}),
+        kind.replica_specs_field: specs,
+    }
+    place = draw(st.sampled_from([None, spec, specs[wanted[0]]]))
+    if place is not None:
+        place |= unknown
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind.kind,
+        "metadata": {"name": "job", **_some(draw, metadata)},
+        "spec": spec,
+    }
+    return job | _some(draw, {"status": {"startTime": values.text()}})
+
+
+def _missing(job: JsonObject, gang_scheduler: str) -> Iterator[str]:
+    conversion = convert_job(job, gang_scheduler=gang_scheduler)
+    output = json.dumps(conversion.objects)
+    told = {note.path for note in conversion.notes}
+    for path in (path.removeprefix(".") for path in leaves(job, "")):
+        if any(re.fullmatch(pattern, path) for pattern in MEANT_OTHERWISE):
+            continue
+        if any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in told):
+            continue
+        value = _value(job, path)
+        if value in ({}, [], "", None) or isinstance(value, bool):
+            continue  # says nothing
+        if re.search(rf"(?<![\w]){re.escape(str(value))}(?![\w])", output) is None:
+            yield f"{path}: {value!r}"
+
+
+def _value(job: Any, path: str) -> Any:
+    """The value at a path; keys of maps may have dots."""
+    if not path:
+        return job
+    if isinstance(job, list):
+        place, _, rest = path.removeprefix("[").partition("]")
+        return _value(job[int(place)], rest.removeprefix("."))
+    for key in job:
+        if path == key or path.startswith((f"{key}.", f"{key}[")):
+            return _value(job[key], path.removeprefix(key).removeprefix("."))
+    raise AssertionError(path)
+
+
+@settings(max_examples=300)
+@given(jobs(), st.sampled_from(["", "volcano", "scheduler-plugins"]))
+def test_every_leaf_is_in_the_output_or_told(job: JsonObject, gang_scheduler: str) -> None:
+    assert not list(_missing(job, gang_scheduler))
+
+
+def test_the_check_finds_what_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that is taken and forgotten fails the test above."""
+    container = {"name": "jax", "image": "i"}
+    specs = {"Worker": {"template": {"spec": {"containers": [container]}}}}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "JAXJob",
+        "metadata": {"name": "job"},
+        "spec": {"jaxReplicaSpecs": specs, "runPolicy": {"ttlSecondsAfterFinished": 7001}},
+    }
+    monkeypatch.setattr("trainmaster.runtime.conversion.run_policy._convert_ttl", lambda source, *_: source.take_all())
+    assert list(_missing(job, "")) == ["spec.runPolicy.ttlSecondsAfterFinished: 7001"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs(), st.sampled_from(["", "volcano", "scheduler-plugins"]))
+def test_every_output_is_valid(tmp_path_factory: pytest.TempPathFactory, job: JsonObject, gang_scheduler: str) -> None:
+    objects = convert_job(job, gang_scheduler=gang_scheduler).objects
+    directory: Path = tmp_path_factory.mktemp("converted")
+    assert not problems(objects, directory)
