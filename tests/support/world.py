@@ -13,9 +13,9 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
+from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
-from trainmaster.controller.reconciling.trainjobs.event_handlers import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins

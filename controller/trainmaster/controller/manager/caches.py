@@ -30,6 +30,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
+from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
@@ -38,7 +39,6 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     runtime_index_value,
     runtime_index_values,
     strip_foreign_objects,
-    strip_managed_fields,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind

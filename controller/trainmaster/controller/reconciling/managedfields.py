@@ -6,13 +6,28 @@ Clients may write there what they like, so whatever has another shape than it sh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 Path: TypeAlias = tuple[str, ...]
 """The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+
+OWNED_FIELDS: Final = "ownedFields"
+"""Where, in the metadata, `strip_managed_fields` keeps what we own of an object."""
+
+
+def strip_managed_fields(obj: JsonObject) -> JsonObject:
+    """Strip an object that we apply of its managedFields; what we own ourselves stays, under `OWNED_FIELDS`."""
+    metadata = obj["metadata"]
+    if "managedFields" in metadata:
+        owned = owned_fields_of(obj, FIELD_MANAGER)
+        if owned is not None:
+            metadata[OWNED_FIELDS] = owned
+        del metadata["managedFields"]
+    return obj
 
 
 def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:

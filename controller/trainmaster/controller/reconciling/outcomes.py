@@ -10,6 +10,22 @@ UNTIL_GRANTED: Final = 60.0
 """Seconds at most until what failed for want of a right is tried again: no event tells that it was granted."""
 
 
+EXPECTATIONS_RECHECK: Final = 1.0
+"""Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
+
+WAITING_INTERVAL: Final = 5.0
+"""Seconds between checks of an object that garbage collection should remove; its deletion is an event as well."""
+
+SHORTEST_REQUEUE: Final = 1.0
+LONGEST_REQUEUE: Final = 300.0
+"""Seconds until a deadline is checked again: deadlines are moments of the wall clock, which may be set meanwhile."""
+
+
+def to_requeue(seconds: float | None) -> float | None:
+    """Return the seconds until the next reconcile for something that is due in so many seconds."""
+    return None if seconds is None else min(max(seconds, SHORTEST_REQUEUE), LONGEST_REQUEUE)
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more to do until something changes."""

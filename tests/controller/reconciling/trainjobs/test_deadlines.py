@@ -10,9 +10,8 @@ from support.objects import COMPLETE, SUSPENDED, runtime_object, trainjob_object
 from support.world import World
 
 from trainmaster.controller.kube.rest.errors import Conflict
-from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
+from trainmaster.controller.reconciling.outcomes import DONE, LONGEST_REQUEUE, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.reconciler import LONGEST_REQUEUE
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

@@ -9,8 +9,15 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import World, refused, world_with
 
-from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
-from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE, LONGEST_REQUEUE
+from trainmaster.controller.reconciling.outcomes import (
+    DONE,
+    LONGEST_REQUEUE,
+    ExpectationsPending,
+    Requeue,
+    RequeueAfter,
+    TerminalError,
+)
+from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.info import Info

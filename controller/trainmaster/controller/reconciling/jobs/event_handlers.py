@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from trainmaster.controller.reconciling.managedfields import owned_fields_of
-from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"
 """Index of what jobs own by the UID of the controller."""
-
-OWNED_FIELDS: Final = "ownedFields"
-"""Where, in the metadata, what we own of an object is kept."""
 
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
 _METADATA_IDENTITY: Final = frozenset(
@@ -91,12 +87,7 @@ def trim_owned(kinds: Iterable[JobKind]) -> Callable[[JsonObject], JsonObject]:
             each.get("controller") and (str(each.get("apiVersion")).partition("/")[0], each.get("kind")) in owners
             for each in references
         ):
-            if "managedFields" in metadata:
-                owned = owned_fields_of(obj, FIELD_MANAGER)
-                if owned is not None:
-                    metadata[OWNED_FIELDS] = owned
-                del metadata["managedFields"]
-            return obj
+            return strip_managed_fields(obj)
         for field in obj.keys() - _IDENTITY:
             del obj[field]
         for field in metadata.keys() - _METADATA_IDENTITY:

@@ -24,7 +24,6 @@ from typing import Final
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
-from trainmaster.controller.reconciling.jobs.event_handlers import OWNED_FIELDS
 from trainmaster.controller.reconciling.jobs.limits import (
     backoff_limit_reached,
     count_restarts,
@@ -34,6 +33,7 @@ from trainmaster.controller.reconciling.jobs.limits import (
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
+from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate

@@ -27,12 +27,15 @@ from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
+    EXPECTATIONS_RECHECK,
     UNTIL_GRANTED,
+    WAITING_INTERVAL,
     ExpectationsPending,
     Outcome,
     Requeue,
     RequeueAfter,
     TerminalError,
+    to_requeue,
 )
 from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
 from trainmaster.controller.reconciling.status_writer import StatusWriter
@@ -47,16 +50,6 @@ from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 log = structlog.get_logger(__name__)
-
-EXPECTATIONS_RECHECK = 1.0
-"""Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
-
-WAITING_INTERVAL = 5.0
-"""Seconds between checks of an object that garbage collection should remove; its deletion is an event as well."""
-
-SHORTEST_REQUEUE = 1.0
-LONGEST_REQUEUE = 300.0
-"""Seconds until a deadline is checked again: deadlines are moments of the wall clock, which may be set meanwhile."""
 
 _FINISHED: Final = (SUCCEEDED, FAILED)
 
@@ -152,7 +145,7 @@ class JobReconciler:
             if await self._applier.delete_expired(key, job):
                 self._metrics.count("deleted", job.namespace)
             return DONE
-        dues = [_requeue_after(planned.due), status_due, WAITING_INTERVAL if planned.waiting else None]
+        dues = [to_requeue(planned.due), status_due, WAITING_INTERVAL if planned.waiting else None]
         requeue_after = min((due for due in dues if due is not None), default=None)
         if failure is not None:
             if isinstance(failure, Forbidden) and failure.told:
@@ -212,8 +205,3 @@ def _managed_by(raw: JsonObject) -> object:
     policy = spec.get("runPolicy") if isinstance(spec, dict) else None
     managed_by = policy.get("managedBy") if isinstance(policy, dict) else None
     return MANAGED_BY_TRAINING_OPERATOR if managed_by is None else managed_by
-
-
-def _requeue_after(seconds: float | None) -> float | None:
-    """Return the seconds until the next reconcile for something that is due in so many seconds."""
-    return None if seconds is None else min(max(seconds, SHORTEST_REQUEUE), LONGEST_REQUEUE)

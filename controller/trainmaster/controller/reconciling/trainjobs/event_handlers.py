@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.controller.kube.cache.store import split_key
-from trainmaster.controller.reconciling.managedfields import owned_fields_of
-from trainmaster.controller.reconciling.trainjobs.plan import OWNED_FIELDS
+from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
-    FIELD_MANAGER,
     GROUP,
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
@@ -71,17 +69,6 @@ def runtime_index_value(kind: str, key: str) -> str:
     """The value under which the runtime index finds the TrainJobs of a runtime, given by kind and key."""
     namespace, name = split_key(key)
     return f"{kind}/{namespace or ''}/{name}"
-
-
-def strip_managed_fields(obj: JsonObject) -> JsonObject:
-    """Strip an object that we apply of its managedFields; what we own ourselves stays, under `OWNED_FIELDS`."""
-    metadata = obj["metadata"]
-    if "managedFields" in metadata:
-        owned = owned_fields_of(obj, FIELD_MANAGER)
-        if owned is not None:
-            metadata[OWNED_FIELDS] = owned
-        del metadata["managedFields"]
-    return obj
 
 
 def strip_foreign_objects(obj: JsonObject) -> JsonObject:

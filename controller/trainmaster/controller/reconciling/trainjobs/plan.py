@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
 from trainmaster.controller.reconciling.problems import RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
@@ -49,9 +50,6 @@ from trainmaster.runtime.snapshot import (
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import may_lack_jobs
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
-
-OWNED_FIELDS = "ownedFields"
-"""Where, in the metadata, `event_handlers.strip_managed_fields` keeps what we own of an object."""
 
 
 @dataclass(frozen=True, slots=True)

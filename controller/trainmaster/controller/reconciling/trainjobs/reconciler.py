@@ -34,12 +34,15 @@ from trainmaster.controller.reconciling.conditions import set_condition
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
+    EXPECTATIONS_RECHECK,
     UNTIL_GRANTED,
+    WAITING_INTERVAL,
     ExpectationsPending,
     Outcome,
     Requeue,
     RequeueAfter,
     TerminalError,
+    to_requeue,
 )
 from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
 from trainmaster.controller.reconciling.status_writer import StatusWriter
@@ -72,16 +75,6 @@ LARGE: Final = 64 * 1024
 """Bytes of a TrainJob and what belongs to it above which a thread makes the plan; usual are ten thousand, and the worst
 that can be written with these takes 50 to 100 ms.
 """
-
-EXPECTATIONS_RECHECK = 1.0
-"""Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""
-
-WAITING_INTERVAL = 5.0
-"""Seconds between checks of an object that garbage collection should remove; its deletion is an event as well."""
-
-SHORTEST_REQUEUE = 1.0
-LONGEST_REQUEUE = 300.0
-"""Seconds until a deadline is checked again: deadlines are moments of the wall clock, which may be set meanwhile."""
 
 
 class TrainJobReconciler:
@@ -222,9 +215,9 @@ class TrainJobReconciler:
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
         self._problem_reporter.report(key, observed.raw, problem)
-        deadline = _requeue_after(to_deadline) if not exceeded else None
-        look_due = _requeue_after(look_due)
-        expiry = _requeue_after(planned.expires_in)
+        deadline = to_requeue(to_deadline) if not exceeded else None
+        look_due = to_requeue(look_due)
+        expiry = to_requeue(planned.expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
             await self._applier.delete_expired(key, observed.raw)
             return DONE
@@ -270,11 +263,6 @@ class TrainJobReconciler:
         status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
         self._problem_reporter.report(key, raw, problem)
         return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
-
-
-def _requeue_after(seconds: float | None) -> float | None:
-    """Return the seconds until the next reconcile for something that is due in so many seconds."""
-    return None if seconds is None else min(max(seconds, SHORTEST_REQUEUE), LONGEST_REQUEUE)
 
 
 def _stamp(moment: datetime) -> str:
