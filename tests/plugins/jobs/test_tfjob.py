@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from support.job_kinds import environment, job, outcome, problems, replica, warnings
+from support.job_kinds import environment, job, job_object, outcome, problems, replica, warnings
 
 from trainmaster.plugins.jobs.tfjob import TFJob
 from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.pods import build_pod
+from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = TFJob()
@@ -247,3 +248,11 @@ def test_v1_b7_one_types_restart_does_not_hide_anothers_failure() -> None:
     """V1-B7: it goes by the restart policy of each type, not by a condition that another one has left."""
     given = job(KIND, {"PS": replica(KIND, 1, "Never"), "Worker": replica(KIND, 1, "OnFailure")})
     assert outcome(given, PS=(0, 0, 1), Worker=(0, 0, 1)) == [failed("PS"), restarting("Worker")]
+
+
+def test_a_type_is_not_given_twice() -> None:
+    """Other types are admitted, but not one whose pods would have the names of another one's."""
+    result = validate_job(KIND, job_object(KIND, {"ps": 1, "PS": 1, "Worker": 1}), None)
+    assert [str(each) for each in result.errors] == [
+        'spec.tfReplicaSpecs[ps]: Duplicate value: "ps": it is the same as PS'
+    ]

@@ -85,7 +85,7 @@ def _overridden(template: JsonObject, pod: JsonObject, path: str) -> Iterator[Fi
     """Find variables of the author's in whose place the operator puts its own (V1-B38)."""
     built = dict(_containers(pod["spec"], f"{path}.spec"))
     for place, container in _containers(template.get("spec") or {}, f"{path}.spec"):
-        effective = {variable["name"]: variable for variable in built[place].get("env") or []}
+        effective = {variable["name"]: variable for variable in built.get(place, {}).get("env") or []}
         for index, variable in enumerate(container.get("env") or []):
             name = variable["name"]
             if effective.get(name) != variable and not _is_repeated(container, name, index):

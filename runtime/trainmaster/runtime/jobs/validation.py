@@ -102,10 +102,10 @@ def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
     for name in sorted(given, key=lambda each: (*_rank(kind, canonical_type(kind, each, given)), each)):
         replica_type = canonical_type(kind, name, given)
         place = f"{path}[{name}]"
-        if replica_type in seen:
-            yield FieldError(place, f"it is the same as {seen[replica_type]}", "Duplicate", name)
+        if (same := seen.setdefault(replica_type.lower(), name)) != name:
+            # Their pods would have the same names.
+            yield FieldError(place, f"it is the same as {same}", "Duplicate", name)
             continue
-        seen[replica_type] = name
         if replica_type not in kind.replica_types:
             if not kind.other_types:
                 yield FieldError(place, _supported(kind.replica_types), "NotSupported", name)

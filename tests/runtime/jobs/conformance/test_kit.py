@@ -1,0 +1,263 @@
+"""The conformance kit: what it finds in kinds that do not keep to the interface, one fault at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.job_kinds import job_object, replica
+
+from trainmaster.runtime.api.decoding import parse_part
+from trainmaster.runtime.api.meta import ApiModel
+from trainmaster.runtime.jobs.conformance import check_job_kind, nonconformities
+from trainmaster.runtime.jobs.constants import FAILED, RUNNING, SUCCEEDED
+from trainmaster.runtime.jobs.interface import ConditionUpdate, Job, JobKind
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.podspec import append_env_of_all, env_value
+
+
+class AcmeSpec(ApiModel):
+    speed: int | None = None
+
+
+class Acme(JobKind):
+    """A kind that conforms."""
+
+    kind = "AcmeJob"
+    plural = "acmejobs"
+    group = "acme.example"
+    framework = "acme"
+    replica_specs_field = "acmeReplicaSpecs"
+    replica_types = ("Boss", "Worker")
+    leading_types = ("Boss", "Worker")
+    container_name = "acme"
+    port_name = "acme-port"
+    port = 4321
+
+    def default(self, job: Job) -> None:
+        if self.speed(job) is None:
+            job.spec["speed"] = 1
+
+    def speed(self, job: Job) -> int | None:
+        return parse_part(AcmeSpec, job.spec, "spec").speed
+
+    def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+        append_env_of_all(pod["spec"], [env_value("SPEED", self.speed(job)), env_value("ALL", job.total_replicas)])
+
+
+def samples(kind: JobKind) -> list[JsonObject]:
+    containers = {"ports": [{"name": "web", "containerPort": 80}]}
+    return [
+        job_object(kind, {"Boss": 1, "Worker": replica(kind, 2, "OnFailure", **containers)}, speed=3),
+        job_object(kind, {"Worker": 1}, name="small"),
+    ]
+
+
+def found(faulty: Callable[[], JobKind]) -> list[str]:
+    kind = faulty()
+    return nonconformities(kind, samples(kind))
+
+
+def acme(**attributes: Any) -> Callable[[], JobKind]:
+    """The kind, with other attributes or methods."""
+    return type("Faulty", (Acme,), attributes)
+
+
+def test_a_kind_that_keeps_to_the_interface_is_fine() -> None:
+    assert found(Acme) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"plural": "Acme Jobs"}, "plural 'Acme Jobs': "),
+        ({"group": "Acme"}, "group 'Acme': "),
+        ({"container_name": "a_b"}, "container_name 'a_b': "),
+        (
+            {"port_name": "a-name-that-is-too-long"},
+            "port_name 'a-name-that-is-too-long': must be a label of at most 15",
+        ),
+        ({"port": 0}, "port 0: must be between 1 and 65535"),
+        ({"replica_types": ("Boss", "Worker", "worker")}, "must differ in more than case"),
+        ({"default_restart_policy": "Sometimes"}, "default_restart_policy 'Sometimes': must be one of Never, "),
+    ],
+)
+def test_attributes_that_nobody_would_take_are_found(attributes: JsonObject, expected: str) -> None:
+    assert any(expected in problem for problem in found(acme(**attributes)))
+
+
+counter = itertools.count()
+
+
+def _rename(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["metadata"]["name"] += "-x"
+
+
+def _relabel(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["metadata"]["labels"] = {"app": "acme"}
+
+
+def _disown(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["metadata"]["ownerReferences"] = []
+
+
+def _restart(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["spec"]["restartPolicy"] = "Always"
+
+
+def _replace(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["spec"]["containers"][0]["image"] = "acme:1"
+
+
+def _drop(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    pod["spec"]["containers"] = []
+
+
+def _share(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    job.replica_specs[replica_type].template["spec"]["hostNetwork"] = True
+
+
+def _guess(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    append_env_of_all(pod["spec"], [env_value("ID", next(counter))])
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (_rename, "set_cluster_spec changes the name of the pod 0 of Boss"),
+        (_relabel, "set_cluster_spec changes labels of the pod 0 of Boss by which it is found"),
+        (_disown, "set_cluster_spec changes namespace or owner of the pod 0 of Boss"),
+        (_restart, "set_cluster_spec changes the restart policy of the pod 0 of Boss"),
+        (_replace, "set_cluster_spec changes name or image of the container 'acme' of the pod 0 of Boss"),
+        (_drop, "set_cluster_spec takes containers from the pod 0 of Boss"),
+        (_share, "set_cluster_spec changes the job, which others use at the same time"),
+        (_guess, "set_cluster_spec makes something else of the same each time"),
+    ],
+)
+def test_pods_that_are_changed_too_much_are_found(method: Callable[..., None], expected: str) -> None:
+    assert any(expected in problem for problem in found(acme(set_cluster_spec=method)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"pod_name": lambda *_: "one"}, "pod_name gives the pod 0 of Worker the name of the pod 0 of Boss, 'one'"),
+        ({"pod_name": lambda *_: "One_"}, "pod_name of the pod 0 of Boss, 'One_': "),
+        ({"is_master_role": lambda *_: False}, "is_master_role is true of no pod"),
+    ],
+)
+def test_names_and_roles_of_pods_are_looked_at(attributes: JsonObject, expected: str) -> None:
+    assert any(expected in problem for problem in found(acme(**attributes)))
+
+
+CONFIG_MAP = Watch("v1", "ConfigMap", "configmaps", writes=True)
+
+
+def config_map(name: str, **data: Any) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("built", "watches", "expected"),
+    [
+        (lambda: config_map("a"), [], "build returns a v1 ConfigMap: watches must have it, with writes=True"),
+        (lambda: config_map("A"), [CONFIG_MAP], "build names a v1 ConfigMap: "),
+        (lambda: config_map("a", data={1, 2}), [CONFIG_MAP], "build returns a v1 ConfigMap that is no JSON"),
+        (lambda: config_map(f"a{next(counter)}"), [CONFIG_MAP], "build makes something else of the same each time"),
+    ],
+)
+def test_other_objects_are_of_declared_kinds(built: Callable[[], JsonObject], watches: Any, expected: str) -> None:
+    kind = acme(build=lambda *_: [built()], watches=lambda _: watches)
+    assert any(expected in problem for problem in found(kind))
+
+
+def test_what_is_created_once_may_be_random() -> None:
+    watch = Watch("v1", "ConfigMap", "configmaps", writes=True, creates_only=True)
+    kind = acme(build=lambda *_: [config_map("a", key=str(next(counter)))], watches=lambda _: [watch])
+    assert found(kind) == []
+
+
+def conditions(*types: str, message: str = "so it is.") -> Callable[..., Iterator[ConditionUpdate]]:
+    return lambda *_: iter([ConditionUpdate(each, message) for each in types])
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (conditions("Done"), "sets 'Done', which is none of Running, Restarting, Succeeded, Failed"),
+        (conditions(RUNNING, message=""), "sets Running without a message"),
+        (conditions(SUCCEEDED, FAILED), "sets Succeeded and Failed"),
+        (conditions(RUNNING), "sets Running before anything runs"),
+        (conditions(), "does not set Succeeded, though all replicas have"),
+        (lambda *_: iter([ConditionUpdate(RUNNING, str(next(counter)))]), "makes something else of the same each time"),
+    ],
+)
+def test_conditions_that_make_no_sense_are_found(method: Callable[..., Any], expected: str) -> None:
+    assert any(expected in problem for problem in found(acme(update_job_status=method)))
+
+
+def _defaulting_twice(self: JobKind, job: Job) -> None:
+    job.spec["speed"] = (job.spec.get("speed") or 0) + 1
+
+
+def _defaulting_what_is_stored(self: JobKind, job: Job) -> None:
+    job.raw["spec"]["speed"] = 1
+
+
+def _believing(self: JobKind, job: Job) -> None:
+    job.spec["speed"] = int(job.spec.get("speed") or 1)
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [
+        (_defaulting_twice, "default changes what it has made itself, from {'speed': 4} to {'speed': 5}"),
+        (_defaulting_what_is_stored, "default changes the object that was given; it may change job.spec only"),
+        (_believing, "with spec.speed 'odd': raises ValueError: "),
+    ],
+)
+def test_defaults_are_looked_at(default: Callable[..., None], expected: str) -> None:
+    assert any(expected in problem for problem in found(acme(default=default, speed=lambda *_: 1)))
+
+
+def _dividing(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    append_env_of_all(pod["spec"], [env_value("SHARE", 100 // job.spec["speed"])])
+
+
+def _expecting_a_boss(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+    append_env_of_all(pod["spec"], [env_value("BOSSES", job.replica_specs["Boss"].replicas)])
+
+
+def test_what_is_admitted_has_to_be_possible() -> None:
+    assert any(
+        "with spec.speed 0: raises ZeroDivisionError" in each for each in found(acme(set_cluster_spec=_dividing))
+    )
+    kind = acme(set_cluster_spec=_expecting_a_boss)()
+    problems = nonconformities(kind, samples(kind)[:1])
+    assert problems == [
+        "sample 0 (demo), without Boss: raises KeyError: 'Boss'; refuse it in validate, or make something of it"
+    ]
+
+
+def test_samples_have_to_be_of_the_kind_and_admitted() -> None:
+    kind = Acme()
+    refused = job_object(kind, {"Sheep": 1})
+    assert nonconformities(kind, []) == ["there are no samples"]
+    (other, problem) = nonconformities(kind, [{"kind": "Sheep"}, refused])
+    assert other == "sample 0 (without a name): must be of kind AcmeJob of acme.example/v1"
+    assert problem.startswith("sample 1 (demo): is not admitted: spec.acmeReplicaSpecs[Sheep]: Unsupported value: ")
+
+
+def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "trainmaster.runtime.jobs.conformance.kit.load_job_kinds",
+        lambda **_: [acme(port=0, group="Acme")()],
+    )
+    with pytest.raises(AssertionError) as error:
+        check_job_kind("acmejob", [])
+    kind, *problems = str(error.value).splitlines()
+    assert kind == "AcmeJob does not conform:"
+    assert [each.partition(" ")[0] for each in problems] == ["group", "port", "there"]
