@@ -1,0 +1,86 @@
+"""kubectl as users type it, against the cluster of a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+LIMIT = 90.0
+"""Seconds after which a command that should have ended is a failure."""
+
+
+class Kubectl:
+    """Runs kubectl with a home and a cache of its own in a directory."""
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        self._options = ("--kubeconfig", str(kubeconfig), "--cache-dir", str(directory / "cache"))
+        self._environment = {"HOME": str(directory), "PATH": os.environ["PATH"]}
+
+    async def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
+        """Run a command to its end and return what it printed, errors included; it must end with a code."""
+        process = await self._start(*arguments)
+        async with asyncio.timeout(LIMIT):
+            printed, _ = await process.communicate(stdin.encode())
+        assert process.returncode == code, f"kubectl {' '.join(arguments)}: {printed.decode()}"
+        return printed.decode()
+
+    async def rows(self, *arguments: str) -> list[list[str]]:
+        """Run a `get` and return the cells of its lines, without the header."""
+        printed = await self("get", *arguments, "--no-headers")
+        return [line.split() for line in printed.splitlines()]
+
+    @asynccontextmanager
+    async def watching(self, *arguments: str) -> AsyncIterator[Watching]:
+        """Follow `get --watch` while the block runs."""
+        process = await self._start("get", *arguments, "--watch", "--no-headers")
+        watching = Watching(process)
+        try:
+            yield watching
+        finally:
+            watching.stop()
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+    async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *("kubectl", *self._options, *arguments),
+            env=self._environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
+
+class Watching:
+    """What a watch has printed, line by line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._came = asyncio.Event()
+        self._task = asyncio.create_task(self._read())
+        self.rows: list[list[str]] = []
+
+    async def until(self, *cells: str) -> list[list[str]]:
+        """Wait for a line that begins with some cells; return all lines so far."""
+        async with asyncio.timeout(LIMIT):
+            while not any(row[: len(cells)] == list(cells) for row in self.rows):
+                assert not self._task.done(), self.rows
+                self._came.clear()
+                await self._came.wait()
+        return list(self.rows)
+
+    def stop(self) -> None:
+        """Read no further."""
+        self._task.cancel()
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.rows.append(line.decode().split())
+            self._came.set()
+        self._came.set()
