@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from trainmaster.controller.reconciling.jobs.replicas import Replicas, phase_of, restart_count
+from trainmaster.controller.reconciling.jobs.replicas import Replicas, restart_count
 from trainmaster.runtime.jobs.constants import ALWAYS, EXIT_CODE, FAILED, ON_FAILURE, SUCCEEDED
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import JsonObject
@@ -27,11 +27,13 @@ def backoff_limit_reached(job: Job, replicas: Iterable[Replicas]) -> bool:
         return False
     in_place = replacements = 0
     for each in replicas:
-        if limit == 0 and any(phase_of(pod) == "Failed" for pod in each.pods):
+        if limit == 0 and each.status.failed:
             return True
         replacements += replaced(job, each.replica_type) + sum(1 for _ in _uncounted(job, each))
         if job.replica_specs[each.replica_type].restart_policy in _RESTARTED:
-            in_place += sum(restart_count(pod) for pod in each.pods)
+            # Those of a pod that is being replaced have been added to its replacement.
+            counted = _counted(job, each.replica_type)
+            in_place += sum(restart_count(pod) for pod in each.pods if pod["metadata"]["uid"] not in counted)
     return in_place >= max(limit, 1) or in_place + replacements > limit
 
 

@@ -31,7 +31,7 @@ from trainmaster.controller.reconciling.jobs.limits import (
     seconds_to_expiry,
 )
 from trainmaster.controller.reconciling.jobs.observe import Observed
-from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, replicas_of
+from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_beyond, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
@@ -164,7 +164,7 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         return
     update.started()
     for each in replicas:
-        planned.deletes += _services_of(observed, each.surplus)
+        planned.deletes += _surplus_services(observed, each.replica_type)
         planned.deletes += each.surplus
         planned.deletes += each.restarts
         if each.restarts:
@@ -297,6 +297,7 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
         pods = []
     elif policy == CLEAN_RUNNING:
         pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending", "")]
+    # Services first: which ones go is told by the pods that are still there.
     planned.deletes = [*_services_of(observed, pods), *pods]
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):
         planned.deletes = [*_present(observed.services.values()), *pods]
@@ -322,8 +323,12 @@ def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None
 
 def _services_of(observed: Observed, pods: Iterable[JsonObject]) -> list[JsonObject]:
     names = (pod["metadata"]["name"] for pod in pods)
-    found = (observed.services.get(name) for name in names)
-    return [service for service in found if service is not None and not is_terminating(service)]
+    return list(_present(filter(None, map(observed.services.get, names))))
+
+
+def _surplus_services(observed: Observed, replica_type: str) -> list[JsonObject]:
+    wanted = observed.job.replicas(replica_type)
+    return [each for each in _present(observed.services.values()) if is_beyond(each, replica_type, wanted)]
 
 
 def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:

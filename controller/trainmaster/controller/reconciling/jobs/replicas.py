@@ -4,7 +4,8 @@ Rules (Training Operator V1, and the fixes of its defects):
 
 - A pod belongs to a slot by its name. What the job controls under another name of the type, with an index beyond
   `replicas`, is too many; anything else is left alone.
-- A pod on its way out is neither active nor failed (V1-B5): its slot is filled again when it is gone.
+- A pod on its way out is neither active nor failed (V1-B5), also if its phase is Failed, which whoever is deleted ends
+  in: its slot is filled again when it is gone.
 - A failed pod is replaced by the restart policy of its type, for all kinds alike (V1-B10): `Always` and `OnFailure`
   replace it, `ExitCode` does if the exit code is 128 or more, or unknown (as of an evicted pod), and otherwise fails
   the job; `Never` leaves it to the kind.
@@ -75,7 +76,7 @@ def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> 
     found.surplus = [
         pod
         for name, pod in pods.items()
-        if name not in wanted and _is_beyond(pod, replica_type, spec.replicas) and not is_terminating(pod)
+        if name not in wanted and is_beyond(pod, replica_type, spec.replicas) and not is_terminating(pod)
     ]
     for pod in found.pods:
         if phase_of(pod) != "Failed" or is_terminating(pod):
@@ -116,8 +117,9 @@ def restart_count(pod: JsonObject) -> int:
     return sum(each.get("restartCount") or 0 for each in statuses)
 
 
-def _is_beyond(pod: JsonObject, replica_type: str, replicas: int) -> bool:
-    labels = pod["metadata"].get("labels") or {}
+def is_beyond(obj: JsonObject, replica_type: str, replicas: int) -> bool:
+    """Tell whether a pod or a Service is that of a slot of a type that is not wanted any more."""
+    labels = obj["metadata"].get("labels") or {}
     index = labels.get(REPLICA_INDEX_LABEL) or ""
     return labels.get(REPLICA_TYPE_LABEL) == replica_type.lower() and index.isdecimal() and int(index) >= replicas
 
@@ -127,5 +129,5 @@ def _count(pods: Iterable[JsonObject]) -> ReplicaStatus:
     return ReplicaStatus(
         active=phases.count(("Running", False)),
         succeeded=sum(phase == "Succeeded" for phase, _ in phases),
-        failed=sum(phase == "Failed" for phase, _ in phases),
+        failed=phases.count(("Failed", False)),
     )
