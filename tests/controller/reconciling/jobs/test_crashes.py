@@ -94,10 +94,10 @@ GO: Step = lambda world: world.put({**world.server["PodGroup", "demo"], "status"
 LATER: Step = lambda world: world.clock.step(100)  # noqa: E731
 
 LIMITED = {"backoffLimit": 3, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 50}
-PYTORCH = pytorchjob(master=replicas(1), worker=replicas(2), runPolicy=LIMITED)
+PYTORCH = pytorchjob(master=replicas(1), worker=replicas(2), policy=LIMITED)
 SMALLER = {"Master": replicas(1), "Worker": replicas(1)}
 MPI = job_object(
-    "MPIJob", {"Launcher": replicas(container="mpi"), "Worker": replicas(2, container="mpi")}, runPolicy=LIMITED
+    "MPIJob", {"Launcher": replicas(container="mpi"), "Worker": replicas(2, container="mpi")}, policy=LIMITED
 )
 LIVES: dict[str, tuple[JsonObject, str, list[Step]]] = {
     "restarts": (PYTORCH, "", [RUN, phase("demo-worker-0", "Failed", restarts=1), RUN]),

@@ -9,7 +9,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 def job(policy: str, **run_policy: object) -> JsonObject:
-    return pytorchjob(master=replicas(1, policy), worker=replicas(1, policy), runPolicy=run_policy)
+    return pytorchjob(master=replicas(1, policy), worker=replicas(1, policy), policy=run_policy)
 
 
 async def running(obj: JsonObject) -> JobWorld:

@@ -8,15 +8,17 @@ Guarantees:
   shows it: otherwise its children, which were collected after it, would come back until the cache catches up.
 - C-10: a delete carries the UID of what was seen, an apply of what exists as well.
 - C-4: what was written or deleted is expected from the caches before the key is reconciled again.
-- Pods and Services are created side by side, a few at first and twice as many each time that all went well: what is
-  refused is not tried a thousand times.
+- Pods and Services are created, and what goes is deleted, side by side: a few at first and twice as many each time that
+  all went well. What is refused is not tried a thousand times.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
 
 import structlog
 
@@ -28,7 +30,7 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.observe import JobStores
-from trainmaster.controller.reconciling.jobs.plan import Apply, is_left_over, name_taken
+from trainmaster.controller.reconciling.jobs.plan import Apply, Creation, is_left_over, name_taken
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
@@ -161,23 +163,16 @@ class Applier:
             log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
             self._expectations.expect_write(key, written, other.store)
 
-    async def create(self, key: str, job: Job, objects: Sequence[JsonObject]) -> None:
+    async def create(self, key: str, job: Job, creations: Sequence[Creation]) -> None:
         """Create pods and Services.
 
         Raises:
             NameTaken: One exists and belongs to somebody else.
             KubeError: The server refused one, or could not be asked.
         """
-        if objects and job.status:
+        if creations and job.status:
             await self._check_owner(job)
-        batch, start = FIRST_BATCH, 0
-        while start < len(objects):
-            part = objects[start : start + batch]
-            tried = await asyncio.gather(*(self._create(key, job, each) for each in part), return_exceptions=True)
-            errors = [each for each in tried if each is not None]
-            if errors:
-                raise min(errors, key=_severity)
-            start, batch = start + len(part), min(2 * batch, LARGEST_BATCH)
+        await self._side_by_side([partial(self._create, key, job, each) for each in creations])
 
     async def delete(self, key: str, job: Job, objects: Iterable[JsonObject]) -> None:
         """Delete objects as they were observed.
@@ -185,20 +180,24 @@ class Applier:
         Raises:
             KubeError: The server refused, or could not be asked.
         """
-        for obj in objects:
-            kind, metadata = obj["kind"], obj["metadata"]
-            resource, store = self._of(obj)
-            try:
-                await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
-                log.info("deleted", kind=kind, object=metadata["name"])
-                self._event(job, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
-            except (NotFound, Conflict):
-                # Gone already, or another one by now: either way this one is no more, and the cache is behind.
-                log.debug("to be deleted, but gone already", kind=kind, object=metadata["name"])
-            except ApiError as error:
-                self._event(job, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
-                raise
-            self._expectations.expect_deletion(key, obj, store)
+        # Services are planned before their pods, and have to be gone before those: see the plan.
+        for _, same in groupby(objects, lambda obj: str(obj["kind"])):
+            await self._side_by_side([partial(self._delete, key, job, obj) for obj in same])
+
+    async def _side_by_side(self, requests: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Perform requests, a few at first and twice as many each time that all went well.
+
+        Raises:
+            NameTaken, KubeError: That of a request which says most.
+        """
+        batch, start = FIRST_BATCH, 0
+        while start < len(requests):
+            part = requests[start : start + batch]
+            tried = await asyncio.gather(*(request() for request in part), return_exceptions=True)
+            errors = [each for each in tried if each is not None]
+            if errors:
+                raise min(errors, key=_severity)
+            start, batch = start + len(part), min(2 * batch, LARGEST_BATCH)
 
     async def delete_expired(self, key: str, job: Job) -> bool:
         """Delete a job that has outlived its time to live, unless it is another one or has changed."""
@@ -219,8 +218,23 @@ class Applier:
         self._expectations.expect_deletion(key, job.raw, self._stores.jobs)
         return True
 
-    async def _create(self, key: str, job: Job, obj: JsonObject) -> None:
-        kind, name = obj["kind"], obj["metadata"]["name"]
+    async def _delete(self, key: str, job: Job, obj: JsonObject) -> None:
+        kind, metadata = obj["kind"], obj["metadata"]
+        resource, store = self._of(obj)
+        try:
+            await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            log.info("deleted", kind=kind, object=metadata["name"])
+            self._event(job, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
+        except (NotFound, Conflict):
+            # Gone already, or another one by now: either way this one is no more, and the cache is behind.
+            log.debug("to be deleted, but gone already", kind=kind, object=metadata["name"])
+        except ApiError as error:
+            self._event(job, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
+            raise
+        self._expectations.expect_deletion(key, obj, store)
+
+    async def _create(self, key: str, job: Job, creation: Creation) -> None:
+        obj, kind, name = creation.make(), creation.kind, creation.name
         resource, store = self._of(obj)
         try:
             written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)

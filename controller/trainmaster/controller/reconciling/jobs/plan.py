@@ -17,9 +17,10 @@ Rules (Training Operator V1):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from trainmaster.controller.kube.cache.store import Store
@@ -56,6 +57,15 @@ class Apply:
     uid: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A pod or a Service to create, which is made when it is its turn: a thousand at once would hold everybody up."""
+
+    kind: str
+    name: str
+    make: Callable[[], JsonObject]
+
+
 @dataclass(slots=True)
 class Plan:
     """The writes of one reconcile: applies, creates, the status, deletes, in this order."""
@@ -64,7 +74,7 @@ class Plan:
     """The status that follows, as long as nothing goes wrong with the writes."""
 
     applies: list[Apply] = field(default_factory=list)
-    creates: list[JsonObject] = field(default_factory=list)
+    creates: list[Creation] = field(default_factory=list)
     """Pods and Services."""
 
     deletes: list[JsonObject] = field(default_factory=list)
@@ -164,7 +174,7 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         return
     update.started()
     for each in replicas:
-        planned.deletes += _surplus_services(observed, each.replica_type)
+        planned.deletes += _surplus_services(observed, each)
         planned.deletes += each.surplus
         planned.deletes += each.restarts
         if each.restarts:
@@ -197,26 +207,28 @@ def _plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterabl
         if each.failed_for_good:
             continue
         for index in each.missing:
-            _plan_creation(build_pod(job, each.replica_type, index, gang), stores.pods, observed, planned)
+            make = partial(build_pod, job, each.replica_type, index, gang)
+            _plan_creation(Creation("Pod", each.names[index], make), stores.pods, observed, planned)
         if each.missing:
             planned.events += _template_warnings(job, each.replica_type, gang)
         if not job.kind.has_services:
             continue
-        for index in range(max(job.replicas(each.replica_type), 0)):
-            if job.kind.pod_name(job, each.replica_type, index) not in observed.services:
-                _plan_creation(build_service(job, each.replica_type, index), stores.services, observed, planned)
+        for index, name in enumerate(each.names):
+            if name not in observed.services:
+                make = partial(build_service, job, each.replica_type, index)
+                _plan_creation(Creation("Service", name, make), stores.services, observed, planned)
     if planned.is_stuck:
         planned.creates = []
 
 
-def _plan_creation(obj: JsonObject, store: Store, observed: Observed, planned: Plan) -> None:
-    existing = observed.existing(store, obj["metadata"]["name"])
+def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
+    existing = observed.existing(store, creation.name)
     if existing is None:
-        planned.creates.append(obj)
+        planned.creates.append(creation)
     elif is_left_over(existing, observed.job):
         planned.waiting = True
     elif planned.problem is None and not _is_own(existing, observed.job):
-        planned.problem = name_taken(obj["kind"], obj["metadata"]["name"], observed.job)
+        planned.problem = name_taken(creation.kind, creation.name, observed.job)
 
 
 def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
@@ -326,9 +338,11 @@ def _services_of(observed: Observed, pods: Iterable[JsonObject]) -> list[JsonObj
     return list(_present(filter(None, map(observed.services.get, names))))
 
 
-def _surplus_services(observed: Observed, replica_type: str) -> list[JsonObject]:
-    wanted = observed.job.replicas(replica_type)
-    return [each for each in _present(observed.services.values()) if is_beyond(each, replica_type, wanted)]
+def _surplus_services(observed: Observed, replicas: Replicas) -> list[JsonObject]:
+    """Return the Services of slots that are not wanted any more, whether or not their pods are there."""
+    others = [observed.services[name] for name in observed.services.keys() - set(replicas.names)]
+    wanted = len(replicas.names)
+    return [each for each in _present(others) if is_beyond(each, replicas.replica_type, wanted)]
 
 
 def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:

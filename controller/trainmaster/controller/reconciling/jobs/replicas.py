@@ -37,6 +37,9 @@ class Replicas:
     """The replicas of one type of a job."""
 
     replica_type: str
+    names: list[str]
+    """Those of all slots, which pods and their Services have."""
+
     pods: list[JsonObject] = field(default_factory=list)
     """Those that have their slot, in its order."""
 
@@ -64,8 +67,8 @@ def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> 
         pods: All pods that the job controls, by name.
     """
     spec = job.replica_specs[replica_type]
-    found = Replicas(replica_type)
     names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
+    found = Replicas(replica_type, names)
     for index, name in enumerate(names):
         pod = pods.get(name)
         if pod is None:
