@@ -82,10 +82,24 @@ def pod_requests(pod_spec: Mapping[str, Any]) -> Resources:
             peak = _largest(peak, running)
         else:
             peak = _largest(peak, _add(running, requests))
-    total = _largest(peak, _sum([running, *(_requests(c) for c in pod_spec.get("containers") or ())]))
+    total = _largest(peak, sum_resources([running, *(_requests(c) for c in pod_spec.get("containers") or ())]))
     total.update(_requests(pod_spec))
     overhead = {name: Quantity.parse(value) for name, value in (pod_spec.get("overhead") or {}).items()}
     return _add(total, overhead)
+
+
+def sum_resources(parts: Iterable[Resources]) -> Resources:
+    """Add up amounts by resource name."""
+    total: Resources = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total[name] + amount if name in total else amount
+    return total
+
+
+def times(resources: Resources, count: int) -> Resources:
+    """Return so many times the same."""
+    return {name: amount * count for name, amount in resources.items()}
 
 
 def _of_requests_or_limits(resources: JsonObject, names: Iterable[str]) -> int:
@@ -104,17 +118,7 @@ def _requests(holder: Mapping[str, Any]) -> Resources:
 
 
 def _add(left: Resources, right: Resources) -> Resources:
-    total = dict(left)
-    for name, value in right.items():
-        total[name] = total[name] + value if name in total else value
-    return total
-
-
-def _sum(parts: Iterable[Resources]) -> Resources:
-    total: Resources = {}
-    for part in parts:
-        total = _add(total, part)
-    return total
+    return sum_resources([left, right])
 
 
 def _largest(left: Resources, right: Resources) -> Resources:

@@ -41,7 +41,7 @@ from trainmaster.runtime.framework.interface import ApplyWhen, Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
-from trainmaster.runtime.resource_requirements import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests, sum_resources, times
 
 _INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
 
@@ -67,12 +67,9 @@ class Gang:
 
     def resources(self, namespace: str, listers: Listers) -> Resources:
         """What the quorum takes up."""
-        total: Resources = {}
-        for pods in self.members:
-            for name, amount in admitted_pod_requests(pods.pod_spec, namespace, listers).items():
-                share = amount * pods.size
-                total[name] = total[name] + share if name in total else share
-        return total
+        return sum_resources(
+            times(admitted_pod_requests(pods.pod_spec, namespace, listers), pods.size) for pods in self.members
+        )
 
 
 def gang_of(info: Info) -> Gang:

@@ -22,7 +22,7 @@ from trainmaster.runtime.jobs.labels import owner_reference
 from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resource_requirements import Resources
+from trainmaster.runtime.resource_requirements import Resources, sum_resources, times
 
 VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 DEFAULT_QUEUE: Final = "default"
@@ -159,15 +159,13 @@ def min_resources(job: Job, members: int, priorities: Mapping[str, int]) -> Reso
 
     Of containers that run side by side; a container without requests counts with its limits.
     """
-    total: Resources = {}
-    replicas = sorted(job.replica_specs.values(), key=lambda each: -_priority(each, priorities))
-    for replica in replicas:
-        count = min(replica.replicas, members)
+    shares: list[Resources] = []
+    for replica in sorted(job.replica_specs.values(), key=lambda each: -_priority(each, priorities)):
+        count = max(min(replica.replicas, members), 0)
         members -= count
-        for name, amount in _requests(replica).items() if count > 0 else ():
-            share = amount * count
-            total[name] = total[name] + share if name in total else share
-    return total
+        if count:
+            shares.append(times(_requests(replica), count))
+    return sum_resources(shares)
 
 
 def _priority(replica: ReplicaSpec, priorities: Mapping[str, int]) -> int:
@@ -175,11 +173,10 @@ def _priority(replica: ReplicaSpec, priorities: Mapping[str, int]) -> int:
 
 
 def _requests(replica: ReplicaSpec) -> Resources:
-    total: Resources = {}
+    """Sum up what the containers of one pod request."""
+    parts: list[Resources] = []
     for container in (replica.template.get("spec") or {}).get("containers") or []:
         resources = container.get("resources") or {}
         amounts = resources.get("requests") if resources.get("requests") is not None else resources.get("limits")
-        for name, value in (amounts or {}).items():
-            amount = Quantity.parse(value)
-            total[name] = total[name] + amount if name in total else amount
-    return total
+        parts.append({name: Quantity.parse(value) for name, value in (amounts or {}).items()})
+    return sum_resources(parts)
