@@ -270,8 +270,9 @@ class JobKind:
         return False
 
     def leading_type(self, job: Job) -> str | None:
-        """Return the type that says how the job fares."""
-        return next((each for each in self.leading_types if each in job.replica_specs), None)
+        """Return the type that says how the job fares: the first of `leading_types` of which there are any."""
+        present = [each for each in self.leading_types if each in job.replica_specs]
+        return next((each for each in present if job.replicas(each) > 0), present[0] if present else None)
 
     def replica_statuses(self, job: Job, replicas: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:  # noqa: ARG002
         """Return the replicas of each type by state, as they count; by default as they are."""
@@ -291,7 +292,7 @@ class JobKind:
             pods: The pods of each type.
         """
         leader = self.leading_type(job)
-        return leader is not None and job.replicas(leader) <= replicas[leader].succeeded
+        return leader is not None and 0 < job.replicas(leader) <= replicas[leader].succeeded
 
     def update_job_status(
         self,
@@ -302,8 +303,7 @@ class JobKind:
         """Return which conditions hold, in the order in which they came about; the last one is the state of the job.
 
         By default: the leading type says whether the job runs and has succeeded, and a failed replica that is not
-        replaced by its restart policy fails it. Failures that the restart policy is about are known before: a job that
-        failed for good never comes here.
+        replaced by its restart policy fails it. What fails by its exit code does so before, whatever comes here.
 
         Args:
             job: The job.

@@ -74,6 +74,30 @@ async def test_a_failed_pod_is_replaced_when_the_status_tells_of_it() -> None:
     assert world.state == "Running"  # the master is
 
 
+async def test_a_job_that_ends_makes_and_replaces_nothing_any_more() -> None:
+    world = world_with()
+    await world.settle()
+    world.run()
+    await world.settle()
+    world.remove("Pod", "demo-worker-0")
+    world.set_phase("demo-worker-1", "Failed", exit_code=1)
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    start = len(world.requests)
+    await world.settle()
+    assert world.requests[start:] == ["patch status"]
+    assert world.state == "Succeeded"
+
+
+async def test_a_job_that_runs_already_is_not_judged_again() -> None:
+    """Another operator has admitted it, or an earlier version of this one."""
+    world = world_with()
+    await world.settle()
+    world.run()
+    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(2), "Worker": replicas(2)})
+    await world.settle()
+    assert world.state == "Running"
+
+
 async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
     world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), policy={"backoffLimit": 2}))
     await world.settle()
@@ -263,6 +287,18 @@ async def test_pods_that_are_too_many_go_with_their_services_highest_index_first
 async def test_v1_b9_a_type_without_replicas_has_no_pods() -> None:
     """The original creates a pod and deletes it, for ever."""
     world = JobWorld(job_object("TFJob", {"PS": _tf(0), "Worker": _tf(1)}))
+    await world.settle()
+    assert world.names("Pod") == ["demo-worker-0"]
+
+
+async def test_v1_b9_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
+    """`kubectl scale` asks no webhook."""
+    world = JobWorld(job_object("JAXJob", {"Worker": replicas(2, container="jax")}))
+    await world.settle()
+    world.patch_spec(jaxReplicaSpecs={"Worker": replicas(0, container="jax")})
+    await world.settle()
+    assert (world.names("Pod"), world.state) == ([], "Created")
+    world.patch_spec(jaxReplicaSpecs={"Worker": replicas(1, container="jax")})
     await world.settle()
     assert world.names("Pod") == ["demo-worker-0"]
 

@@ -7,6 +7,7 @@ Rules (Training Operator V1):
   HorizontalPodAutoscaler among it), and is deleted when it has outlived its time to live.
 - A suspended job has neither pods nor Services, whatever its `cleanPodPolicy`.
 - With Volcano there are no pods before their PodGroup has been enqueued.
+- A job that ends makes and replaces nothing any more.
 - Limits come first: a job that has reached one fails, and is cleaned up when that is written, so that a crash in
   between does not undo it.
 - A failed pod that is replaced is deleted when the status tells of it.
@@ -47,6 +48,8 @@ from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME_TAKEN: Final = "NameTaken"
+
+_FINAL: Final = (SUCCEEDED, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime) -> Pl
         update.suspended()
         planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
         _stop(observed, gang, planned)
-    elif wrong := _errors(job):
+    elif not observed.pods and (wrong := _errors(job)):
         kind = job.kind.kind
         planned.problem = Problem(f"{kind}FailedValidation", aggregate(wrong), retry=False)
         note = f"{kind} failed validation because {job.kind.refusal(wrong)}"
@@ -166,28 +169,27 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
     may_create = gang is None or _plan_pod_group(observed, gang, planned)
     if may_create or observed.pods:
         _plan_objects(observed, planned)
-    if may_create and not planned.is_stuck:
+    statuses = job.kind.replica_statuses(job, {each.replica_type: each.status for each in replicas})
+    pods = {each.replica_type: each.pods for each in replicas}
+    conditions = list(job.kind.update_job_status(job, statuses, pods))
+    ends = any(each.failed_for_good for each in replicas) or any(each.type in _FINAL for each in conditions)
+    if may_create and not ends and not planned.is_stuck:
         _plan_pods(observed, gang, replicas, planned)
-    elif not observed.pods:
-        return
-    if planned.is_stuck and not observed.pods:
+    if not observed.pods and not planned.creates:
         return
     update.started()
     for each in replicas:
-        planned.deletes += _surplus_services(observed, each)
-        planned.deletes += each.surplus
-        planned.deletes += each.restarts
-        if each.restarts:
-            update.restarting(each.replica_type)
         if each.failed_for_good:
             message = f'job "{job.name}" is failing because "{each.replica_type}" replica(s) failed.'
             update.fail(message, warning=True)
-    statuses = job.kind.replica_statuses(job, {each.replica_type: each.status for each in replicas})
+        elif not ends:
+            planned.deletes += [*_surplus_services(observed, each), *each.surplus, *each.restarts]
+            if each.restarts:
+                update.restarting(each.replica_type)
     update.replicas(
         statuses, {each.replica_type: count_restarts(job, each, observed.pods.values()) for each in replicas}
     )
-    pods = {each.replica_type: each.pods for each in replicas}
-    for condition in job.kind.update_job_status(job, statuses, pods):
+    for condition in conditions:
         if update.is_finished:
             break
         update.set(condition)
@@ -204,8 +206,6 @@ def _plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterabl
     """Create what lacks: pods of empty slots, and the Service of each slot."""
     job, stores = observed.job, observed.stores
     for each in replicas:
-        if each.failed_for_good:
-            continue
         for index in each.missing:
             make = partial(build_pod, job, each.replica_type, index, gang)
             _plan_creation(Creation("Pod", each.names[index], make), stores.pods, observed, planned)
