@@ -16,7 +16,7 @@ from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 RECORDED_FILE = Path(__file__).parents[1] / "runtime/conversion/recorded.yaml"
 GANG_SCHEDULERS = {"volcano": "volcano", "scheduler-plugins": "scheduler-plugins-scheduler"}
@@ -145,3 +145,65 @@ def lost(conversion: Conversion) -> list[str]:
 def told(conversion: Conversion) -> list[str]:
     """The paths of what is told and kept."""
     return [note.path for note in conversion.notes if not note.lost]
+
+
+def new_host(jobset: JsonObject, job: JsonObject, old: str) -> str:
+    """The host that has the role of a pod of V1, by the documented rules."""
+    name = job["metadata"]["name"]
+    groups = {each["name"]: each for each in jobset["spec"]["replicatedJobs"]}
+    type_, _, number = old.removeprefix(f"{name}-").partition("-")
+    index = int(number or 0)
+    specs = next(value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
+    if type_ == "launcher":
+        return f"{name}-launcher-0-0.{name}"
+    if job["kind"] == "MPIJob":
+        return f"{name}-node-0-{index}.{name}"
+    if set(groups) == {"node"}:
+        rank = index + (1 if type_ == "worker" and "Master" in specs else 0)
+        return f"{name}-node-0-{rank}.{name}"
+    if job["kind"] == "PaddleJob" and "Master" not in specs:
+        return f"{name}-master-0-0.{name}" if index == 0 else f"{name}-worker-0-{index - 1}.{name}"
+    if job["kind"] in ("PyTorchJob", "XGBoostJob"):
+        return f"{name}-{type_}-{index}-0.{name}"
+    return f"{name}-{type_}-0-{index}.{name}"
+
+
+def expected_environment(
+    seen: dict[str, object], hosts: dict[str, str], fields: dict[str, str], *, is_torch: bool
+) -> dict[str, str]:
+    """What V1 set, in the names of the JobSet."""
+    wanted = {}
+    for variable, value in seen.items():
+        if variable.startswith(("OMPI_", "I_MPI_")):
+            continue  # these are of the way to the workers, which is ssh now
+        if isinstance(value, dict):
+            wanted[variable] = fields[value["fieldRef"]["fieldPath"]]
+            continue
+        text = str(value).replace("$(POD_IP_DUMMY)", fields["status.podIP"])
+        for old, new in hosts.items():
+            text = re.sub(rf"(?<![\w-]){re.escape(old)}(?:\.NS\.svc)?(?![\w.-])", new, text)
+        wanted[variable] = text
+    if "PET_MASTER_PORT" in wanted and is_torch:
+        wanted["PET_MASTER_PORT"] = "29500"  # torchrun meets at the port of TrainJobs
+    if wanted.get("PET_NPROC_PER_NODE") == "auto" and is_torch:
+        del wanted["PET_NPROC_PER_NODE"]  # without GPUs, mlPolicy.torch counts CPUs itself
+    if "PET_STANDALONE" in wanted:
+        wanted["PET_STANDALONE"] = "1"  # torchrun cannot read the empty text of V1
+    return wanted
+
+
+def with_commands(job: JsonObject, command: list[str]) -> JsonObject:
+    """A job that runs a command in its containers that train, and nothing in others; it asks for no resources."""
+    changed: JsonObject = copy_tree(job)
+    kind = KINDS[job["kind"]]
+    for type_, each in changed["spec"][kind.replica_specs_field].items():
+        containers = each["template"]["spec"]["containers"]
+        names = [container["name"] for container in containers]
+        main = names.index(kind.container_name) if kind.container_name in names else 0
+        for place, container in enumerate(containers):
+            container.pop("resources", None)
+            container.pop("args", None)
+            # Workers of an MPIJob have to run something that looks like sshd.
+            sshd = ["# sshd"] if type_ == "Worker" and kind.kind == "MPIJob" else []
+            container["command"] = [*command, *sshd] if place == main else ["true"]
+    return changed

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from support.conversions import built, converted, environment, pods, problems, recorded
+from support.conversions import built, converted, environment, expected_environment, new_host, pods, problems, recorded
 
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import copy_tree
 
 VALID = [name for name, case in recorded().items() if not case.get("refused")]
 REFUSED = [name for name, case in recorded().items() if case.get("refused")]
@@ -60,7 +59,7 @@ def test_pods_see_the_variables_of_v1_with_the_new_names_of_hosts(name: str) -> 
     conversion = converted(case)
     is_torch = "torch" in conversion.objects[0]["spec"].get("mlPolicy", {})
     jobset = built(conversion)
-    hosts = {old: _new_host(jobset, case["job"], old) for old in case["environment"]}
+    hosts = {old: new_host(jobset, case["job"], old) for old in case["environment"]}
     found = {host: (spec, fields) for host, spec, fields in pods(jobset)}
     assert set(hosts.values()) == set(found)
     for old, containers in case["environment"].items():
@@ -70,50 +69,5 @@ def test_pods_see_the_variables_of_v1_with_the_new_names_of_hosts(name: str) -> 
         assert len(names) == len(old_names)
         for place, seen in enumerate(containers.values()):
             new = environment(spec["containers"][place], fields)
-            wanted = _expected(seen, hosts, fields, is_torch=is_torch)
+            wanted = expected_environment(seen, hosts, fields, is_torch=is_torch)
             assert {key: new.get(key) for key in wanted} == wanted, (old, old_names[place])
-
-
-def _new_host(jobset: JsonObject, job: JsonObject, old: str) -> str:
-    """The host that has the role of a pod of V1, by the documented rules."""
-    name = job["metadata"]["name"]
-    groups = {each["name"]: each for each in jobset["spec"]["replicatedJobs"]}
-    type_, _, number = old.removeprefix(f"{name}-").partition("-")
-    index = int(number or 0)
-    specs = next(value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
-    if type_ == "launcher":
-        return f"{name}-launcher-0-0.{name}"
-    if job["kind"] == "MPIJob":
-        return f"{name}-node-0-{index}.{name}"
-    if set(groups) == {"node"}:
-        rank = index + (1 if type_ == "worker" and "Master" in specs else 0)
-        return f"{name}-node-0-{rank}.{name}"
-    if job["kind"] == "PaddleJob" and "Master" not in specs:
-        return f"{name}-master-0-0.{name}" if index == 0 else f"{name}-worker-0-{index - 1}.{name}"
-    if job["kind"] in ("PyTorchJob", "XGBoostJob"):
-        return f"{name}-{type_}-{index}-0.{name}"
-    return f"{name}-{type_}-0-{index}.{name}"
-
-
-def _expected(
-    seen: dict[str, object], hosts: dict[str, str], fields: dict[str, str], *, is_torch: bool
-) -> dict[str, str]:
-    """What V1 set, in the names of the JobSet."""
-    wanted = {}
-    for variable, value in seen.items():
-        if variable.startswith(("OMPI_", "I_MPI_")):
-            continue  # these are of the way to the workers, which is ssh now
-        if isinstance(value, dict):
-            wanted[variable] = fields[value["fieldRef"]["fieldPath"]]
-            continue
-        text = str(value).replace("$(POD_IP_DUMMY)", "POD_IP")
-        for old, new in hosts.items():
-            text = re.sub(rf"(?<![\w-]){re.escape(old)}(?:\.NS\.svc)?(?![\w.-])", new, text)
-        wanted[variable] = text
-    if "PET_MASTER_PORT" in wanted and is_torch:
-        wanted["PET_MASTER_PORT"] = "29500"  # torchrun meets at the port of TrainJobs
-    if wanted.get("PET_NPROC_PER_NODE") == "auto" and is_torch:
-        del wanted["PET_NPROC_PER_NODE"]  # without GPUs, mlPolicy.torch counts CPUs itself
-    if "PET_STANDALONE" in wanted:
-        wanted["PET_STANDALONE"] = "1"  # torchrun cannot read the empty text of V1
-    return wanted
