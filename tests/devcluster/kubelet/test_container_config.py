@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
@@ -34,3 +39,27 @@ def test_the_entrypoint_of_an_image_may_be_told(image: str) -> None:
 def test_the_entrypoint_of_another_image_stays_unknown() -> None:
     with pytest.raises(PodRejectedError, match="--entrypoint IMAGE=COMMAND"):
         command_of({"name": "c", "image": "example.com/other:1"}, {"example.com/web": ("serve",)})
+
+
+@pytest.mark.parametrize("tag", ["", ":latest", ":v1.9.4"])
+def test_the_init_container_of_mpijobs_brings_kubectl(tmp_path: Path, tag: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "bin" / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "kubectl").chmod(0o755)
+    argv = command_of({"name": "c", "image": f"ghcr.io/kubeflow/training-v1/kubectl-delivery{tag}"}, {})
+    path = {"TARGET_DIR": str(tmp_path / "target"), "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    subprocess.run(argv, env=path, check=True)
+    assert os.access(tmp_path / "target" / "kubectl", os.X_OK)
+
+
+def test_without_kubectl_it_says_what_is_missing(tmp_path: Path) -> None:
+    argv = command_of({"name": "c", "image": "ghcr.io/kubeflow/training-v1/kubectl-delivery"}, {})
+    shell = shutil.which("sh")
+    assert shell is not None
+    environment = {"TARGET_DIR": str(tmp_path), "PATH": str(tmp_path)}
+    done = subprocess.run([shell, *argv[1:]], env=environment, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith("an MPIJob needs kubectl, which is not on the search path")) == (
+        1,
+        True,
+    )

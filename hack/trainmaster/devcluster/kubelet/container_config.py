@@ -1,14 +1,16 @@
 """The configuration of a container: what the supervisor starts for it.
 
 Images are never pulled, so the command has to be in the pod: the entrypoint of an image is written inside the image.
-Who starts the cluster can tell the entrypoints of some images. A container that relies on another one has no meaning as
-a local process; it fails the pod with a message that says so, instead of waiting for ever.
+Who starts the cluster can tell the entrypoints of some images; that of the init container of MPIJobs, whose authors
+never see it, is known. A container that relies on another one has no meaning as a local process; it fails the pod with
+a message that says so, instead of waiting for ever.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
@@ -32,6 +34,18 @@ LOG_LIMIT = 64 * 2**20
 """The most bytes that the log of a container attempt takes; the newest half of it is always kept."""
 
 _DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+
+_DELIVER_KUBECTL: Final = """
+if ! kubectl=$(command -v kubectl); then
+    echo "an MPIJob needs kubectl, which is not on the search path: install it, and start the cluster again" >&2
+    exit 1
+fi
+cp "$kubectl" "$TARGET_DIR/kubectl"
+"""
+
+_KNOWN_ENTRYPOINTS: Final[Entrypoints] = {
+    "ghcr.io/kubeflow/training-v1/kubectl-delivery": ("sh", "-c", _DELIVER_KUBECTL),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +145,8 @@ def command_of(container: JsonObject, entrypoints: Entrypoints) -> list[str]:
 
 
 def entrypoint_of(image: str, entrypoints: Entrypoints) -> tuple[str, ...]:
-    """Give the entrypoint of an image as far as it was told, by the whole reference or without tag and digest."""
+    """Give the entrypoint of an image as far as it is known, by the whole reference or without tag and digest."""
+    entrypoints = {**_KNOWN_ENTRYPOINTS, **entrypoints}
     name = image.partition("@")[0]
     repository, _, last = name.rpartition("/")
     without_tag = "/".join(filter(None, (repository, last.partition(":")[0])))

@@ -66,7 +66,7 @@ class Kubelet:
         self._node_name = node_name
         self._root = RootDirectory(root_dir)
         gpus = list(range(self._settings.fake_gpus)) or detect_gpus()
-        capacity = host_capacity(gpus=len(gpus))
+        capacity = host_capacity(root_dir, gpus=len(gpus))
         self._node = node_object(node_name, capacity=capacity)
         self._supervisor = SupervisorClient(on_report=self._report, clock=clock)
         self._events = EventBroadcaster(api, FIELD_MANAGER)

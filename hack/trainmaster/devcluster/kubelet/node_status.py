@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -20,10 +21,11 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def host_capacity(*, gpus: int) -> dict[str, str]:
-    """Measure what the host has for pods. A GPU is listed only where there is one."""
+def host_capacity(root: Path, *, gpus: int) -> dict[str, str]:
+    """Measure what the host has for pods, whose files are below `root`. A GPU is listed only where there is one."""
     cpus = len(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else os.cpu_count() or 1
     capacity = {"cpu": str(cpus), "memory": f"{_memory() // 1024}Ki", "pods": str(_MAX_PODS)}
+    capacity["ephemeral-storage"] = f"{_disk_of(root) // 1024}Ki"
     if gpus:
         capacity[GPU_RESOURCE] = str(gpus)
     # As the API keeps it: what is compared with the live Node must not differ by its notation.
@@ -73,6 +75,11 @@ def is_ready(node: JsonObject, *, wanted: JsonObject) -> bool:
     status = node.get("status") or {}
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
     return ready and all(status.get(key) == value for key, value in wanted["status"].items())
+
+
+def _disk_of(root: Path) -> int:
+    existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).total
 
 
 def _memory() -> int:
