@@ -19,6 +19,7 @@ UPGRADE ?=
 
 VENV := .venv
 LOWEST := .venv-lowest
+HEAVY := .venv-heavy
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
 PIP := $(BIN)/python $(PIP_INSTALL)
@@ -34,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test test-lowest deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run test test-lowest test-frameworks deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -56,6 +57,9 @@ check: $(VENV)/.dev $(VENV)/.deploy ## Lint, formatting, types, imports between 
 test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with the oldest of them that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) tests/controller tests/runtime tests/plugins tests/metrics \
 		tests/devcluster/apiserver tests/conformance $(ARGS)
+
+test-frameworks: $(HEAVY)/.ready ## Train with TensorFlow, PaddlePaddle and Open MPI on an embedded cluster: downloads half a GB
+	$(HEAVY)/bin/python -m pytest tests/e2e/test_job_frameworks.py $(ARGS)
 
 e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG=FILE, which has Trainmaster; default: an embedded one
 	TRAINMASTER_E2E_KUBECONFIG='$(E2E_KUBECONFIG)' $(BIN)/python -m pytest -m any_cluster tests/e2e $(ARGS)
@@ -91,7 +95,7 @@ build: $(VENV)/.dev ## Build the wheel and the source distribution into dist/
 
 clean: ## Stop the embedded cluster of this checkout; delete the environment and everything that was built
 	@if [ -x $(BIN)/trainmaster ] && [ -d .trainmaster ]; then $(BIN)/trainmaster cluster down --purge; fi
-	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(HEAVY) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this
@@ -120,9 +124,9 @@ $(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
 	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
 	@touch $@
 
-$(LOWEST)/.ready: pyproject.toml $(LOCKS)/lowest.txt
-	@hack/make_venv.sh '$(PYTHON)' $(LOWEST)
-	@echo 'installing $(LOCKS)/lowest.txt'
-	@$(LOWEST)/bin/python $(PIP_INSTALL) --require-hashes -r $(LOCKS)/lowest.txt
-	@$(LOWEST)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+$(LOWEST)/.ready $(HEAVY)/.ready: .venv-%/.ready: pyproject.toml $(LOCKS)/%.txt
+	@hack/make_venv.sh '$(PYTHON)' .venv-$*
+	@echo 'installing $(LOCKS)/$*.txt'
+	@.venv-$*/bin/python $(PIP_INSTALL) --require-hashes -r $(LOCKS)/$*.txt
+	@.venv-$*/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -10,11 +10,13 @@
     frameworks.txt JAX and XGBoost, which `make test` trains with
     torch.txt      PyTorch, and what it needs
     lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`
+    heavy.txt      TensorFlow, PaddlePaddle and Open MPI, with what runs the tests, for `make test-frameworks`
 
-Each file pins versions and the hashes of all their files, so that it serves every platform, and but for the last one
-agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is right depends on the machine (a CPU
-build is another file than the one with CUDA, and comes from another index), and pip wants hashes for everything or
-nothing. For the same reason it leaves out the CUDA packages, which the builds that need them pin themselves.
+Each file pins versions and the hashes of all their files, so that it serves every platform, and but for the last two,
+which have environments of their own, agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is
+right depends on the machine (a CPU build is another file than the one with CUDA, and comes from another index), and pip
+wants hashes for everything or nothing. For the same reason it leaves out the CUDA packages, which the builds that need
+them pin themselves.
 
 What only another platform or interpreter needs, by its marker, is not pinned: there, `make lock` has to be run again.
 Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
@@ -50,6 +52,7 @@ build system, and extras have files of their names."""
 
 _UNHASHED = {"torch"}
 _LOWEST = "lowest"
+_HEAVY = "heavy"
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 _LOCAL_VERSION = re.compile(r"^(torch==[^\s+]+)\+\S+", re.MULTILINE)
 _CUDA = re.compile(r"^(?:cuda-|nvidia-|triton==).*\n", re.MULTILINE)
@@ -66,6 +69,8 @@ def wanted() -> dict[str, list[str]]:
         requirements[lock] = [requirement for name in names for requirement in groups[name]]
     lowest_of_all = [lowest(requirement) for lock in installed for requirement in installed[lock]]
     requirements[_LOWEST] = [*lowest_of_all, *groups["test"], *groups["generate"]]
+    all_installed = [requirement for lock in installed for requirement in installed[lock]]
+    requirements[_HEAVY] = [*all_installed, *groups["test"], *groups["generate"], *groups[_HEAVY]]
     return requirements
 
 
@@ -81,7 +86,7 @@ def compile_locks(*, upgrade: bool) -> None:
         work = Path(scratch)
         constraints: list[str] = []
         for lock, requirements in wanted().items():
-            lines = [*(f"-c {name}.txt" for name in constraints if lock != _LOWEST), *requirements]
+            lines = [*(f"-c {name}.txt" for name in constraints if lock not in {_LOWEST, _HEAVY}), *requirements]
             (work / f"{lock}.in").write_text("\n".join(lines) + "\n", encoding="utf-8")
             output = work / f"{lock}.txt"
             if (LOCKS / output.name).exists():
