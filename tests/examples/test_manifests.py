@@ -18,7 +18,9 @@ from trainmaster.runtime.resolver import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/train.py"))
-DIRECTORIES = sorted(path for path in ROOT.glob("examples/*") if path.is_dir())
+DIRECTORIES = sorted(path for path in ROOT.glob("examples/*") if path.is_dir() and path.name != "v1")
+"""Those of TrainJobs; tests/e2e/test_job_frameworks.py runs the jobs of kubeflow.org/v1."""
+
 NODES = {"plain-sweep": 4}
 NODE_COUNTS = {
     "jax-digits": "JAX_NUM_PROCESSES",

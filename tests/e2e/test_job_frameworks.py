@@ -1,0 +1,224 @@
+"""Jobs of kubeflow.org/v1 that train with the frameworks they are named for, on a whole embedded cluster.
+
+Each example spreads its data over the processes so that all of them together find another weight than any of them would
+alone. JAX and XGBoost are there in `make test`, PyTorch after `make run`, the others in `make test-frameworks`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from support.commands import client_of, trainmaster
+from support.namespaces import FOUND
+from support.running_jobs import all_ended, job, jobs, logs, succeeded
+from support.training import python, until
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import Resource
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/v1"
+NEEDED = {
+    "jaxjob": "jax",
+    "paddlejob": "paddle",
+    "pytorchjob": "torch",
+    "pytorchjob-elastic": "torch",
+    "tfjob": "tensorflow",
+    "xgboostjob": "xgboost",
+}
+INSTALLED_BY = {
+    "torch": "make run",
+    **dict.fromkeys(("asyncssh", "mpi4py", "paddle", "tensorflow"), "make test-frameworks"),
+}
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+
+pytestmark = [pytest.mark.slow(seconds=60), pytest.mark.timeout(240)]
+
+
+def needs(module: str) -> list[pytest.MarkDecorator]:
+    by = INSTALLED_BY.get(module, "make test")
+    missing = pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed; `{by}` installs it")
+    return [missing, *([pytest.mark.torch] if module == "torch" else [])]
+
+
+@pytest.fixture
+async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
+    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=needs(NEEDED[path.stem]), id=path.stem)
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+        if path.stem in NEEDED
+    ],
+)
+async def test_the_processes_of_an_example_learn_together(client: KubeClient, path: Path) -> None:
+    for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        obj["metadata"]["namespace"] = "default"
+        resource = CONFIG_MAPS if obj["kind"] == "ConfigMap" else jobs(obj["kind"])
+        await client.create(resource, obj)
+    name, kind = obj["metadata"]["name"], obj["kind"]
+    (specs,) = (value for field, value in obj["spec"].items() if field.endswith("ReplicaSpecs"))
+    processes = sum(each["replicas"] for each in specs.values())
+    await succeeded(client, kind, name)
+    await all_ended(client, name)
+    printed = await logs(client, name)
+    told = [re.findall(r"^process (\d+) of (\d+): weight ([\d.]+)$", each, re.MULTILINE) for each in printed.values()]
+    together = (processes + 1) / 2
+    wanted = [(str(rank), str(processes), f"{together:.3f}") for rank in range(processes)]
+    assert sorted(each for (each,) in told) == wanted, printed
+    await client.delete(jobs(kind), "default", name)
+
+
+REDUCE = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+ranks = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(ranks)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}, sum {ranks.item()}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=needs("torch"), id="torch")])
+async def test_torchrun_starts_several_processes_in_each_pod(client: KubeClient, _: None) -> None:
+    """It reads the PET_* variables, and numbers the processes itself."""
+    command = ["env", "OMP_NUM_THREADS=1", "torchrun", "--no-python", *python(REDUCE)]
+    replicas = {"Master": (1, command), "Worker": (1, command)}
+    await client.create(jobs("PyTorchJob"), job("PyTorchJob", "torchrun", replicas, nprocPerNode="2"))
+    await succeeded(client, "PyTorchJob", "torchrun")
+    await all_ended(client, "torchrun")
+    printed = "".join((await logs(client, "torchrun")).values())
+    told = re.findall(r"rank (\d) of 4, sum (\d+)", printed)
+    assert sorted(told) == [(str(rank), "10") for rank in range(4)]
+
+
+# Waits in a group of two until a third process has come; torchrun starts the processes again for the group of three.
+GROW = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+ranks = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(ranks)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}, sum {ranks.item()}", flush=True)
+while dist.get_world_size() < 3:
+    time.sleep(0.1)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=needs("torch"), id="torch")])
+async def test_an_elastic_job_grows_while_it_runs(client: KubeClient, _: None) -> None:
+    # Without the second variable torchrun, as of PyTorch 2.13, never tells a node that comes later where the store is.
+    variables = ["OMP_NUM_THREADS=1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"]
+    command = ["env", *variables, "torchrun", "--monitor-interval=0.2", "--no-python", *python(GROW)]
+    policy = {
+        "rdzvBackend": "c10d",
+        "minReplicas": 2,
+        "maxReplicas": 3,
+        "maxRestarts": 5,
+        "rdzvConf": [{"key": "last_call_timeout", "value": "1"}],
+    }
+    asked = job("PyTorchJob", "grows", {"Worker": (2, command)}, elasticPolicy=policy, nprocPerNode="1")
+    await client.create(jobs("PyTorchJob"), asked)
+
+    async def two() -> bool:
+        return sum("of 2, sum 3" in each for each in (await logs(client, "grows")).values()) == 2
+
+    await until(two)
+    await client.patch(jobs("PyTorchJob"), "default", "grows", {"spec": {"replicas": 3}}, subresource="scale")
+    await succeeded(client, "PyTorchJob", "grows")
+    await all_ended(client, "grows")
+    printed = await logs(client, "grows")
+    ranks = [rank for each in printed.values() for rank in re.findall(r"rank (\d) of 3, sum 6", each)]
+    assert sorted(ranks) == ["0", "1", "2"], printed
+
+
+# What sshd is in an image: lets in whoever has the key of the job, and runs what it is told.
+SSHD = """
+import asyncio, asyncssh, os
+
+async def run(process):
+    # As sshd does: by the shell of the user, in an environment of its own.
+    done = await asyncio.create_subprocess_shell(
+        process.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    await process.redirect(stdin=done.stdin, stdout=done.stdout, stderr=done.stderr)
+    process.exit(await done.wait())
+
+async def main():
+    await asyncssh.listen(
+        "", 2222,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        authorized_client_keys=os.environ["KEYS"] + "/authorized_keys",
+        process_factory=run,
+        encoding=None,
+    )
+    print("sshd", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+RANK = """
+import os
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+ranks = world.allreduce(world.rank + 1)
+print(f"rank {world.rank} of {world.size} on {os.uname().nodename}, sum {ranks}", flush=True)
+"""
+
+
+@pytest.mark.skipif(FOUND.mode != "namespaces", reason=f"workers share the port of their sshd: {FOUND.reason}")
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on PATH")
+@pytest.mark.parametrize("_", [pytest.param(None, marks=[*needs("mpi4py"), *needs("asyncssh")], id="Open MPI")])
+async def test_mpirun_starts_ranks_in_workers_over_ssh(tmp_path: Path, _: None) -> None:
+    """By the keys and the hostfile of the job."""
+    keys = "/opt/keys"
+    config = tmp_path / "config.yaml"
+    mpijob = {"transport": "ssh", "sshAuthMountPath": keys}
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+                "kind": "Configuration",
+                "trainingOperator": {"options": {"mpijob": mpijob}},
+            }
+        )
+    )
+    ssh = f"-p 2222 -i {keys}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    mpirun = f"""
+    exec mpirun --allow-run-as-root --hostfile "$OMPI_MCA_orte_default_hostfile" --prtemca plm_ssh_args "{ssh}" \
+        -n 4 {shlex.join(python(RANK))}
+    """
+    launcher, worker = ["sh", "-c", mpirun], python(SSHD)
+    asked = job("MPIJob", "ranks", {"Launcher": (1, launcher), "Worker": (2, worker)}, slotsPerWorker=2)
+    specs = asked["spec"]["mpiReplicaSpecs"]
+    specs["Launcher"]["restartPolicy"] = "OnFailure"  # workers may not listen yet
+    (container,) = specs["Worker"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": "KEYS", "value": keys}]
+    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=tmp_path)
+    assert up.code == 0, up.err
+    try:
+        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
+            await client.create(jobs("MPIJob"), asked)
+            await succeeded(client, "MPIJob", "ranks")
+            printed = (await logs(client, "ranks"))["launcher"]
+            told = re.findall(r"^rank (\d) of 4 on (\S+), sum 10$", printed, re.MULTILINE)
+            assert sorted(told) == [
+                ("0", "ranks-worker-0"),
+                ("1", "ranks-worker-0"),
+                ("2", "ranks-worker-1"),
+                ("3", "ranks-worker-1"),
+            ], printed
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)

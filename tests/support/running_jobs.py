@@ -1,0 +1,76 @@
+"""Jobs of kubeflow.org/v1 that run as processes, for end-to-end tests; all in the namespace default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.training import until
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+TIMEOUT = 200.0
+"""Seconds, which only end tests that hang anyway: frameworks of some hundred MB take long to load."""
+
+
+def jobs(kind: str) -> Resource:
+    return Resource("kubeflow.org", "v1", kind, f"{kind.lower()}s", namespaced=True)
+
+
+def job(kind: str, name: str, replicas: JsonObject, **spec: Any) -> JsonObject:
+    """A job in the namespace default, of which each type of replicas has a number and a command."""
+    prefix, container = {
+        "PyTorchJob": ("pytorch", "pytorch"),
+        "TFJob": ("tf", "tensorflow"),
+        "XGBoostJob": ("xgb", "xgboost"),
+        "MPIJob": ("mpi", "mpi"),
+        "PaddleJob": ("paddle", "paddle"),
+    }[kind]
+    specs = {
+        each: {
+            "replicas": number,
+            "restartPolicy": "Never",
+            "template": {"spec": {"containers": [{"name": container, "image": "none", "command": command}]}},
+        }
+        for each, (number, command) in replicas.items()
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {f"{prefix}ReplicaSpecs": specs, **spec},
+    }
+
+
+async def succeeded(client: KubeClient, kind: str, name: str) -> None:
+    """Wait for the end of a job, which is to be success."""
+
+    async def final() -> JsonObject | None:
+        status = (await client.get(jobs(kind), "default", name)).get("status") or {}
+        held = {each["type"]: each for each in status.get("conditions", []) if each["status"] == "True"}
+        return held.get("Succeeded") or held.get("Failed")
+
+    condition: JsonObject = await until(final, timeout=TIMEOUT)
+    assert condition["type"] == "Succeeded", (condition, await logs(client, name))
+
+
+async def logs(client: KubeClient, name: str) -> dict[str, str]:
+    """What the pods of a job have printed, by the name of the pod without that of the job."""
+    found = (await client.list(PODS, "default", label_selector=f"training.kubeflow.org/job-name={name}"))["items"]
+    printed = {}
+    for pod in found:
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log"
+        _, _, body = await client.raw("GET", path, accept="*/*")
+        printed[pod["metadata"]["name"].removeprefix(f"{name}-")] = body.decode()
+    return printed
+
+
+async def all_ended(client: KubeClient, name: str) -> None:
+    """Wait until no pod of a job runs: a job may have succeeded before."""
+
+    async def ended() -> bool:
+        found = (await client.list(PODS, "default", label_selector=f"training.kubeflow.org/job-name={name}"))["items"]
+        return all(pod["status"].get("phase") in {"Succeeded", "Failed"} for pod in found)
+
+    await until(ended)
