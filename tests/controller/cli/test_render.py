@@ -108,7 +108,7 @@ def test_what_would_be_refused_is_not_rendered_and_the_rest_is(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "no TrainJob in the files"),
+        ("", "no job in the files"),
         ("a: [\n]]", "job.yaml:2:2: error: "),
         (yaml.safe_dump(trainjob("torch-distribute")), 'did you mean "torch-distributed"?'),
     ],

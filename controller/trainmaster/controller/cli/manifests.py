@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import API_VERSION as JOB_API_VERSION
+from trainmaster.runtime.jobs.loader import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamlmarks import find_field
@@ -94,6 +96,11 @@ class Manifest:
 def is_trainjob(manifest: Manifest) -> bool:
     """Whether it is a TrainJob."""
     return manifest.kind == TRAINJOB_KIND and manifest.api_version.partition("/")[0] == GROUP
+
+
+def is_job(manifest: Manifest) -> bool:
+    """Whether it is a job of `kubeflow.org/v1`."""
+    return manifest.api_version == JOB_API_VERSION and manifest.kind.lower() in installed_kinds()
 
 
 def apply_order(manifest: Manifest) -> int:

@@ -1,7 +1,8 @@
 """Validates the objects of files without a cluster: what the API server and the webhooks would say to them.
 
-- Trainer's kinds are validated against their definitions by whoever offers `trainmaster.schemas`, then by the rules of
-  admission. All errors are found together, each with its place in the file.
+- Trainer's kinds, and jobs of `kubeflow.org/v1`, are validated against their definitions by whoever offers
+  `trainmaster.schemas`, then by the rules of admission. All errors are found together, each with its place in the file.
+- A kind of jobs that a third party offers has no definition here; it is validated by the rules alone, which is told.
 - The objects of all files are the listers by which a TrainJob is validated and built, whatever their order. Runtimes
   that come with Trainmaster are known without a file.
 - Objects of other kinds are only listed. Nobody validates them.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
@@ -28,6 +29,8 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.validation import ValidationResult, validate_runtime, validate_trainjob
 from trainmaster.runtime.validation.runtime_ref import live_runtime
@@ -35,7 +38,7 @@ from trainmaster.runtime.yamltext import load_yaml
 
 SCHEMAS_GROUP: Final = "trainmaster.schemas"
 UID: Final = "00000000-0000-0000-0000-000000000000"
-"""The UID of TrainJobs that only exist in files."""
+"""The UID of jobs that only exist in files."""
 
 GENERATED: Final = "xxxxx"
 """In place of what the API server adds to `generateName`."""
@@ -122,11 +125,20 @@ class OfflineValidation:
         files: Files and directories; `-` is standard input.
         framework: The plugins.
         namespace: Of objects that name none.
+        job_kinds: Loads the kinds of jobs of `kubeflow.org/v1`; called if there may be one in the files.
     """
 
-    def __init__(self, files: Iterable[str], framework: Framework, *, namespace: str) -> None:
+    def __init__(
+        self,
+        files: Iterable[str],
+        framework: Framework,
+        *,
+        namespace: str,
+        job_kinds: Callable[[], Sequence[JobKind]] = tuple,
+    ) -> None:
         self._framework = framework
         self._namespace = namespace
+        self._load_job_kinds = job_kinds
         self._objects: dict[tuple[str, str, str | None, str], JsonObject] = {}
         self.validated: list[ValidatedManifest] = []
         """Objects of Trainer's kinds, in the order of the files."""
@@ -151,6 +163,21 @@ class OfflineValidation:
     def trainjobs(self) -> list[ValidatedManifest]:
         """The TrainJobs, in the order of the files."""
         return [validated for validated in self.validated if validated.manifest.kind == TRAINJOB_KIND]
+
+    @property
+    def jobs(self) -> list[tuple[JobKind, ValidatedManifest]]:
+        """The jobs of `kubeflow.org/v1` with their kinds, in the order of the files."""
+        found = ((self._kind_of(validated.manifest), validated) for validated in self.validated)
+        return [(kind, validated) for kind, validated in found if kind is not None]
+
+    @functools.cached_property
+    def _job_kinds(self) -> Mapping[tuple[str, str], JobKind]:
+        return {(kind.group, kind.kind.lower()): kind for kind in self._load_job_kinds()}
+
+    def _kind_of(self, manifest: Manifest) -> JobKind | None:
+        """Return the kind of a job; None for any other object."""
+        group = manifest.api_version.partition("/")[0]
+        return None if group == GROUP else self._job_kinds.get((group, manifest.kind.lower()))
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -188,7 +215,10 @@ class OfflineValidation:
             validated.add("apiVersion", f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has")
             self.validated.append(validated)
             return
-        if not ours:
+        job_kind = self._kind_of(manifest)
+        if job_kind is not None:
+            self._add_job(validated, job_kind)
+        elif not ours:
             self.unvalidated.append(manifest)
         elif manifest.kind not in _KINDS:
             validated.add("kind", f'{GROUP} has no kind "{manifest.kind}" {did_you_mean(manifest.kind, _KINDS)}')
@@ -196,18 +226,38 @@ class OfflineValidation:
             return
         else:
             self.validated.append(validated)
-            validated.object, errors = validate_schema(obj)
-            for error in errors:
-                hint = f" {did_you_mean(error.path.rpartition('.')[2], error.known)}" if error.known else ""
-                if error.severity == "warning":
-                    self.unchecked[error.message] = None
-                else:
-                    validated.add(error.path, error.message + hint)
+            self._check_schema(validated, *validate_schema(obj))
         metadata = obj["metadata"]
         key = manifest.api_version, manifest.kind, metadata.get("namespace"), metadata["name"]
         if self._objects.get(key, validated.object) != validated.object:
             validated.add("metadata.name", "the files have another object of this kind and name")
         self._objects[key] = validated.object
+
+    def _add_job(self, validated: ValidatedManifest, kind: JobKind) -> None:
+        """Add an object whose kind is, but for upper and lower case, one of jobs."""
+        manifest = validated.manifest
+        answer = _answer(validated.object)
+        if manifest.kind != kind.kind:
+            validated.add("kind", f'{manifest.api_version} has no kind "{manifest.kind}" (did you mean "{kind.kind}"?)')
+        elif answer is not None:
+            self._check_schema(validated, *answer)
+        elif manifest.api_version == kind.api_version:
+            self.unchecked[f"nobody offers the schema of {kind.kind}: names and types of its fields are unchecked"] = (
+                None
+            )
+        else:
+            self.unvalidated.append(manifest)  # of another operator
+            return
+        self.validated.append(validated)
+
+    def _check_schema(self, validated: ValidatedManifest, obj: JsonObject, errors: Sequence[SchemaError]) -> None:
+        validated.object = obj
+        for error in errors:
+            hint = f" {did_you_mean(error.path.rpartition('.')[2], error.known)}" if error.known else ""
+            if error.severity == "warning":
+                self.unchecked[error.message] = None
+            else:
+                validated.add(error.path, error.message + hint)
 
     def _completed(self, manifest: Manifest) -> JsonObject:
         """Give an object what a cluster would, as far as others refer to it."""
@@ -217,7 +267,7 @@ class OfflineValidation:
             metadata["name"] = metadata["generateName"] + GENERATED
         if manifest.kind not in (CLUSTER_TRAINING_RUNTIME_KIND, "Namespace", "CustomResourceDefinition"):
             metadata.setdefault("namespace", self._namespace)
-        if manifest.kind == TRAINJOB_KIND:
+        if manifest.kind == TRAINJOB_KIND or self._kind_of(manifest) is not None:
             metadata.setdefault("uid", UID)
         return obj
 
@@ -225,6 +275,11 @@ class OfflineValidation:
         """Apply the rules of admission to an object that was validated against its schema."""
         obj, kind = validated.object, validated.manifest.kind
         sound = validated.is_valid
+        job_kind = self._kind_of(validated.manifest)
+        if job_kind is not None:
+            if not any(each.path in ("apiVersion", "kind") for each in validated.diagnostics):
+                _add_result(validated, validate_job(job_kind, obj, None), sound=sound)
+            return
         if kind == TRAINJOB_KIND:
             if self._lacks_runtime(validated):
                 return
@@ -267,11 +322,16 @@ def _add_result(validated: ValidatedManifest, result: ValidationResult, *, sound
 
 def validate_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]]:
     """Return an object of Trainer's kinds with its defaults, and what its schema says is wrong with it."""
-    for check in _schema_checks():
-        answer = check(obj)
-        if answer is not None:
-            return answer
+    answer = _answer(obj)
+    if answer is not None:
+        return answer
     raise RuntimeError(f"nobody offers the schema of {obj['kind']} ({SCHEMAS_GROUP}); install trainmaster again")
+
+
+def _answer(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]] | None:
+    """Ask those who offer schemas about an object; None if nobody knows its kind."""
+    answers = (check(obj) for check in _schema_checks())
+    return next((answer for answer in answers if answer is not None), None)
 
 
 @functools.cache

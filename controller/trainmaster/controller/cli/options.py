@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.loader import load_job_kinds
+from trainmaster.runtime.jobs.podgroup import GangScheduler, gang_scheduler
+
+if TYPE_CHECKING:
+    from trainmaster.controller.configuration import EffectiveConfiguration
 
 WRONG_USE = 2
 
@@ -60,16 +66,37 @@ def load_framework(arguments: argparse.Namespace) -> Framework:
         raise CommandError(str(error)) from error
 
 
-def _configured(arguments: argparse.Namespace) -> Framework:
+def load_jobs(arguments: argparse.Namespace) -> tuple[Sequence[JobKind], GangScheduler | None]:
+    """Load the kinds of jobs of `kubeflow.org/v1` and their gang scheduler, as the controller so configured does.
+
+    Raises:
+        CommandError: They, or the configuration, cannot be used.
+    """
+    try:
+        if arguments.config is None:
+            return load_job_kinds(), None
+        from trainmaster.controller.job_kinds import job_kinds  # noqa: PLC0415 - as below
+
+        configuration = _effective(arguments).configuration
+        return job_kinds(configuration), gang_scheduler(configuration.training_operator.gang_scheduler_name)
+    except PluginInvalid as error:
+        raise CommandError(str(error)) from error
+
+
+def _effective(arguments: argparse.Namespace) -> EffectiveConfiguration:
     from trainmaster.controller.configuration import (  # noqa: PLC0415 - costs time that most do not need
         ConfigurationInvalid,
         effective_configuration,
     )
 
     try:
-        effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        return effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error
+
+
+def _configured(arguments: argparse.Namespace) -> Framework:
+    effective = _effective(arguments)
     configuration, features = effective.configuration, effective.features
     options: Mapping[str, Mapping[str, Any]] = configuration.plugins.options
     if features[TRAIN_JOB_STATUS_GATE]:

@@ -1,22 +1,28 @@
-"""`trainmaster render`: the objects that TrainJobs become, from files alone.
+"""`trainmaster render`: the objects that TrainJobs, and jobs of `kubeflow.org/v1`, become, from files alone.
 
-What is printed is what the controller would write for a new TrainJob, in the order of writing; what would refuse the
-TrainJob in a cluster is told on standard error instead.
+What is printed is what the controller would write for a new job, in the order of writing; what would refuse the job in
+a cluster is told on standard error instead.
 
-Exit codes: 0 every TrainJob is printed; 1 a file or a TrainJob is wrong, or there is none; 2 wrong arguments.
+Exit codes: 0 every job is printed; 1 a file or a job is wrong, or there is none; 2 wrong arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from typing import Any
 
-from trainmaster.controller.cli.offline import OfflineValidation
-from trainmaster.controller.cli.options import add_file_options, load_framework, reporting_errors
+from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
+from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
 from trainmaster.controller.cli.printers import listed, print_objects, redacted
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.objects import job_objects
+from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
@@ -29,9 +35,10 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "render",
-        help="print what TrainJobs become, without a cluster",
-        description="Print the objects that the TrainJobs in the files become. Their runtimes come from the files, "
-        "too, or are built in.",
+        help="print what TrainJobs and jobs of kubeflow.org/v1 become, without a cluster",
+        description="Print the objects that the TrainJobs and the jobs of kubeflow.org/v1 in the files become. The "
+        "runtimes of TrainJobs come from the files, too, or are built in; the gang scheduler of the other jobs is that "
+        "of the configuration.",
         allow_abbrev=False,
     )
     add_file_options(parser)
@@ -44,7 +51,10 @@ def command(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     framework = load_framework(arguments)
-    validation = OfflineValidation(arguments.files, framework, namespace=arguments.namespace or "default")
+    jobs = functools.cache(lambda: load_jobs(arguments))
+    validation = OfflineValidation(
+        arguments.files, framework, namespace=arguments.namespace or "default", job_kinds=lambda: jobs()[0]
+    )
     for diagnostic in validation.diagnostics:
         print(f"trainmaster: {diagnostic}", file=sys.stderr)
     objects = [
@@ -52,6 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
         for validated in validation.trainjobs
         if validated.is_valid
         for obj in _built(validated.object, validation, framework)
+    ]
+    objects += [
+        obj for kind, validated in validation.jobs if validated.is_valid for obj in _of_job(kind, validated, jobs()[1])
     ]
     wanted = {kind.casefold() for kind in arguments.only or ()}
     chosen = [obj for obj in objects if not wanted or obj["kind"].casefold() in wanted]
@@ -61,10 +74,18 @@ def run(arguments: argparse.Namespace) -> int:
         there = listed(obj["kind"] for obj in objects)
         print(f"trainmaster: nothing is of kind {listed(arguments.only)}; there are: {there}", file=sys.stderr)
         return FAILURE
-    elif not validation.trainjobs and not validation.unreadable:
-        print("trainmaster: no TrainJob in the files; there is nothing to render", file=sys.stderr)
+    elif not (validation.trainjobs or validation.jobs or validation.unreadable):
+        print("trainmaster: no job in the files; there is nothing to render", file=sys.stderr)
     sound = not validation.unreadable and all(each.is_valid for each in validation.validated)
     return 0 if objects and sound else FAILURE
+
+
+def _of_job(kind: JobKind, validated: ValidatedManifest, gang: GangScheduler | None) -> list[JsonObject]:
+    """Return what an admitted job of `kubeflow.org/v1` becomes; nothing if another controller manages it."""
+    job = parse_job(kind, validated.object)
+    if job.run_policy.managed_by != MANAGED_BY_TRAINING_OPERATOR:
+        return []
+    return list(job_objects(job, gang))
 
 
 def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework) -> list[JsonObject]:

@@ -1,4 +1,4 @@
-"""`trainmaster validate`: everything that is wrong with TrainJobs and runtimes in files.
+"""`trainmaster validate`: everything that is wrong with TrainJobs, runtimes and jobs of `kubeflow.org/v1` in files.
 
 Exit codes: 0 a cluster would admit them all (there may be warnings); 1 it would not; 2 wrong arguments.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from trainmaster.controller.cli.offline import OfflineValidation
-from trainmaster.controller.cli.options import add_file_options, load_framework, reporting_errors
+from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed
 
 FAILURE = 1
@@ -23,9 +23,9 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "validate",
-        help="check TrainJobs and runtimes in files, without a cluster",
-        description="Check the TrainJobs and runtimes in the files as a cluster with Trainmaster would, and tell "
-        "everything that is wrong, with file, line and field.",
+        help="check TrainJobs, runtimes and jobs of kubeflow.org/v1 in files, without a cluster",
+        description="Check the TrainJobs, the runtimes and the jobs of kubeflow.org/v1 in the files as a cluster with "
+        "Trainmaster would, and tell everything that is wrong, with file, line and field.",
         allow_abbrev=False,
     )
     add_file_options(parser)
@@ -36,7 +36,12 @@ def command(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     framework = load_framework(arguments)
-    validation = OfflineValidation(arguments.files, framework, namespace=arguments.namespace or "default")
+    validation = OfflineValidation(
+        arguments.files,
+        framework,
+        namespace=arguments.namespace or "default",
+        job_kinds=lambda: load_jobs(arguments)[0],
+    )
     diagnostics = validation.diagnostics
     errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     if not (diagnostics or validation.validated or validation.unvalidated):

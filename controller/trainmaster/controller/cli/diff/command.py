@@ -18,7 +18,7 @@ from typing import Any
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.diff.dry_run import DryRun
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, is_job, load_manifests
 from trainmaster.controller.cli.options import CommandError, add_file_options, load_framework, reporting_errors
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.controller.cli.responses import Rejected
@@ -72,6 +72,9 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest], fra
     async with KubeClient(config, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
         dry_run = DryRun(client, framework, namespace=arguments.namespace, field_manager=arguments.field_manager)
         diffs = await dry_run.run(manifests)
+    for manifest in filter(is_job, manifests):
+        what = "what it becomes is not compared; `trainmaster render` prints that"
+        print(f"trainmaster: {manifest.place}: {manifest.title}: {what}", file=sys.stderr)
     texts = [unified_diff(diff.live, diff.merged) for diff in diffs]
     sys.stdout.write("".join(texts))
     return DIFFERENT if any(texts) else 0

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_trainjob
+from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
 from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.cli.run.runtime_reference import RuntimeReference, explain_missing, is_missing, reference_of
@@ -54,8 +54,17 @@ class SubmittedJob:
 
 def require_trainjobs(manifests: Sequence[Manifest]) -> None:
     """Raise `Rejected` if no file has a TrainJob."""
-    if not any(map(is_trainjob, manifests)):
-        raise Rejected([f"no {TRAINJOB_KIND} in the files; there is nothing to run"])
+    if any(map(is_trainjob, manifests)):
+        return
+    jobs = [manifest for manifest in manifests if is_job(manifest)]
+    raise Rejected(
+        [
+            f"{job.place}: {job.title}: only TrainJobs are followed; `kubectl apply -f {job.source.file}` submits it, "
+            f"and `kubectl get {job.kind.lower()} -w` shows how it fares"
+            for job in jobs
+        ]
+        or [f"no {TRAINJOB_KIND} in the files; there is nothing to run"]
+    )
 
 
 async def submit(
@@ -88,7 +97,8 @@ async def submit(
             jobs.append(job)
             report(f"TrainJob {job.key} created")
         else:
-            report(f"{manifest.kind} {_key(metadata)} applied")
+            unfollowed = "; only TrainJobs are followed" if is_job(manifest) else ""
+            report(f"{manifest.kind} {_key(metadata)} applied{unfollowed}")
     return jobs
 
 

@@ -41,7 +41,7 @@ from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import CLEAN_NONE, CLEAN_RUNNING, FAILED, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.labels import owner_reference
+from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
 from trainmaster.runtime.jobs.validation import check_job
@@ -246,10 +246,9 @@ def _plan_objects(observed: Observed, planned: Plan) -> None:
     pods = [pod for pod in observed.pods.values() if not is_terminating(pod)]
     built: set[tuple[str, str, str]] = set()
     for obj in job.kind.build(job, pods, observed.listers):
-        metadata = {"namespace": job.namespace, "ownerReferences": [owner_reference(job)], **obj["metadata"]}
         built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
         if planned.problem is None:
-            _plan_apply({**obj, "metadata": metadata}, observed, planned)
+            _plan_apply(owned(job, obj), observed, planned)
     for (api_version, kind), objects in observed.others.items():
         if kind != POD_GROUP_KIND:
             planned.deletes += [

@@ -1,4 +1,4 @@
-"""Checking Trainer's objects without a cluster: what the API server would say to them, from the same rules.
+"""Checking our objects without a cluster: what the API server would say to them, from the same rules.
 
 The command line finds `check` by the entry-point group `trainmaster.schemas`.
 
@@ -26,8 +26,14 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 DEFINITIONS: Final = Path(__file__).parent / "definitions"
 """What `deploy/crds` has, as JSON: reading it as YAML would take most of the time that `trainmaster render` needs."""
 
-_GROUP: Final = "trainer.kubeflow.org"
-_KINDS: Final = frozenset({"ClusterTrainingRuntime", "OptimizationJob", "TrainJob", "TrainingRuntime"})
+_GROUPS: Final = {
+    **dict.fromkeys(
+        ("ClusterTrainingRuntime", "OptimizationJob", "TrainJob", "TrainingRuntime"), "trainer.kubeflow.org"
+    ),
+    **dict.fromkeys(("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"), "kubeflow.org"),
+}
+_OF_OTHERS: Final = frozenset({("kubeflow.org", "MPIJob")})
+"""Kinds of which there are versions elsewhere: the MPI Operator has v2beta1."""
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _SHAPELESS: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
 _STEP: Final = re.compile(r"[^.\[\]]+")
@@ -47,10 +53,12 @@ class Fault(NamedTuple):
 def check(obj: JsonObject) -> tuple[JsonObject, list[Fault]] | None:
     """Return an object as the API server would store it, and what is wrong with it; None for a kind of others."""
     group, _, version = str(obj.get("apiVersion")).rpartition("/")
-    if group != _GROUP or obj.get("kind") not in _KINDS:
+    if _GROUPS.get(str(obj.get("kind"))) != group:
         return None
     kind = _kind(obj["kind"])
     if version != kind.version:
+        if (group, obj["kind"]) in _OF_OTHERS:
+            return None
         return obj, [Fault("apiVersion", f"there is no version {version} of {kind.kind}, but {kind.version}")]
     return _checked(kind, copy_tree(obj))
 
@@ -79,7 +87,7 @@ def _checked(kind: Kind, obj: JsonObject) -> tuple[JsonObject, list[Fault]]:
 
 @functools.cache
 def _kind(name: str) -> Kind:
-    return kind_of(orjson.loads((DEFINITIONS / f"{_GROUP}_{name.lower()}s.json").read_bytes()), deferred=True)
+    return kind_of(orjson.loads((DEFINITIONS / f"{_GROUPS[name]}_{name.lower()}s.json").read_bytes()), deferred=True)
 
 
 def _unknown(schema: Schema, path: str, prefix: str = "") -> Fault:

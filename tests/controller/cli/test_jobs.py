@@ -1,0 +1,210 @@
+"""Jobs of `kubeflow.org/v1` in files: `validate` and `render` know them, `run` and `diff` say what they do not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.acmejob import install_acmejob
+from support.commands import trainmaster
+from support.job_kinds import job_object
+from support.stack import api_server
+
+from trainmaster.controller.cli import main
+from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
+from trainmaster.runtime.jobs.loader import load_job_kinds
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml_documents
+
+KINDS = {kind.kind: kind for kind in load_job_kinds()}
+HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(*objects: JsonObject) -> str:
+    Path("jobs.yaml").write_text(yaml.safe_dump_all(objects))
+    return "jobs.yaml"
+
+
+def pytest_job(**spec: Any) -> JsonObject:
+    obj = job_object(KINDS["PyTorchJob"], {"Master": 1, "Worker": 3}, name="pytest", **spec)
+    del obj["metadata"]["uid"], obj["metadata"]["namespace"]
+    return obj
+
+
+WRONG = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: pytest
+spec:
+  runPolicy:
+    cleanPodPolicy: Some
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 2
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            imag: a
+    Wrker:
+      template: {}
+---
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {name: jax}
+spec:
+  jaxReplicaSpecs:
+    Worker:
+      replicas: many
+---
+apiVersion: kubeflow.org/v1
+kind: PytorchJob
+metadata: {name: other}
+---
+apiVersion: kubeflow.org/v1beta2
+kind: TFJob
+metadata: {name: old}
+---
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: of-the-mpi-operator}
+---
+apiVersion: kubeflow.org/v1
+kind: Notebook
+metadata: {name: of-others}
+"""
+
+
+def test_everything_that_is_wrong_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.yaml").write_text(WRONG)
+    assert main(["validate", "-f", "jobs.yaml"]) == 1
+    printed = capsys.readouterr()
+    specs = "PyTorchJob pytest: spec.pytorchReplicaSpecs"
+    containers = f"{specs}[Wrker].template.spec.containers: Required value"
+    assert [line.removeprefix("jobs.yaml:") for line in printed.out.splitlines()] == [
+        (
+            '7:5: warning: PyTorchJob pytest: spec.runPolicy.cleanPodPolicy: "Some" is none of All, Running, None, and '
+            "is taken for All"
+        ),
+        f"10:7: error: {specs}[Master].replicas: Forbidden: must be 1",
+        f"14:13: error: {specs}[Master].template.spec.containers[0].image: Required value: must be required",
+        f'15:13: error: {specs}.Master.template.spec.containers[0].imag: unknown field (did you mean "image"?)',
+        f'16:5: error: {specs}[Wrker]: Unsupported value: "Wrker": supported values: "Master", "Worker"',
+        f"17:7: error: {containers}: must be specified",
+        f"17:7: error: {containers}: must have at least one container with name pytorch",
+        (
+            '25:7: error: JAXJob jax: spec.jaxReplicaSpecs.Worker.replicas: Invalid value: "string": '
+            'spec.jaxReplicaSpecs.Worker.replicas in body must be of type integer: "string"'
+        ),
+        '28:1: error: PytorchJob other: kind: kubeflow.org/v1 has no kind "PytorchJob" (did you mean "PyTorchJob"?)',
+        "31:1: error: TFJob old: apiVersion: there is no version v1beta2 of TFJob, but v1",
+    ]
+    assert printed.err == ("trainmaster: 4 objects checked, 9 errors, 1 warning, not checked: MPIJob, Notebook\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_of_each_kind_is_found_in_order(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    replicas = {"MPIJob": {"Launcher": 1, "Worker": 1}, "XGBoostJob": {"Master": 1}}.get(kind, {"Worker": 1})
+    assert main(["validate", "-f", write(job_object(KINDS[kind], replicas))]) == 0
+    assert capsys.readouterr().err == "trainmaster: 1 object checked, 0 errors, 0 warnings\n"
+
+
+def test_an_mpijob_is_checked_before_anything_tells_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "-f", write(job_object(KINDS["MPIJob"], {"Worker": 1}))]) == 1
+    assert "MPIReplicaSpec is not valid: Master ReplicaSpec must be present" in capsys.readouterr().out
+
+
+def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "AcmeJob", "metadata": {"name": "a"}, "spec": {}}
+    assert main(["validate", "-f", write(job)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "warning: nobody offers the schema of AcmeJob: names and types of its fields are unchecked",
+        "jobs.yaml:5:1: error: AcmeJob a: spec.acmeReplicaSpecs: Required value: must be required",
+    ]
+
+
+def test_a_job_becomes_pods_and_services(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", write(pytest_job()), "-n", "team"]) == 0
+    objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]
+    names = ["pytest-master-0", "pytest-worker-0", "pytest-worker-1", "pytest-worker-2"]
+    for kind in ("Pod", "Service"):
+        assert [each["metadata"]["name"] for each in objects if each["kind"] == kind] == names
+    assert {each["metadata"]["namespace"] for each in objects} == {"team"}
+    assert len(objects) == 8
+
+
+def test_the_gang_scheduler_is_that_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{gangSchedulerName: volcano}}\n")
+    file = write(pytest_job())
+    assert main(["render", "-f", file, "--config", "config.yaml", "--only", "podgroup", "-o", "json"]) == 0
+    (group,) = yaml.safe_load(capsys.readouterr().out)["items"]
+    assert (group["metadata"]["name"], group["spec"]["minMember"], group["spec"]["queue"]) == ("pytest", 4, "default")
+
+
+def test_a_kind_that_is_not_enabled_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{enableScheme: [jaxjob]}}\n")
+    assert main(["render", "-f", write(pytest_job()), "--config", "config.yaml"]) == 1
+    assert capsys.readouterr().err == "trainmaster: no job in the files; there is nothing to render\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "kinds"),
+    [
+        ("MPIJob", {"Launcher": 1, "Worker": 1}, ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod"]),
+        ("JAXJob", {"Worker": 0}, []),
+    ],
+)
+def test_what_a_job_becomes_is_complete(
+    kind: str, replicas: dict[str, int], kinds: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["render", "-f", write(job_object(KINDS[kind], replicas))])
+    objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]
+    assert [each["kind"] for each in objects] == kinds
+    assert all(each["metadata"]["ownerReferences"][0]["kind"] == kind for each in objects)
+
+
+def test_a_job_that_another_controller_manages_becomes_nothing_here(capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(pytest_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    main(["render", "-f", file])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_wrong_job_is_not_rendered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", write(job_object(KINDS["XGBoostJob"], {"Worker": 1}))]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
+
+
+async def test_run_says_that_it_follows_trainjobs_only(tmp_path: Path) -> None:
+    finished = await trainmaster("run", write(pytest_job()), cwd=tmp_path)
+    assert finished.err == (
+        "trainmaster: jobs.yaml:1: PyTorchJob pytest: only TrainJobs are followed; `kubectl apply -f jobs.yaml` "
+        "submits it, and `kubectl get pytorchjob -w` shows how it fares\n"
+    )
+    assert finished.code == 2
+
+
+async def test_diff_compares_the_job_and_says_that_it_does_no_more(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as stack:
+        if stack.cluster is not None:
+            await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+        kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
+        finished = await trainmaster("diff", "-f", write(pytest_job()), "--kubeconfig", kubeconfig, cwd=tmp_path)
+    assert finished.code == 1, finished.err
+    assert "+++ merged/PyTorchJob.kubeflow.org/default/pytest" in finished.out
+    assert finished.err == (
+        "trainmaster: jobs.yaml:1: PyTorchJob pytest: what it becomes is not compared; `trainmaster render` prints "
+        "that\n"
+    )
