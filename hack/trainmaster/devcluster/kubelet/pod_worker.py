@@ -305,7 +305,9 @@ class PodWorker:
             if in_namespaces:
                 self._files.root.mkdir(mode=0o700, exist_ok=True)
                 own = self._files.root / "hosts"
-                hosts = dependencies.hosts.file(self._pod, own=own, address=self._pod_info.pod_ip)
+                hosts = dependencies.hosts.file(
+                    self._pod, own=own, address=self._pod_info.pod_ip, ipv6=not dependencies.isolates(self._pod)
+                )
                 self._namespaces = Namespaces(hosts=hosts, user_namespace=dependencies.networking.user_namespace)
             self._rewriter = rewriter
         return self._rewriter

@@ -120,6 +120,7 @@ class SupervisorClient:
                 "env": config.environment,
                 "cwd": str(config.directory),
                 "sandbox": config.sandbox,
+                "address": config.address,
             }
         )
         try:

@@ -177,3 +177,12 @@ def test_a_file_whose_pod_is_being_removed_holds_nobody_up(tmp_path: Path) -> No
     table.publish(WEB, [Record("127.16.0.1", "ns", "web")])
     table.forget("u")
     table.publish(WEB, [])
+
+
+def test_localhost_is_no_address_of_ipv6_where_there_are_no_such_sockets(tmp_path: Path) -> None:
+    """A program would try that first, and tell its failure."""
+    table = HostsTable(tmp_path, lookup=lookup)
+    own = table.file(pod(subdomain=""), own=tmp_path / "own", address="127.16.0.9", ipv6=False)
+    assert shown(own)["localhost"] == ["127.0.0.1"]
+    both = table.file(pod("train-node-0-0"), own=tmp_path, address="")
+    assert shown(both)["localhost"] == ["127.0.0.1", "::1"]

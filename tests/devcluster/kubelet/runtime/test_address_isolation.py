@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.namespaces import FOUND, needs_namespaces
@@ -15,6 +15,7 @@ from support.node import Node, eventually, first_line
 
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.runtime import address_isolation
+from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
     needs_namespaces,
@@ -43,14 +44,16 @@ def _has_a_line(path: Path) -> bool:
     return path.exists() and path.read_text().endswith("\n")
 
 
-async def replica(node: Node, name: str, script: str, **spec: Any) -> None:
+async def replica(
+    node: Node, name: str, script: str, *, first: JsonObject | None = None, more: Sequence[JsonObject] = ()
+) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
-    container = {"name": "c", "image": "any", "command": [sys.executable, "-c", script], **spec}
+    container = first or {"name": "c", "image": "any", "command": [sys.executable, "-c", script]}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
-        "spec": {"restartPolicy": "Never", "nodeName": "laptop", "containers": [container]},
+        "spec": {"restartPolicy": "Never", "nodeName": "laptop", "containers": [container, *more]},
     }
     await node.api.create(PODS, pod)
 
@@ -141,6 +144,74 @@ async def test_a_pod_that_is_no_replica_listens_where_it_wants(node: Node) -> No
         await node.create({"name": "c", "image": "any", "command": command})
         await node.phase("Running")
         assert await first_line(node, kubelet) == "0.0.0.0"
+
+
+_LOCALHOST = """
+import asyncio, socket, sys, threading, time
+if sys.argv[1] == "listen":
+    server = socket.create_server(("0.0.0.0", PORT))
+    def serve():
+        while True:
+            connection, (address, _) = server.accept()
+            connection.sendall(connection.recv(10))
+            connection.close()
+    threading.Thread(target=serve, daemon=True).start()
+def waiting():
+    while True:
+        try:
+            with socket.create_connection(("localhost", PORT), timeout=None) as client:
+                client.sendall(b"1")
+                return client.recv(10).decode()
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+async def at_once():
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+    writer.write(b"2")
+    answer = (await reader.read()).decode()
+    writer.close()
+    return answer
+print(waiting(), asyncio.run(at_once()), flush=True)
+try:
+    socket.create_connection(("127.0.0.1", CLOSED))
+except OSError as error:
+    print(error.strerror, flush=True)
+with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+    datagrams.connect(("127.0.0.1", PORT))
+    print(datagrams.getpeername()[0], flush=True)
+socket.create_connection(("127.0.0.1", OUTSIDE)).close()
+if sys.argv[1] == "listen":
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)
+async def test_what_listens_is_at_localhost_for_all_of_its_pod(node: Node) -> None:
+    """For its other containers and its probes, too; what others listen on there stays reachable."""
+    port, closed = free_port(), free_port()
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        script = _LOCALHOST.replace("PORT", str(port)).replace("CLOSED", str(closed))
+        script = script.replace("OUTSIDE", str(outside.getsockname()[1]))
+        probe = [sys.executable, "-c", f"import socket; socket.create_connection(('localhost', {port})).close()"]
+        first = {
+            "name": "c",
+            "image": "any",
+            "command": [sys.executable, "-c", script, "listen"],
+            "readinessProbe": {"exec": {"command": probe}, "periodSeconds": 1},
+        }
+        second = {"name": "second", "image": "any", "command": [sys.executable, "-c", script, "connect"]}
+        async with node.running() as kubelet:
+            await replica(node, "p", "", more=[second], first=first)
+            ended = await node.reached(
+                lambda pod: any("terminated" in each["state"] for each in pod["status"].get("containerStatuses", ()))
+            )
+            states = {each["name"]: each for each in ended["status"]["containerStatuses"]}
+            assert states["second"]["state"]["terminated"]["exitCode"] == 0
+            expected = "1 2\nConnection refused\n127.0.0.1\n"
+            assert await node.log(kubelet, container="second") == expected
+            path = node.directory / "pods" / ended["metadata"]["uid"] / "logs/c/0.log"
+            await eventually(lambda: len(path.read_text().splitlines()) == 3)
+            assert await node.log(kubelet) == expected
+            await node.reached(lambda pod: pod["status"]["containerStatuses"][0]["ready"])
 
 
 def test_the_trial_leaves_no_process_behind() -> None:

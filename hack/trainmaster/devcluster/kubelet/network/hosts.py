@@ -24,7 +24,7 @@ from trainmaster.devcluster.kubelet.network.hosts_file import HostsFile
 from trainmaster.runtime.jsontree import JsonObject
 
 _DOMAIN = "cluster.local"
-_LOCALHOST = ("127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback")
+_LOCALHOST, _LOCALHOST6 = "127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"
 _OWN = "own"
 
 
@@ -54,7 +54,7 @@ class _PodHosts:
         self._own: frozenset[str] = frozenset()
 
     def show_own(self, lines: Sequence[str]) -> None:
-        self.file.show(_OWN, (*_LOCALHOST, *lines))
+        self.file.show(_OWN, lines)
         self._own = frozenset(name for line in lines for name in line.split()[1:])
 
     def show_service(self, service: ObjectKey, records: Iterable[Record]) -> None:
@@ -75,8 +75,11 @@ class HostsTable:
         """By `<namespace>/<subdomain>`, or by the uid of a pod without a subdomain."""
         self._services: dict[ObjectKey, Sequence[Record]] = {}
 
-    def file(self, pod: JsonObject, *, own: Path, address: str) -> Path:
-        """Bring the file for a pod with an address up to date and give it; without a subdomain it is its `own`."""
+    def file(self, pod: JsonObject, *, own: Path, address: str, ipv6: bool = True) -> Path:
+        """Bring the file for a pod with an address up to date and give it; without a subdomain it is its `own`.
+
+        `ipv6` says whether there are sockets of IPv6 in the pod, so that localhost is one of its addresses.
+        """
         metadata, subdomain = pod["metadata"], pod["spec"].get("subdomain")
         namespace = metadata["namespace"]
         key = f"{namespace}/{subdomain}" if subdomain else metadata["uid"]
@@ -87,7 +90,8 @@ class HostsTable:
         expected = dict.fromkeys((*(expected_hosts(pod, self._lookup) if subdomain else ()), hostname(pod)))
         if expected.keys() - known.hosts.keys():
             hosts = known.hosts | expected
-            known.show_own(host_lines(namespace, subdomain, hosts) if subdomain else [f"{address}\t{hostname(pod)}"])
+            lines = host_lines(namespace, subdomain, hosts) if subdomain else [f"{address}\t{hostname(pod)}"]
+            known.show_own([_LOCALHOST, *([_LOCALHOST6] if ipv6 else []), *lines])
             for service, records in self._services.items():
                 known.show_service(service, records)
             known.hosts = hosts

@@ -2,8 +2,10 @@
 
 Pods share the network of the host, so two replicas of one program would fight for its port. Here the kernel asks before
 a process of the pod binds a socket (a seccomp filter with user notification, which needs no rights). A TCP socket that
-is bound to `0.0.0.0` with a port is bound to the pod's address instead; all else stays as the process wants it. Sockets
-of IPv6 do not exist in such a pod, as in a cluster that has IPv4 only: programs then listen on IPv4.
+is bound to `0.0.0.0` with a port is bound to the pod's address instead; all else stays as the process wants it. So that
+it is at `localhost` for the pod itself, the kernel asks before a process connects, too: where the pod's address has a
+listener, that is what 127.0.0.1 leads to. Sockets of IPv6 do not exist in such a pod, as in a cluster that has IPv4
+only: programs then listen on IPv4.
 
 Linux 5.6 and later, on the machines in `_MACHINES`; standard library only.
 """
@@ -13,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -23,12 +27,13 @@ class _Machine(NamedTuple):
     audit_architecture: int
     socket: int
     bind: int
+    connect: int
     seccomp: int
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, socket=41, bind=49, seccomp=317),
-    "aarch64": _Machine(0xC00000B7, socket=198, bind=200, seccomp=277),
+    "x86_64": _Machine(0xC000003E, socket=41, bind=49, connect=42, seccomp=317),
+    "aarch64": _Machine(0xC00000B7, socket=198, bind=200, connect=203, seccomp=277),
 }
 """Numbers of system calls."""
 
@@ -36,11 +41,13 @@ _PIDFD_GETFD = 438  # the same on all machines
 _SET_NO_NEW_PRIVILEGES, _SET_FILTER, _NEW_LISTENER = 38, 1, 1 << 3
 _ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32  # offsets in struct seccomp_data
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 _IPV4, _IPV6, _SOCKET_ADDRESS_LENGTH = 2, 10, 16
+_LISTENS = "0A"  # in /proc/net/tcp
+_LOCALHOST = bytes((127, 0, 0, 1))
 
 
 class _Program(ctypes.Structure):
@@ -55,10 +62,13 @@ def is_known_machine() -> bool:
 def _filter(machine: _Machine) -> bytes:
     steps = (
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 0, 6, machine.audit_architecture),  # programs for another machine are left alone
+        (_EQUAL, 0, 9, machine.audit_architecture),  # programs for another machine are left alone
         (_LOAD, 0, 0, _NUMBER),
-        (_EQUAL, 3, 0, machine.bind),
-        (_EQUAL, 0, 3, machine.socket),
+        (_EQUAL, 6, 0, machine.bind),
+        (_EQUAL, 1, 0, machine.connect),
+        (_EQUAL, 2, 5, machine.socket),
+        (_LOAD, 0, 0, _THIRD_ARGUMENT),
+        (_EQUAL, 2, 3, _SOCKET_ADDRESS_LENGTH),  # addresses of other families have other lengths
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
         (_EQUAL, 2, 1, _IPV6),
         (_RETURN, 0, 0, _NOTIFY),
@@ -95,10 +105,28 @@ def serve(listener: int, address: str) -> None:
         fcntl.ioctl(listener, _RECEIVE, received)
     except OSError:  # the process that asked has ended
         return
-    identity, thread, _, _, _, _, *arguments = _NOTIFICATION.unpack(received)
+    identity, thread, _, call, _, _, *arguments = _NOTIFICATION.unpack(received)
+    if call == _MACHINES[os.uname().machine].bind:
+        _answer(listener, identity, lambda: _bind(thread, arguments, address))
+        return
+    port = _local_port(thread, arguments)
+    if not port or not _is_listening(address, port):
+        _answer(listener, identity, lambda: False)
+        return
+    import threading  # noqa: PLC0415 - as above
+
+    # Whoever connects may have to wait, and nobody else shall wait for that.
+    connect = functools.partial(_connect, thread, arguments[0], (address, port))
+    threading.Thread(target=_answer, args=(listener, identity, connect), daemon=True).start()
+
+
+def _answer(listener: int, identity: int, act: Callable[[], bool]) -> None:
+    """Tell the kernel what came of a call that was made for the process; False: the process shall make it itself."""
+    import fcntl  # noqa: PLC0415 - as above
+
     number, flags = 0, _CONTINUE
     try:
-        if _bind(thread, arguments, address):
+        if act():
             flags = 0
     except OSError as error:
         number, flags = error.errno or errno.EINVAL, 0
@@ -106,22 +134,54 @@ def serve(listener: int, address: str) -> None:
         fcntl.ioctl(listener, _SEND, _RESPONSE.pack(identity, 0, -number, flags))
 
 
-def _bind(thread: int, arguments: list[int], address: str) -> bool:
-    """Bind the socket of a process to the pod's address if it wants all; tells whether that was done."""
-    descriptor, place, length = arguments[:3]
+def _socket_address(thread: int, arguments: list[int]) -> tuple[int, bytes]:
+    """Read port and address that a process passes to a call; port 0 stands for those of no interest."""
+    place, length = arguments[1:3]
     if length < _SOCKET_ADDRESS_LENGTH:
-        return False
+        return 0, b""
     with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:  # noqa: PTH123 - pathlib would double the start-up time
         memory.seek(place)
         wanted = memory.read(_SOCKET_ADDRESS_LENGTH)
     (family,), (port,) = struct.unpack_from("=H", wanted), struct.unpack_from("!H", wanted, 2)
-    if family != _IPV4 or not port or wanted[4:8] != bytes(4):
-        return False
-    socket = _socket_of(thread, descriptor)
+    return (port, wanted[4:8]) if family == _IPV4 else (0, b"")
+
+
+def _local_port(thread: int, arguments: list[int]) -> int:
+    """Return the port of localhost that a process connects to; 0 if it wants to go elsewhere."""
+    try:
+        port, wanted = _socket_address(thread, arguments)
+    except OSError:
+        return 0
+    return port if wanted == _LOCALHOST else 0
+
+
+def _is_listening(address: str, port: int) -> bool:
+    """Tell whether somebody listens there."""
+    import socket  # noqa: PLC0415 - as above
+
+    place = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
+    with open("/proc/net/tcp", encoding="ascii") as sockets:  # noqa: PTH123 - as above
+        return any(place in line and line.split()[1:4:2] == [place, _LISTENS] for line in sockets)
+
+
+def _bind(thread: int, arguments: list[int], address: str) -> bool:
+    """Bind the socket of a process to the pod's address if it wants all; tells whether that was done."""
+    port, wanted = _socket_address(thread, arguments)
+    socket = _socket_of(thread, arguments[0]) if port and wanted == bytes(4) else None
     if socket is None:
         return False
     with socket:
         socket.bind((address, port))
+    return True
+
+
+def _connect(thread: int, descriptor: int, place: tuple[str, int]) -> bool:
+    """Connect the TCP socket of a process; tells whether it is one."""
+    socket = _socket_of(thread, descriptor)
+    if socket is None:
+        return False
+    with socket:
+        socket.connect(place)
     return True
 
 
