@@ -23,6 +23,7 @@ from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.pods import build_pod, build_service, training_container
 from trainmaster.runtime.jobs.types import ReplicaStatus
+from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS
 
@@ -181,6 +182,19 @@ def test_v1_b19_an_account_that_the_author_names_is_nobodys() -> None:
     assert (account["name"], account["ownerReferences"]) == ("nosa", [])
     assert objects["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": "nosa", "namespace": "NS"}]
     assert "ownerReferences" not in built(mpijob())["ServiceAccount"]["metadata"]
+
+
+def test_an_account_that_somebody_made_for_the_launcher_is_taken_as_it_is() -> None:
+    """With its secrets for pulling images, for instance; but not what an earlier job of the name left."""
+    account: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "mw-launcher", "namespace": "NS"},
+    }
+    assert built(mpijob(), [], account)["ServiceAccount"]["metadata"]["ownerReferences"] == []
+    owners = [{"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mw", "uid": "earlier", "controller": True}]
+    account["metadata"]["ownerReferences"] = owners
+    assert "ownerReferences" not in built(mpijob(), [], account)["ServiceAccount"]["metadata"]
 
 
 def test_everything_that_is_built_is_watched() -> None:
@@ -452,6 +466,14 @@ def test_hosts_that_do_not_fit_into_a_config_map_are_too_many(kind: MPIJob) -> N
     assert not errors(fits)
     data = built(fits, [worker_pod(index) for index in range(most)])["ConfigMap"]["data"]
     assert sum(map(len, data.values())) < 2**20
+
+
+def test_counts_and_policies_are_checked_as_for_all_kinds() -> None:
+    job = mpijob(workers=-1, launcher={**replica(), "restartPolicy": "Sometimes"})
+    assert [each.path for each in check_job(job) if isinstance(each, FieldError)] == [
+        "spec.mpiReplicaSpecs[Launcher].restartPolicy",
+        "spec.mpiReplicaSpecs[Worker].replicas",
+    ]
 
 
 def test_a_valid_job_has_no_errors() -> None:

@@ -135,6 +135,10 @@ REFUSED = {
         with_replica(replicas=-1),
         f"{SPECS}[Worker].replicas: Invalid value: -1: must be greater than or equal to 0",
     ),
+    "more replicas than any cluster has pods": (
+        with_replica(replicas=100_001),
+        f"{SPECS}[Worker].replicas: Invalid value: 100001: must be less than or equal to 100000",
+    ),
     "restart policy": (
         with_replica(restartPolicy="garbage"),
         (

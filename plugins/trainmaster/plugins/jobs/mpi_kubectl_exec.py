@@ -76,7 +76,7 @@ class KubectlExec:
 
     def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterator[JsonObject]:
         """Return the account of the launcher, its files and its rights."""
-        yield _service_account(job)
+        yield _service_account(job, listers)
         files = {
             HOSTFILE: hostfile(job, OPEN_MPI),
             _KUBEXEC: _kubexec(job.spec.get("mainContainer")),
@@ -143,13 +143,21 @@ def _chosen_account(job: Job) -> str:
     return str((job.replica_specs[LAUNCHER].template.get("spec") or {}).get("serviceAccountName") or "")
 
 
-def _service_account(job: Job) -> JsonObject:
+def _service_account(job: Job, listers: Listers) -> JsonObject:
     chosen = _chosen_account(job)
-    metadata: JsonObject = {"name": chosen or _launcher(job), "labels": app_label(job)}
-    if chosen:
-        # Other pods may use it too, and then it must not go with this job (V1-B19).
+    name = chosen or _launcher(job)
+    metadata: JsonObject = {"name": name, "labels": app_label(job)}
+    if chosen or _is_nobodys(listers.get("v1", "ServiceAccount", job.namespace, name)):
+        # Other pods may use it too, and then it must not go with this job (V1-B19). As the original does, one that
+        # somebody made beforehand is taken as it is, with its secrets for pulling images for instance.
         metadata["ownerReferences"] = []
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _is_nobodys(account: JsonObject | None) -> bool:
+    return account is not None and not any(
+        each.get("controller") for each in account["metadata"].get("ownerReferences") or []
+    )
 
 
 def _role(job: Job) -> JsonObject:

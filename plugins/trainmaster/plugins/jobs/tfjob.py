@@ -94,12 +94,18 @@ class TFJob(JobKind):
         return {"cluster": cluster, "task": task, "environment": "cloud"}
 
     def _addresses(self, job: Job, replica_type: str) -> list[str]:
-        return [self._address(job, replica_type, index) for index in range(job.replicas(replica_type))]
+        if not job.replicas(replica_type):
+            return []
+        # Once for all of them: each pod has this list.
+        domain = self._domain(job, replica_type)
+        return [f"{self.pod_name(job, replica_type, each)}{domain}" for each in range(job.replicas(replica_type))]
 
     def _address(self, job: Job, replica_type: str, index: int) -> str:
+        return f"{self.pod_name(job, replica_type, index)}{self._domain(job, replica_type)}"
+
+    def _domain(self, job: Job, replica_type: str) -> str:
         domain = f".{self.cluster_domain}" if self.cluster_domain else ""
-        host = f"{self.pod_name(job, replica_type, index)}.{job.namespace}.svc{domain}"
-        return f"{host}:{training_port(job, replica_type)}"
+        return f".{job.namespace}.svc{domain}:{training_port(job, replica_type)}"
 
     def has_succeeded(
         self, job: Job, replicas: Mapping[str, ReplicaStatus], pods: Mapping[str, Sequence[JsonObject]]

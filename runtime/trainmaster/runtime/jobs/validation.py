@@ -33,11 +33,15 @@ from trainmaster.runtime.jobs.constants import (
 from trainmaster.runtime.jobs.defaulting import canonical_type, parse_job
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.podtemplates import check_names, check_pods
+from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
+_MOST_REPLICAS: Final = 100_000
+"""As of an Indexed Job: no cluster has more pods, and the list of them all has to fit into memory."""
+
 _RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
 
 
@@ -77,6 +81,9 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
     if not job.kind.own_rules:
         yield from _check_replica_specs(job)
     yield from job.kind.validate(job, old)
+    if job.kind.own_rules:
+        for replica_type, replica in job.replica_specs.items():
+            yield from _check_replicas(replica, f"spec.{job.kind.replica_specs_field}[{replica_type}]")
     yield from _check_run_policy(job)
 
 
@@ -113,7 +120,7 @@ def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
                 known = ", ".join(kind.replica_types)
                 yield FieldWarning(place, f"its pods run, and have no part in how the job fares; known are: {known}")
         yield from _check_containers(kind, _mapping(given[name]), f"{place}.template.spec")
-        yield from _check_replicas(job, replica_type, _mapping(given[name]), place)
+        yield from _check_replicas(job.replica_specs[replica_type], place)
 
 
 def _check_containers(kind: JobKind, replica: JsonObject, path: str) -> Iterator[FieldError | FieldWarning]:
@@ -131,13 +138,15 @@ def _check_containers(kind: JobKind, replica: JsonObject, path: str) -> Iterator
         yield FieldWarning(f"{path}.restartPolicy", detail)
 
 
-def _check_replicas(job: Job, replica_type: str, replica: JsonObject, path: str) -> Iterator[FieldError]:
-    replicas, policy = replica.get("replicas"), job.replica_specs[replica_type].restart_policy
-    if replicas is not None and replicas < 0:
-        yield FieldError(f"{path}.replicas", "must be greater than or equal to 0", value=replicas)
-    if policy not in _RESTART_POLICIES:
+def _check_replicas(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
+    if replica.replicas < 0:
+        yield FieldError(f"{path}.replicas", "must be greater than or equal to 0", value=replica.replicas)
+    elif replica.replicas > _MOST_REPLICAS:
+        yield FieldError(f"{path}.replicas", f"must be less than or equal to {_MOST_REPLICAS}", value=replica.replicas)
+    if replica.restart_policy not in _RESTART_POLICIES:
         # Pods with any other are refused.
-        yield FieldError(f"{path}.restartPolicy", _supported(_RESTART_POLICIES), "NotSupported", policy)
+        policies = _supported(_RESTART_POLICIES)
+        yield FieldError(f"{path}.restartPolicy", policies, "NotSupported", replica.restart_policy)
 
 
 def _check_run_policy(job: Job) -> Iterator[FieldWarning]:

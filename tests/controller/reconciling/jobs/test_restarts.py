@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from support.jobworld import JobWorld, pytorchjob, replicas
+from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
+from support.virtualtime import VirtualClock
 
+from trainmaster.controller.reconciling.jobs.restart_backoff import (
+    FIRST_DELAY,
+    FORGOTTEN_AFTER,
+    FREE,
+    LONGEST_DELAY,
+    RestartBackoff,
+)
+from trainmaster.controller.reconciling.outcomes import RequeueAfter
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -54,3 +63,56 @@ async def test_v1_b5_nor_does_it_count_for_a_limit() -> None:
     world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
     await world.settle()
     assert world.state == "Running"
+
+
+async def test_a_pod_that_fails_at_once_is_not_replaced_a_thousand_times() -> None:
+    """A node that refuses each pod, for instance: without a backoff it would be made and deleted all the time."""
+    world = await running(job("OnFailure"))
+    for _ in range(20):
+        world.set_phase("demo-worker-0", "Failed", exit_code=1)
+        outcome = await world.settle()
+    assert len(list(requests_of(world, "delete Pod"))) == FREE
+    assert world.state == "Restarting"
+    assert outcome == RequeueAfter(FIRST_DELAY)
+    world.clock.step(1)
+    written = world.job["metadata"]["resourceVersion"]
+    told = len(world.events)
+    await world.settle()
+    assert (len(world.events), world.job["metadata"]["resourceVersion"]) == (told, written)
+    world.clock.step(FIRST_DELAY)
+    await world.settle()
+    assert len(list(requests_of(world, "delete Pod"))) == FREE + 1
+
+
+def test_each_replacement_waits_longer_until_one_lasts() -> None:
+    clock = VirtualClock()
+    backoff = RestartBackoff(clock)
+    waits = []
+    for _ in range(12):
+        waits.append(backoff.wait("uid", "pod"))
+        backoff.record("uid", "pod")
+    assert waits[: FREE + 2] == [0.0] * FREE + [FIRST_DELAY, 2 * FIRST_DELAY]
+    assert waits[-1] == LONGEST_DELAY
+    assert backoff.wait("other", "pod") == 0.0
+    clock.step(FORGOTTEN_AFTER)
+    backoff.record("uid", "pod")
+    assert backoff.wait("uid", "pod") == 0.0
+
+
+@pytest.mark.parametrize(("lead", "side", "state"), [(137, 1, "Restarting"), (1, 137, "Failed")])
+async def test_the_exit_code_is_that_of_the_first_container_where_any_name_will_do(
+    lead: int, side: int, state: str
+) -> None:
+    """The kubelet sorts statuses by name, so the first of them may be that of a side car."""
+    launcher = replicas(1, "ExitCode", container="lead")
+    launcher["template"]["spec"]["containers"].append({"name": "a-side-car", "image": "image"})
+    world = await running(job_object("MPIJob", {"Launcher": launcher, "Worker": replicas(1, container="mpi")}))
+    world.set_phase("demo-launcher", "Failed")
+    pod = world.pod("demo-launcher")
+    pod["status"]["containerStatuses"] = [
+        {"name": name, "state": {"terminated": {"exitCode": code}}}
+        for name, code in (("a-side-car", side), ("lead", lead))
+    ]
+    world.put(pod)
+    await world.reconcile()
+    assert world.state == state

@@ -30,10 +30,11 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.observe import JobStores
-from trainmaster.controller.reconciling.jobs.plan import Apply, Creation, is_left_over, name_taken
+from trainmaster.controller.reconciling.jobs.plan import NAME_TAKEN, Apply, Creation, is_left_over, name_taken
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -268,6 +269,9 @@ class Applier:
             own = any(each.get("uid") == job.metadata.uid for each in live["metadata"].get("ownerReferences") or [])
             if not own:
                 raise NameTaken(name_taken(obj["kind"], metadata["name"], job)) from conflict
+            wanted, labels = metadata.get("labels") or {}, live["metadata"].get("labels") or {}
+            if JOB_NAME_LABEL in wanted and JOB_NAME_LABEL not in labels:
+                raise NameTaken(_unlabelled(obj["kind"], metadata["name"])) from conflict
         self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
 
     async def _check_owner(self, job: Job) -> None:
@@ -291,6 +295,11 @@ class Applier:
 
     def _event(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
         self._recorder.event(job.raw, type="Warning" if warning else "Normal", reason=reason, action=ACTION, note=note)
+
+
+def _unlabelled(kind: str, name: str) -> Problem:
+    lost = f'{kind} "{name}" has lost the label {JOB_NAME_LABEL}, by which it is watched'
+    return Problem(NAME_TAKEN, f"{lost}; set it to the name of the job, or delete the {kind}")
 
 
 def _word(kind: str) -> str:

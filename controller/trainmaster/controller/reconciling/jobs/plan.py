@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
@@ -39,7 +39,15 @@ from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
-from trainmaster.runtime.jobs.constants import CLEAN_NONE, CLEAN_RUNNING, FAILED, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.jobs.constants import (
+    CLEAN_NONE,
+    CLEAN_RUNNING,
+    FAILED,
+    RESTARTING,
+    RUNNING,
+    SUCCEEDED,
+    SUSPENDED,
+)
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
@@ -48,6 +56,9 @@ from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME_TAKEN: Final = "NameTaken"
+
+Wait: TypeAlias = Callable[[str, str], float]
+"""Tells the seconds until a failed pod may be replaced, by the UID of the job and the name of the pod."""
 
 _FINAL: Final = (SUCCEEDED, FAILED)
 
@@ -93,6 +104,9 @@ class Plan:
     due: float | None = None
     """Seconds until something is due although nothing changes."""
 
+    replaced: list[str] = field(default_factory=list)
+    """Names of failed pods that are deleted to be replaced."""
+
     expired: bool = False
     """Whether the job has outlived its time to live, and is to be deleted."""
 
@@ -102,8 +116,15 @@ class Plan:
         return self.problem is not None or self.waiting
 
 
-def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime) -> Plan:
-    """Decide what to write for one job."""
+def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait: Wait) -> Plan:
+    """Decide what to write for one job.
+
+    Args:
+        observed: What is there.
+        gang: The gang scheduler, if there is one.
+        now: The time.
+        wait: How long failed pods have to wait.
+    """
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
@@ -124,7 +145,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime) -> Pl
             planned.events.append(JobEvent(planned.problem.reason, note, "Warning"))
     else:
         update.resumed()
-        _run(observed, gang, planned, now)
+        _run(observed, gang, planned, now, wait)
     return planned
 
 
@@ -155,7 +176,7 @@ def _is_blocked_by(problem: Problem, job: Job) -> bool:
     return told is not None and (told.get("reason"), told.get("message")) == (problem.reason, problem.message)
 
 
-def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:
+def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime, wait: Wait) -> None:
     job, update = observed.job, planned.update
     replicas = [replicas_of(job, replica_type, observed.pods) for replica_type in job.replica_specs]
     to_deadline = seconds_to_deadline(job, now)
@@ -183,18 +204,29 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
             message = f'job "{job.name}" is failing because "{each.replica_type}" replica(s) failed.'
             update.fail(message, warning=True)
         elif not ends:
+            _hold_back(each, job, planned, wait)
             planned.deletes += [*_surplus_services(observed, each), *each.surplus, *each.restarts]
             if each.restarts:
+                planned.replaced += [pod["metadata"]["name"] for pod in each.restarts]
                 update.restarting(each.replica_type)
     update.replicas(
         statuses, {each.replica_type: count_restarts(job, each, observed.pods.values()) for each in replicas}
     )
+    # Either of the two drops the other: as long as a replica waits for being replaced, the job is Restarting.
+    is_restarting = any(each.type == RESTARTING for each in conditions)
     for condition in conditions:
-        if update.is_finished:
-            break
-        update.set(condition)
+        if not update.is_finished and not (is_restarting and condition.type == RUNNING):
+            update.set(condition)
     if update.has_succeeded:
         update.active_have_succeeded()
+
+
+def _hold_back(replicas: Replicas, job: Job, planned: Plan, wait: Wait) -> None:
+    """Leave failed pods where they are that are to be replaced later."""
+    waits = [wait(job.metadata.uid, pod["metadata"]["name"]) for pod in replicas.restarts]
+    replicas.restarts = [pod for pod, seconds in zip(replicas.restarts, waits, strict=True) if not seconds]
+    later = [seconds for seconds in (*waits, planned.due) if seconds]
+    planned.due = min(later, default=planned.due)
 
 
 def _is_resumed(job: Job) -> bool:

@@ -12,8 +12,9 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of
+from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of, trainer_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent
+from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -49,7 +50,9 @@ class PodWarnings:
             yield from found
 
     def _exits(self, job: Job, pod: JsonObject) -> Iterator[JobEvent]:
-        code = exit_code(pod, job.kind.container_name)
+        label = (pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL)
+        replica_type = next((each for each in job.replica_specs if each.lower() == label), None)
+        code = exit_code(pod, trainer_of(job, replica_type) if replica_type else job.kind.container_name)
         if code is None or self._is_old(pod):
             return
         yield JobEvent("ExitedWithCode", f"Pod: {job.namespace}.{pod['metadata']['name']} exited with code {code}")

@@ -4,6 +4,7 @@ Guarantees:
 - C-12: a settled job costs no request.
 - A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
 - C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them.
+- What nobody foresaw, in a kind of somebody else's for instance, is told by the job that it befell, and hurts no other.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
 """
 
@@ -17,13 +18,21 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, Forbidden, TooManyRequests
+from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    KubeError,
+    TooManyRequests,
+)
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier, NameTaken
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
 from trainmaster.controller.reconciling.jobs.plan import Plan, plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
+from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
@@ -87,6 +96,7 @@ class JobReconciler:
         self._expectations = Expectations(clock=clock)
         self._problem_reporter = ProblemReporter(recorder, clock, kind=kind.kind)
         self._pod_warnings = PodWarnings()
+        self._restart_backoff = RestartBackoff(clock)
         self._applier = Applier(
             client=client, resource=resource, stores=stores, expectations=self._expectations, recorder=recorder
         )
@@ -127,11 +137,17 @@ class JobReconciler:
             job = parse_job(self._kind, raw)
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, error)
-        return await self._reconcile(key, job)
+        try:
+            return await self._reconcile(key, job)
+        except KubeError:
+            raise
+        except Exception as error:
+            await self._report_failure(key, job, error)
+            raise
 
     async def _reconcile(self, key: str, job: Job) -> Outcome:
         observed = observe(job, self._stores)
-        planned = plan(observed, self._gang, now=self._clock.now())
+        planned = plan(observed, self._gang, now=self._clock.now(), wait=self._restart_backoff.wait)
         self._record(job, self._pod_warnings.events(job, observed.pods.values()))
         problem, failure = await self._build(key, job, planned)
         problem = self._problem_reporter.keep_wording(key, job.raw, problem)
@@ -141,6 +157,8 @@ class JobReconciler:
         self._record(job, planned.events)
         if status_due is None or job.run_policy.backoff_limit is None:
             await self._applier.delete(key, job, planned.deletes)
+            for name in planned.replaced:
+                self._restart_backoff.record(job.metadata.uid, name)
         if planned.expired and not planned.deletes and status_due is None:
             if await self._applier.delete_expired(key, job):
                 self._metrics.count("deleted", job.namespace)
@@ -179,6 +197,16 @@ class JobReconciler:
     def _record(self, job: Job, events: Iterable[JobEvent]) -> None:
         for each in events:
             self._recorder.event(job.raw, type=each.type, reason=each.reason, action=ACTION, note=each.note)
+
+    async def _report_failure(self, key: str, job: Job, error: Exception) -> None:
+        """Tell the owner of a job that nobody foresaw what became of it; the log has the rest."""
+        kind = self._kind.kind
+        told = f"an error of Trainmaster or of the kind {kind} keeps the job from being worked on: "
+        problem = Problem("InternalError", f"{told}{type(error).__name__}: {error}; the log of the manager has more")
+        update = StatusUpdate(job, self._clock.now())
+        update.blocked(problem)
+        await self._write_status(key, job, update)
+        self._problem_reporter.report(key, job.raw, problem)
 
     async def _report_unreadable(self, key: str, raw: JsonObject, error: ApiTypeError) -> Outcome:
         """Tell the owner of a job that the API server accepted it, but nobody can read it."""

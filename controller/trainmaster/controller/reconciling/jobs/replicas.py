@@ -25,6 +25,7 @@ from trainmaster.runtime.jobs.constants import (
     REPLICA_TYPE_LABEL,
 )
 from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.pods import training_container
 from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -87,7 +88,7 @@ def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> 
         if spec.restart_policy in (ALWAYS, ON_FAILURE):
             found.restarts.append(pod)
         elif spec.restart_policy == EXIT_CODE:
-            code = exit_code(pod, job.kind.container_name)
+            code = exit_code(pod, trainer_of(job, replica_type))
             retry = code is None or code >= FIRST_RETRYABLE_EXIT_CODE
             (found.restarts if retry else found.failed_for_good).append(pod)
     found.status = _count(found.pods)
@@ -102,6 +103,11 @@ def phase_of(pod: JsonObject) -> str:
 def is_terminating(obj: JsonObject) -> bool:
     """Tell whether an object is on its way out."""
     return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def trainer_of(job: Job, replica_type: str) -> str:
+    """Return the name of the container of a type that trains."""
+    return str(training_container(job, replica_type).get("name") or job.kind.container_name)
 
 
 def exit_code(pod: JsonObject, container: str) -> int | None:

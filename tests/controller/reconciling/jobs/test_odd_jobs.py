@@ -1,0 +1,146 @@
+"""Jobs that no definition lets pass, kinds that fail, jobs that are too big, pods that somebody has changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
+
+from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.reconciling.jobs.apply import LARGEST_BATCH
+from trainmaster.controller.reconciling.outcomes import DONE
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def blocked(world: JobWorld) -> JsonObject:
+    return next((each for each in world.status.get("conditions") or [] if each["type"] == "Blocked"), {})
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_more_replicas_than_a_cluster_has_pods_are_refused(kind: str) -> None:
+    """Their list alone would fill the memory, whether or not anybody admitted them."""
+    replica_type = KINDS[kind].replica_types[-1]
+    types = {replica_type: replicas(2**31 - 1, container=KINDS[kind].container_name)}
+    world = JobWorld(job_object(kind, types))
+    assert await world.reconcile() == DONE
+    assert "must be less than or equal to 100000" in blocked(world)["message"]
+    assert world.names("Pod") == []
+
+
+async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = JobWorld(pytorchjob(master=replicas(1)))
+    for point in ("build", "update_job_status", "set_cluster_spec"):
+        with monkeypatch.context() as patched:
+            patched.setattr(type(world.kind), point, lambda *_args: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await world.settle()
+        assert blocked(world)["reason"] == "InternalError"
+        assert "ZeroDivisionError: division by zero" in blocked(world)["message"]
+        await world.settle()
+        assert not blocked(world)
+        world.remove("Pod", "demo-master-0")
+
+
+async def test_a_pod_without_our_label_is_missed_by_the_cache_and_said_to_be() -> None:
+    world = JobWorld(pytorchjob(master=replicas(1)))
+    await world.settle()
+    pod = world.pod("demo-master-0")
+    world.remove("Pod", "demo-master-0")
+    del pod["metadata"]["labels"][JOB_NAME_LABEL]
+    world.lagging = True
+    world.put(pod)
+    world.lagging = False
+    await world.reconcile()
+    assert blocked(world)["reason"] == "NameTaken"
+    assert f'Pod "demo-master-0" has lost the label {JOB_NAME_LABEL}' in blocked(world)["message"]
+
+
+async def test_what_may_not_be_deleted_is_told() -> None:
+    world = JobWorld(pytorchjob(master=replicas(1)))
+    await world.settle()
+    world.patch_spec(runPolicy={"suspend": True})
+    world.refusals["delete Pod demo-master-0"] = Forbidden(status=403, reason="Forbidden", message="no right to")
+    with pytest.raises(Forbidden):
+        await world.reconcile()
+    assert world.state == "Suspended"
+    assert "Warning FailedDeletePod: Error deleting: no right to" in world.events
+
+
+async def test_the_pods_of_a_big_job_are_made_when_it_is_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each knows all others in some kinds; a thousand at once would hold up everybody for seconds."""
+    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(100)))
+    make, made = type(world.kind).set_cluster_spec, list[int]()
+
+    def noted(*arguments: Any) -> None:
+        made.append(len(world.names("Pod")))
+        make(*arguments)
+
+    monkeypatch.setattr(type(world.kind), "set_cluster_spec", noted)
+    await world.settle()
+    assert len(made) == 101
+    assert all(index - there <= LARGEST_BATCH for index, there in enumerate(made))
+
+
+VALUES: list[Any] = [None, 0, -1, 2**31, "x", "", [], {}, [None], [{}], {"a": 1}, True, 1.5]
+
+FULL: JsonObject = pytorchjob(
+    master=replicas(1, "OnFailure"),
+    policy={
+        "cleanPodPolicy": "All",
+        "ttlSecondsAfterFinished": 10,
+        "activeDeadlineSeconds": 100,
+        "backoffLimit": 3,
+        "schedulingPolicy": {
+            "minAvailable": 1,
+            "queue": "q",
+            "minResources": {"cpu": "1"},
+            "priorityClass": "x",
+            "scheduleTimeoutSeconds": 3,
+        },
+        "suspend": False,
+        "managedBy": "kubeflow.org/training-operator",
+    },
+)
+
+
+def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in pairs:
+        yield from paths(value, (*path, key))
+
+
+def with_value(obj: JsonObject, path: tuple[Any, ...], value: Any) -> JsonObject:
+    changed = copy.deepcopy(obj)
+    target: Any = changed
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    return changed
+
+
+async def test_the_job_whose_fields_are_changed_runs() -> None:
+    world = JobWorld(FULL)
+    await world.settle()
+    assert world.names("Pod") == ["demo-master-0"]
+
+
+@pytest.mark.parametrize("gang", ["", "volcano", "coscheduling"])
+@pytest.mark.parametrize("path", list(paths(FULL["spec"]))[1:], ids=lambda path: ".".join(map(str, path)))
+async def test_no_value_of_any_field_is_an_unforeseen_error(path: tuple[Any, ...], gang: str) -> None:
+    """What no definition lets pass is told, or taken for what it may mean; and nothing is done for ever."""
+    for value in VALUES:
+        world = JobWorld({**FULL, "spec": with_value(FULL["spec"], path, value)}, gang=gang)
+        for _ in range(2):
+            await world.settle()
+            if ("PodGroup", "demo") in world.server:
+                world.put({**world.server["PodGroup", "demo"], "status": {"phase": "Running"}})
+        await world.settle()
+        for phase in ("Running", "Failed"):
+            for name in world.names("Pod"):
+                world.set_phase(name, phase, exit_code=137)
+            await world.settle()
