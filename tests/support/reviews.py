@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ from trainmaster.controller.webhooks.handlers import (
     VALIDATE_CLUSTER_TRAINING_RUNTIME,
     VALIDATE_TRAINING_RUNTIME,
     VALIDATE_TRAINJOB,
+    validate_job_path,
 )
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -64,7 +67,8 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 @cache
 def _schema(kind: str) -> JsonObject:
-    definition = load_yaml((DEFINITIONS / f"trainer.kubeflow.org_{kind.lower()}s.yaml").read_bytes())
+    (path,) = DEFINITIONS.glob(f"*_{kind.lower()}s.yaml")
+    definition = load_yaml(path.read_bytes())
     schema: JsonObject = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
@@ -72,16 +76,19 @@ def _schema(kind: str) -> JsonObject:
 class Reviews:
     """An endless stream of them, the same for the same seed."""
 
+    kinds: Mapping[str, str] = KINDS
+    """By path."""
+
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
         """Paths, uids and bodies."""
-        paths = list(KINDS)
+        paths = list(self.kinds)
         while True:
             path = self._random.choice(paths)
             uid = f"uid-{self._random.randrange(10**9)}"
-            yield path, uid, self._body(KINDS[path], uid)
+            yield path, uid, self._body(self.kinds[path], uid)
 
     def runtime(self) -> JsonObject:
         """A runtime, as the caches of a webhook may have it: it has passed its schema, more or less."""
@@ -175,6 +182,32 @@ class Reviews:
                 holder[self._random.choice(TEXTS)] = copy_tree(self._random.choice(ODD))
             case _:
                 holder[key] = copy_tree(self._random.choice(ODD))
+
+
+class JobReviews(Reviews):
+    """Those of jobs of `kubeflow.org/v1`."""
+
+    _KINDS = {kind.kind: kind for kind in load_job_kinds()}  # noqa: RUF012 - nobody changes it
+    kinds = {validate_job_path(kind): kind.kind for kind in _KINDS.values()}  # noqa: RUF012 - as above
+
+    def _object(self, kind: str) -> JsonObject:
+        served, rich = self._KINDS[kind], self._random.choice((0.0, 0.05, 0.1))
+        spec = self._instance(_schema(kind), rich, depth=0) or {}
+        specs = {each: self._replica(served, rich) for each in served.replica_types if self._random.random() < 0.7}
+        if self._random.random() < 0.8:
+            spec[served.replica_specs_field] = specs
+            (spec.get("runPolicy") or {}).pop("managedBy", None)
+        metadata = {"name": self._random.choice(("rt", "demo", "a" * 60)), "namespace": "team", "uid": "u"}
+        return {"apiVersion": served.api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def _replica(self, kind: JobKind, rich: float) -> JsonObject:
+        schema = _schema(kind.kind)["properties"][kind.replica_specs_field]["additionalProperties"]
+        made: JsonObject = self._instance(schema, rich, depth=2)
+        pod = ((made.get("template") or {}).get("spec") or {}) if self._random.random() < 0.4 else {}
+        pod["containers"] = [*(pod.get("containers") or []), {"name": kind.container_name, "image": "i"}]
+        if self._random.random() < 0.8:
+            made |= {"replicas": self._random.choice((1, 1, 2)), "restartPolicy": "Never"}
+        return {**made, "template": {**(made.get("template") or {}), "spec": pod}}
 
 
 WIDE = "wide"

@@ -40,12 +40,18 @@ def job_kinds(configuration: Configuration, points: Iterable[EntryPoint] | None 
     )
 
 
+def text_option(name: str) -> str | None:
+    """Return the option whose text is in the file that an option names; None if it names none."""
+    text_name = name.removesuffix(_FILE)
+    return None if text_name in ("", name) else text_name
+
+
 def _with_texts(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Put the texts of files in the place of their names."""
     texts = dict(options)
     for name, path in options.items():
-        text_name = name.removesuffix(_FILE)
-        if text_name in ("", name) or not isinstance(path, str):
+        text_name = text_option(name)
+        if text_name is None or not isinstance(path, str):
             continue
         option = f"{SECTION}.options.{kind}.{name}"
         if text_name in options:

@@ -20,7 +20,13 @@ from trainmaster.controller.cli.training_operator_flags import (
     overrides_of_environment,
     overrides_of_flags,
 )
-from trainmaster.controller.configuration import Configuration, EffectiveConfiguration, complete, parse_configuration
+from trainmaster.controller.configuration import (
+    Configuration,
+    EffectiveConfiguration,
+    Override,
+    complete,
+    parse_configuration,
+)
 
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
@@ -139,6 +145,15 @@ def test_what_means_something_else_here_is_told(flags: tuple[str, ...], notices:
     assert [str(each) for each in notices_of_flags(effective.overrides, effective.configuration)] == notices
 
 
+def test_an_image_that_is_not_used_is_told() -> None:
+    file = parse_configuration({**HEAD, "trainingOperator": {"options": {"mpijob": {"transport": "ssh"}}}})
+    image = Override("trainingOperator.options", {"mpijob": {"kubectlDeliveryImage": "a"}}, "--image=a")
+    effective = complete(file, overrides=[image])
+    assert [str(each) for each in notices_of_flags(effective.overrides, effective.configuration)] == [
+        "trainingOperator.options.mpijob: --image=a has no effect: transport is ssh"
+    ]
+
+
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
@@ -202,6 +217,16 @@ def test_options_of_kinds_are_checked_by_their_model_with_their_place(
             '(did you mean "acmejob"?)'
         )
     ]
+
+
+def test_a_file_that_only_the_manager_has_is_not_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.yaml"
+    head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+    options = "{initContainerTemplateFile: /etc/config/initContainer.yaml, initContainerImageFile: /a, tryFile: /b}"
+    file.write_text(f"{head}trainingOperator: {{options: {{pytorchjob: {options}}}}}\n")
+    assert main(["config", "check", str(file)]) == 1
+    (unknown,) = capsys.readouterr().out.splitlines()
+    assert "trainingOperator.options.pytorchjob.tryFile: unknown option" in unknown
 
 
 @pytest.mark.parametrize(

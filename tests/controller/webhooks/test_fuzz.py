@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 
 import orjson
 import pytest
 from support.resolutions import FRAMEWORK, FakeListers, KnownServer
-from support.reviews import Reviews
+from support.reviews import JobReviews, Reviews
 from support.series import value_of
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers, handlers
 from trainmaster.controller.webhooks.server import review
+from trainmaster.runtime.jobs.loader import load_job_kinds
 
 REVIEWS = int(os.environ.get("TRAINMASTER_FUZZ_REVIEWS", "800"))
 SEEDS = 4
@@ -61,6 +64,23 @@ async def test_h4_every_review_is_answered(seed: int, workers: Workers, monkeypa
     assert value_of("controller_runtime_webhook_panics_total") == panics
     assert allowed > REVIEWS // SEEDS // 20, "hardly anything was admitted: the generator is of no use"
     assert refused > REVIEWS // SEEDS // 20
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_h4_every_review_of_a_job_is_answered(seed: int, workers: Workers) -> None:
+    clock, kinds = SystemClock(), load_job_kinds()
+    served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), job_kinds=kinds, workers=workers, clock=clock).handlers()
+    verdicts = Counter[bool]()
+    panics = value_of("controller_runtime_webhook_panics_total")
+    for path, uid, body in islice(JobReviews(seed), REVIEWS // SEEDS):
+        answer = await review(body, served[path], path=path, workers=workers, clock=clock)
+        response = orjson.loads(answer)["response"]
+        assert response["uid"] == uid
+        assert response["status"]["code"] in (200, 400, 403), (response, body)
+        verdicts[response["allowed"]] += 1
+    assert value_of("controller_runtime_webhook_panics_total") == panics
+    assert min(verdicts[True], verdicts[False]) > REVIEWS // SEEDS // 20, "the generator is of no use"
 
 
 async def test_h1_torn_and_nested_bodies_are_answered(workers: Workers) -> None:

@@ -12,6 +12,7 @@ from support.job_kinds import job_object, replica
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.validation import check_job, validate_job
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -146,6 +147,10 @@ REFUSED = {
             '"Never", "ExitCode"'
         ),
     ),
+    "too many pods": (
+        job_object(KIND, {"Master": 1, "Worker": 100_000}),
+        f"{SPECS}: Forbidden: a job may have 100000 pods at most, and this one has 100001",
+    ),
     "one type twice": (
         job_object(KIND, {"worker": 1, "WORKER": 1}),
         f'{SPECS}[worker]: Duplicate value: "worker": it is the same as WORKER',
@@ -218,6 +223,16 @@ def test_v1_b17_types_of_a_lenient_kind_are_warned_about() -> None:
     assert result.warnings == [
         f"{SPECS}[Workr]: its pods run, and have no part in how the job fares; known are: Master, Worker"
     ]
+
+
+@pytest.mark.parametrize("kind", load_job_kinds(), ids=lambda kind: kind.kind)
+def test_a_job_of_more_pods_than_a_cluster_has_takes_no_time(kind: JobKind) -> None:
+    """Its pods would be told of each other: two thousand million names."""
+    result = validate_job(kind, job_object(kind, dict.fromkeys(kind.replica_types, 2**31 - 1)), None)
+    total = len(kind.replica_types) * (2**31 - 1)
+    assert result.message == (
+        f"spec.{kind.replica_specs_field}: Forbidden: a job may have 100000 pods at most, and this one has {total}"
+    )
 
 
 def test_a_kind_with_rules_of_its_own_has_no_others() -> None:

@@ -153,8 +153,14 @@ def notices_of_flags(overrides: Iterable[Override], configuration: Configuration
                 yield Problem(
                     "metrics.secureServing", f"{each.source}: {text}; set metrics.secureServing to false for HTTP"
                 )
+            case "trainingOperator.options" if "mpijob" in each.value and _reaches_by_ssh(configuration):
+                yield Problem("trainingOperator.options.mpijob", f"{each.source} has no effect: transport is ssh")
             case "leaderElection.resourceName" if (
                 each.value != _TRAINER_LEASE and configuration.leader_election.leader_elect
             ):
                 text = f"the Go controller of TrainJobs leads by {_TRAINER_LEASE}, so both would lead; run one of them"
                 yield Problem("leaderElection.resourceName", f"{each.source}: {text}")
+
+
+def _reaches_by_ssh(configuration: Configuration) -> bool:
+    return configuration.training_operator.options.get("mpijob", {}).get("transport") == "ssh"

@@ -44,6 +44,9 @@ _MOST_REPLICAS: Final = 100_000
 
 _RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
 
+MOST_PODS: Final = 100_000
+"""Of a job: two thirds of what a cluster of Kubernetes is made for. Each pod may have to be told of all others."""
+
 
 def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> ValidationResult:
     """Validate a job that has passed the rules of its schema.
@@ -78,6 +81,11 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
         job: The job.
         old: The one that is stored, when it is an update.
     """
+    excess = excess_of(job)
+    if excess is not None:
+        # Before anything that costs more than counting.
+        yield excess
+        return
     if not job.kind.own_rules:
         yield from _check_replica_specs(job)
     yield from job.kind.validate(job, old)
@@ -85,6 +93,15 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
         for replica_type, replica in job.replica_specs.items():
             yield from _check_replicas(replica, f"spec.{job.kind.replica_specs_field}[{replica_type}]")
     yield from _check_run_policy(job)
+
+
+def excess_of(job: Job) -> FieldError | None:
+    """Say that a job has so many pods that nothing can come of it; even to count them out would take too long."""
+    total = sum(max(each.replicas, 0) for each in job.replica_specs.values())
+    if total <= MOST_PODS:
+        return None
+    detail = f"a job may have {MOST_PODS} pods at most, and this one has {total}"
+    return FieldError(f"spec.{job.kind.replica_specs_field}", detail, "Forbidden")
 
 
 def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainmaster.controller.configuration import EffectiveConfiguration, Problem
+from trainmaster.controller.job_kinds import text_option
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP
+from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, JobKind
 from trainmaster.runtime.jobs.loader import SECTION, load_job_kinds, option_problems
 
 
@@ -24,6 +26,12 @@ def job_kind_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
         except PluginInvalid as error:
             yield Problem(SECTION, str(error))
             continue
-        for problem in option_problems(type(kind), given.options.get(point.name, {})):
+        for problem in option_problems(type(kind), _but_files(kind, given.options.get(point.name, {}))):
             path, _, message = problem.partition(": ")
             yield Problem(path, message)
+
+
+def _but_files(kind: JobKind, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out options that name a file with the text of another one: only the manager has the file."""
+    known = {field.alias for field in type(kind).options_model.model_fields.values()}
+    return {name: value for name, value in options.items() if text_option(name) not in known}

@@ -52,7 +52,7 @@ from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
-from trainmaster.runtime.jobs.validation import check_job
+from trainmaster.runtime.jobs.validation import check_job, excess_of
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME_TAKEN: Final = "NameTaken"
@@ -137,7 +137,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
         update.suspended()
         planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
         _stop(observed, gang, planned)
-    elif not observed.pods and (wrong := _errors(job)):
+    elif wrong := _errors(job, has_pods=bool(observed.pods)):
         kind = job.kind.kind
         planned.problem = Problem(f"{kind}FailedValidation", aggregate(wrong), retry=False)
         note = f"{kind} failed validation because {job.kind.refusal(wrong)}"
@@ -166,8 +166,11 @@ def is_left_over(obj: JsonObject, job: Job) -> bool:
     )
 
 
-def _errors(job: Job) -> list[FieldError]:
-    """Return what is wrong with a job that nobody admitted."""
+def _errors(job: Job, *, has_pods: bool) -> list[FieldError]:
+    """Return what is wrong with a job that nobody admitted; of one that has pods, why no more can be made."""
+    if has_pods:
+        excess = excess_of(job)
+        return [excess] if excess is not None else []
     return [each for each in check_job(job) if isinstance(each, FieldError)]
 
 
