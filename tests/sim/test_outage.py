@@ -13,7 +13,7 @@ from support.sim.loop import Process, VirtualLoop
 from support.sim.scenarios import runtime, trainjob
 from support.sim.server import Frames, Interference, Perform
 from support.sim.wire import Answer, Pipe, Request, broken
-from support.sim.world import World, simulate
+from support.sim.world import World, quiet, simulate, trainer_registry
 
 from trainmaster.controller.kube.rest.errors import NotConnected
 from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
@@ -71,9 +71,16 @@ class Course:
 
 def play(*, managers: int, silent: bool, seed: int) -> Course:
     """Have the server go away while a TrainJob runs, ends and another one comes, and come back."""
+    registry = trainer_registry()
 
     async def main(loop: VirtualLoop, entries: list[LogEntry]) -> Course:
-        world = World(loop, seed=seed, fates={"runs": Fate(seconds=100.0)}, elects=managers > 1)
+        world = World(
+            loop,
+            registry=registry,
+            seed=seed,
+            fates={"runs": Fate(seconds=100.0)},
+            configuration=quiet(elects=managers > 1),
+        )
         outage = world.server.interference = Outage(silent=silent)
         await world.begin()
         await world.user.create(CLUSTER_TRAINING_RUNTIMES, runtime())

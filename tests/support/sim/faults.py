@@ -436,7 +436,7 @@ class LastingFault(Fault):
             case "duplicates":
                 return _duplicated(frames)
             case "coalesced":
-                return self._coalesced(frames)
+                return self._coalesced(frames, self.world.server.known_to(request))
             case "late" if request.target.resource in self.plan.on.split("+"):
                 return _late(frames)
             case "short-watches":
@@ -445,7 +445,7 @@ class LastingFault(Fault):
                 return self._torn(frames)
         return frames
 
-    async def _coalesced(self, frames: Frames) -> Frames:
+    async def _coalesced(self, frames: Frames, known: set[str]) -> Frames:
         """Of the events about one object that come close together, only the last arrives."""
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -455,7 +455,6 @@ class LastingFault(Fault):
             arrived.put_nowait(None)
 
         self.world.server.spawn(pull())
-        known: set[str] = set()
         while True:
             batch = [await arrived.get()]
             await asyncio.sleep(4.0)

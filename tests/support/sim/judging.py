@@ -5,7 +5,7 @@ What every run has to satisfy:
 - each object was created and deleted as often as in the reference;
 - some minutes after the scenario and its disturbances have ended nothing is written any more (eventually stable
   reconciliation), however long it goes on;
-- no object changes its controller: what one TrainJob left is never taken over by the next of its name;
+- no object changes its controller: what one job left is never taken over by the next of its name;
 - no program ended by an unforeseen exception, and none was logged;
 - with several managers, no write was accepted from one whose lease had run out.
 """
@@ -34,7 +34,9 @@ from support.sim.listening import LogEntry
 from support.sim.loop import VirtualLoop
 from support.sim.scenarios import SCENARIOS
 from support.sim.server import Entry
-from support.sim.world import Stuck, World, panics, simulate
+from support.sim.world import Stuck, World, jobs_registry, panics, quiet, simulate, trainer_registry
+
+from trainmaster.devcluster.apiserver.registry import Registry
 
 SETTLING = 300.0
 """Seconds after the last disturbance until everything is as it will stay: more than four failed reconnections."""
@@ -45,7 +47,6 @@ STABLE = 600.0
 HURRY = 2
 """By how much both are shorter where leases are renewed every two seconds all the while."""
 
-WATCHED = ("trainjobs", "jobsets", "configmaps", "clustertrainingruntimes")
 WRITTEN = ("configmaps", "podgroups", "jobsets")
 LAGS = (1, 3, 6)
 """Events by which a cache lags after a restart."""
@@ -117,21 +118,25 @@ def reference(scenario: str) -> Run:
 
 
 def _play(plan: Plan) -> Run:
+    scenario = SCENARIOS[plan.scenario]
+    registry = trainer_registry(gangs=scenario.gangs) if scenario.pods is None else jobs_registry(gangs=scenario.gangs)
+
     async def main(loop: VirtualLoop, entries: list[LogEntry]) -> Run:
-        return await _run(loop, entries, plan)
+        return await _run(loop, entries, plan, registry)
 
     played: Run = simulate(main, seed=plan.seed)
     return played
 
 
-async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan) -> Run:
+async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan, registry: Registry) -> Run:
     scenario = SCENARIOS[plan.scenario]
     world = World(
         loop,
+        registry=registry,
         seed=plan.seed,
         fates=scenario.fates,
-        elects=scenario.managers > 1,
-        gangs=scenario.gangs,
+        configuration=quiet(elects=scenario.managers > 1, gang_scheduler=scenario.gang_scheduler),
+        pods=scenario.pods,
         collected_after=scenario.collected_after,
     )
     fault = world.server.interference = fault_of(world, plan)
@@ -175,8 +180,8 @@ def _unforeseen(entry: LogEntry) -> str:
     return f"logged: {entry['event']}: {str(entry['exception'])[-1500:]}"
 
 
-EARLY = frozenset({("deadline", "clock-forward")})
-"""A deadline is a moment of the wall clock: one that is an hour ahead brings it before the JobSet has told anything."""
+EARLY = frozenset({("deadline", "clock-forward"), ("job-deadline", "clock-forward")})
+"""A deadline is a moment of the wall clock: one that is an hour ahead brings it before anybody has told anything."""
 
 
 def _compare(result: Run, expected: Run) -> None:
@@ -236,11 +241,11 @@ def plans(scenario: str, fault: str) -> list[Plan]:
         leases = range(1, min(base.renewals, 6) + 1)
         return steps + [Plan(scenario=scenario, fault=fault, k=k, on="leases") for k in leases]
     if fault in OPENING_FAULTS:
-        return [Plan(scenario=scenario, fault=fault, on=on) for on in WATCHED]
+        return [Plan(scenario=scenario, fault=fault, on=on) for on in SCENARIOS[scenario].watched]
     if fault in FRAME_FAULTS:
         return [
             Plan(scenario=scenario, fault=fault, on=on, n=n)
-            for on in WATCHED
+            for on in SCENARIOS[scenario].watched
             # One more for the bookmark that ends the snapshot.
             for n in range(1, min(base.frames[on] + 1, FRAMES_AT_MOST) + 1)
         ]
@@ -252,6 +257,6 @@ def plans(scenario: str, fault: str) -> list[Plan]:
             for seed in range(1, SEEDS + 1)
         ]
     if fault == LATE:
-        return [Plan(scenario=scenario, fault=fault, on=on) for on in WATCHED]
+        return [Plan(scenario=scenario, fault=fault, on=on) for on in SCENARIOS[scenario].watched]
     seeds = CHAOS_SEEDS if fault == "chaos" else SEEDS
     return [Plan(scenario=scenario, fault=fault, seed=seed) for seed in range(1, seeds + 1)]

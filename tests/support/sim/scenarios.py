@@ -1,4 +1,4 @@
-"""What happens in the cluster: the lives of TrainJobs, step by step.
+"""What happens in the cluster: the lives of TrainJobs, step by step. Those of V1 jobs are in `job_scenarios`.
 
 A step waits for the state that it needs and not for a time, so that a disturbed run takes the same way as the
 reference.
@@ -7,12 +7,13 @@ reference.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from support.sim.actors import Fate
 from support.sim.faults import LATE
+from support.sim.job_scenarios import JOB_SCENARIOS
+from support.sim.scenario import Scenario
 from support.sim.world import World
 
 from trainmaster.devcluster.apiserver.resources import (
@@ -27,29 +28,6 @@ from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, 
 from trainmaster.runtime.jsontree import JsonObject
 
 _API_VERSION = "trainer.kubeflow.org/v1alpha1"
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One life, or several at once."""
-
-    name: str
-    play: Callable[[World], Awaitable[None]]
-    fates: Mapping[str, Fate] = field(default_factory=dict)
-    """What becomes of JobSets, by name; the others complete after a few seconds."""
-    managers: int = 1
-    """More than one: with leader election."""
-    counted: bool = True
-    """Whether each object is created and deleted exactly as often as in the reference run."""
-
-    gangs: bool = False
-    """Whether the cluster serves the kinds of gang schedulers."""
-
-    collected_after: float = 2.0
-    """Seconds that the garbage collector takes at most."""
-
-    faults: tuple[str, ...] = ()
-    """Those that it is run with; by default all that fit the number of managers."""
 
 
 def runtime(kind: str = "ClusterTrainingRuntime") -> JsonObject:
@@ -293,5 +271,6 @@ SCENARIOS = {
             )
             for moment in ("before", "during", "after")
         ),
+        *JOB_SCENARIOS,
     )
 }

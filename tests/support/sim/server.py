@@ -23,6 +23,7 @@ from support.sim.wire import WRITES, Answer, Pipe, Request, whole
 from trainmaster.controller.kube.rest.errors import NotConnected
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.get import Pager
 from trainmaster.devcluster.apiserver.handlers.response import ResponseEncoder
 from trainmaster.devcluster.apiserver.http.negotiation import negotiate_media_type
@@ -174,8 +175,14 @@ class SimServer:
             answered.set_result(answer)
 
     async def _perform(self, process: Process, request: Request) -> Answer:
+        target = request.target
         try:
-            kind = self.api.registry.find(request.target.group, request.target.version, request.target.resource)
+            if not target.resource:
+                document = Discovery(self.api.registry).resource_list(target.group, target.version)
+                if document is None:
+                    raise errors.route_not_found()
+                return whole(200, orjson.dumps(document))
+            kind = self.api.registry.find(target.group, target.version, target.resource)
             if kind is None:
                 raise errors.route_not_found()
             encoder = ResponseEncoder(
@@ -291,6 +298,16 @@ class SimServer:
             for place, record in sorted(now.items())
             if (namespace is None or place[0] == namespace) and selection.matches(record.object)
         ]
+
+    def known_to(self, request: Request) -> set[str]:
+        """Return the keys of the objects that whoever sends a watch has seen: none, if it begins with all there is."""
+        options = read_list_options(request.params, watching=True)
+        kind = self.api.registry.find(request.target.group, request.target.version, request.target.resource)
+        known = read_resource_version(options.resource_version)
+        if kind is None or options.send_initial_events or not known:
+            return set()
+        records = self._state(kind, request.target.namespace, options, known)
+        return {f"{record.metadata.get('namespace', '')}/{record.metadata['name']}" for record in records}
 
     # Watches
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from trainmaster.controller.kube.rest.errors import StreamBroken
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, Verb, parse_request_info, verb_of
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_DISCOVERY = re.compile(r"/apis/([^/]+)/([^/]+)")
+"""What a group has in a version: a request for no resource."""
+
 BACKGROUND = frozenset({"leases", "events"})
 """Resources whose writes are no steps of a reconcile: they come with time, and their loss changes nothing."""
 
@@ -35,6 +39,9 @@ class Request:
     ) -> Request:
         """Understand a request; the controller sends none that names nothing."""
         target = parse_request_info(path)
+        if method == "GET" and (found := _DISCOVERY.fullmatch(path)) is not None:
+            target = RequestInfo(group=found[1], version=found[2], resource="")
+            return cls(method, path, params, headers, body, target, "get")
         watching = params.get("watch") == "true"
         verb = None if target is None else verb_of(method, named=target.name is not None, watching=watching)
         if target is None or verb is None:
@@ -54,7 +61,7 @@ class Request:
 
     def __str__(self) -> str:
         names = [name for name in (self.target.namespace, self.target.name) if name]
-        return " ".join([self.verb, self.resource, "/".join(names)]).rstrip()
+        return " ".join([self.verb, self.resource or self.path, "/".join(names)]).rstrip()
 
 
 @dataclass(slots=True)

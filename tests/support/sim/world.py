@@ -7,9 +7,10 @@ import random
 import re
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -17,10 +18,20 @@ import orjson
 from support.sim.actors import Fate, GarbageCollector, JobSetActor, User
 from support.sim.listening import LogEntry, listening
 from support.sim.loop import PROCESS, Process, SimClock, VirtualLoop
+from support.sim.pods import NodeActor, PodFate
 from support.sim.server import SimServer, SimTransport
 from support.sim.wire import Request
 
-from trainmaster.controller.configuration import OFF, Configuration, Health, LeaderElection, Metrics, Webhook
+from trainmaster.controller.configuration import (
+    OFF,
+    Configuration,
+    Health,
+    LeaderElection,
+    Metrics,
+    TrainingOperator,
+    Webhook,
+)
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -29,12 +40,21 @@ from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.resources import EVENTS, JOBSETS, LEASES, NAMESPACES, TRAINJOBS, GroupResource
+from trainmaster.devcluster.apiserver.resources import (
+    EVENTS,
+    JOBSETS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    TRAINJOBS,
+    GroupResource,
+)
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
     install_definitions,
 )
 from trainmaster.metrics.controller import PANICS
@@ -51,23 +71,21 @@ LEASE_DURATION = 15.0
 RESTART_DELAY = 2.0
 """Seconds until a program that ended is started again."""
 
-PATIENCE = 3600.0
-"""Seconds of virtual time after which a step of a scenario that has not come about never will."""
+PATIENCE = 7200.0
+"""Seconds of virtual time after which a step of a scenario that has not come about never will. A clock may have been an
+hour ahead when the time was noted that something counts from."""
 
 
 class Stuck(Exception):
     """A scenario did not get on."""
 
 
-@cache
-def _registry(*, gangs: bool) -> Registry:
-    """The kinds that are served; compiled once for all simulations, which change nothing about them."""
-    gang_definitions = GANG_DEFINITIONS if gangs else ()
+def registry_with(install: Callable[[Api], Awaitable[object]]) -> Registry:
+    """Return a registry with the definitions that `install` applies; cannot be called inside of a loop."""
     registry = builtin_registry()
 
     async def fill() -> None:
-        api = Api(Store(), registry)
-        await install_definitions(api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *gang_definitions))
+        await install(Api(Store(), registry))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(fill())
@@ -75,16 +93,35 @@ def _registry(*, gangs: bool) -> Registry:
 
 
 @cache
+def registry_of(*definitions: str) -> Registry:
+    """The kinds that are served; compiled once for all simulations, which change nothing about them."""
+    return registry_with(lambda api: install_definitions(api, definitions))
+
+
+def trainer_registry(*, gangs: bool = False) -> Registry:
+    """The registry of a cluster for TrainJobs."""
+    return registry_of(*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *(GANG_DEFINITIONS if gangs else ()))
+
+
+@cache
 def _framework() -> Framework:
     return Framework(load_plugins())
 
 
-def _configuration(*, elects: bool) -> Configuration:
+def jobs_registry(*, gangs: bool = True) -> Registry:
+    """The registry of a cluster for V1 jobs as well."""
+    definitions = (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS)
+    return registry_of(*definitions, *(GANG_DEFINITIONS if gangs else ()))
+
+
+def quiet(*, elects: bool, gang_scheduler: str = "") -> Configuration:
+    """A configuration without servers."""
     return Configuration(
         webhook=Webhook(enabled=False),
         metrics=Metrics(bind_address=OFF),
         health=Health(health_probe_bind_address=OFF),
         leader_election=LeaderElection(leader_elect=elects, resource_namespace="kubeflow"),
+        training_operator=TrainingOperator(gang_scheduler_name=gang_scheduler),
     )
 
 
@@ -95,10 +132,11 @@ class World:
         self,
         loop: VirtualLoop,
         *,
+        registry: Registry,
         seed: int,
-        fates: Mapping[str, Fate],
-        elects: bool,
-        gangs: bool = False,
+        fates: Mapping[str, Fate] = MappingProxyType({}),
+        pods: Mapping[str, Sequence[PodFate]] | None = None,
+        configuration: Configuration | None = None,
         collected_after: float = 2.0,
     ) -> None:
         self.loop = loop
@@ -106,7 +144,7 @@ class World:
         self.uids: list[str] = []
         api = Api(
             Store(),
-            _registry(gangs=gangs),
+            registry,
             clock=SimClock(loop).now,
             chooser=random.Random(seed),
             new_uid=self._new_uid,
@@ -120,10 +158,12 @@ class World:
         self.clocks: dict[Process, SimClock] = {}
         self._running: dict[Process, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self.wanted = 0
-        self._elects = elects
+        self._configuration = configuration or quiet(elects=False)
+        self._elects = self._configuration.leader_election.leader_elect
         self._renewed: dict[str, float] = {}
         """By process: when the server last accepted it as the holder of the lease."""
         self._jobsets = JobSetActor(self.server, self.chooser, fates)
+        self._node = NodeActor(self.server, self.chooser, pods) if pods is not None else None
         self._collector = GarbageCollector(self.server, self.chooser, delay=collected_after)
 
     def _new_uid(self) -> str:
@@ -152,8 +192,9 @@ class World:
             # Inside its own context from the first line on: what it makes belongs to it.
             manager = Manager(
                 _ACCESS,
-                _configuration(elects=self._elects),
+                self._configuration,
                 _framework(),
+                job_kinds=job_kinds(self._configuration),
                 clock=clock,
                 new_client=connect,
                 elect_in_thread=False,
@@ -272,9 +313,9 @@ class World:
         )
 
     def takeovers(self) -> list[str]:
-        """Tell of each object that a TrainJob got that was made for an earlier one of the same name."""
+        """Tell of each object that a job got that was made for an earlier one of the same name."""
         return [
-            f"{_text(event.key)} was taken over from another TrainJob at revision {event.revision}"
+            f"{_text(event.key)} was taken over from another job at revision {event.revision}"
             for event in self.server.history
             if event.type == "MODIFIED"
             and event.previous is not None
@@ -286,14 +327,19 @@ class World:
         """Return a JobSet if it is there."""
         return self.user.find(JOBSETS, "default", name)
 
-    def holds(self, name: str, condition: str) -> bool:
-        """Whether a condition of a TrainJob is true."""
-        job = self.user.find(TRAINJOBS, "default", name) or {}
+    def holds(self, name: str, condition: str, resource: GroupResource = TRAINJOBS) -> bool:
+        """Whether a condition of a TrainJob, or of a job of another kind, is true."""
+        job = self.user.find(resource, "default", name) or {}
         return _is_true(job, condition)
 
     def jobset_holds(self, name: str, condition: str) -> bool:
         """Whether a condition of a JobSet is true."""
         return _is_true(self.jobset(name) or {}, condition)
+
+    def pods_called(self, name: str) -> set[str]:
+        """Return the UIDs of all pods that ever had a name."""
+        named = (event.record.metadata for event in self.server.history if event.key.resource == PODS)
+        return {metadata["uid"] for metadata in named if metadata["name"] == name}
 
     def runs(self, name: str) -> bool:
         """Whether the pods of a JobSet are ready."""
@@ -341,8 +387,6 @@ def simulate(main: Callable[[VirtualLoop, list[LogEntry]], Awaitable[Any]], *, s
     """Run something on a fresh virtual loop, with every source of chance drawn from the seed."""
     numbers = random.Random(seed)
     unhandled: list[str] = []
-    for gangs in (False, True):
-        _registry(gangs=gangs)  # needs a loop of its own
     state = random.getstate()
     random.seed(seed)
 

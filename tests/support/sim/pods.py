@@ -1,0 +1,171 @@
+"""Scheduler and kubelet of a simulated cluster: pods that run without containers, and PodGroups of Volcano.
+
+As the other actors they act through the API after delays drawn from the seed, depend on nothing but the state that they
+find, and never fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from support.sim.server import SimServer
+
+from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.resources import PODS, VOLCANO_POD_GROUPS
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.runtime.jsontree import JsonObject
+
+_OPTIONS = WriteOptions(field_manager="kubelet")
+_TERMINATION = 1.0
+"""Seconds that a container takes to end at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodFate:
+    """What becomes of a pod once it runs."""
+
+    seconds: float | None = 60.0
+    """How long it runs; None: for ever."""
+    exit_code: int = 0
+    """With which its container ends; -1: the pod is evicted."""
+
+
+class NodeActor:
+    """Binds, runs and ends pods, and lets gangs of Volcano in."""
+
+    def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Sequence[PodFate]]) -> None:
+        self._server = server
+        self._api = server.api
+        self._chooser = chooser
+        self._fates = fates
+        self._incarnations: dict[str, list[str]] = {}
+        """By name: the UIDs that there were."""
+        self._running_since: dict[str, float] = {}
+        """By UID."""
+        self._workers: dict[ObjectKey, asyncio.Event] = {}
+        self._api.store.subscribe(PODS, self._note)
+        self._api.store.subscribe(VOLCANO_POD_GROUPS, self._note)
+
+    def _note(self, event: Event) -> None:
+        wakeup = self._workers.get(event.key)
+        if wakeup is None:
+            wakeup = self._workers[event.key] = asyncio.Event()
+            step = self._run_pod if event.key.resource == PODS else self._admit_gang
+            self._server.spawn(self._attend(event.key, wakeup, step))
+        wakeup.set()
+
+    async def _attend(
+        self, key: ObjectKey, wakeup: asyncio.Event, step: Callable[[JsonObject], tuple[str, JsonObject] | float | None]
+    ) -> None:
+        """Do what is due for the object of one name, for ever."""
+        delay: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(delay):
+                    await wakeup.wait()
+            except TimeoutError:
+                pass
+            wakeup.clear()
+            delay = None
+            await asyncio.sleep(self._chooser.uniform(0.05, 0.3))
+            record = self._api.store.get(key)
+            if record is None:
+                continue
+            if "deletionTimestamp" in record.metadata:
+                await self._terminate(key)
+                continue
+            due = step(record.object)
+            if isinstance(due, tuple):
+                await self._patch(key, record.metadata["uid"], *due)
+            else:
+                delay = due
+
+    def _run_pod(self, pod: JsonObject) -> tuple[str, JsonObject] | float | None:
+        """Return what is to be written of a pod, by subresource, or the seconds until something is due."""
+        name, uid, now = pod["metadata"]["name"], pod["metadata"]["uid"], asyncio.get_running_loop().time()
+        if not pod["spec"].get("nodeName"):
+            return "binding", {"spec": {"nodeName": "node"}}
+        phase = (pod.get("status") or {}).get("phase", "Pending")
+        if phase in ("Succeeded", "Failed"):
+            return None
+        since = self._running_since.get(uid)
+        if since is None:
+            self._running_since[uid] = now
+            return "status", {"status": self._status(pod, "Running", {"running": {}})}
+        fate = self._fate(name, uid)
+        if fate.seconds is None or now < since + fate.seconds:
+            return None if fate.seconds is None else since + fate.seconds - now
+        if fate.exit_code < 0:
+            return "status", {"status": {"phase": "Failed", "reason": "Evicted"}}
+        ended = {"terminated": {"exitCode": fate.exit_code, "reason": "Error" if fate.exit_code else "Completed"}}
+        return "status", {"status": self._status(pod, "Failed" if fate.exit_code else "Succeeded", ended)}
+
+    def _fate(self, name: str, uid: str) -> PodFate:
+        """Return the fate of a pod: the first one of a name has the first, and so on, all others the last."""
+        seen = self._incarnations.setdefault(name, [])
+        if uid not in seen:
+            seen.append(uid)
+        fates = self._fates.get(name, [PodFate()])
+        return fates[min(seen.index(uid), len(fates) - 1)]
+
+    def _status(self, pod: JsonObject, phase: str, state: JsonObject) -> JsonObject:
+        ready = phase == "Running"
+        return {
+            "phase": phase,
+            "startTime": timestamp(self._api.clock()),
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [
+                {
+                    "name": each["name"],
+                    "image": each["image"],
+                    "imageID": "",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": state,
+                }
+                for each in pod["spec"]["containers"]
+            ],
+        }
+
+    def _admit_gang(self, group: JsonObject) -> tuple[str, JsonObject] | float | None:
+        """Let a gang in, as Volcano does: first nobody has looked at it, then it waits, then its pods may come."""
+        following = {"": "Pending", "Pending": "Inqueue"}
+        phase = following.get((group.get("status") or {}).get("phase", ""))
+        return ("", {"status": {"phase": phase}}) if phase is not None else None
+
+    async def _patch(self, key: ObjectKey, uid: str, subresource: str, change: JsonObject) -> None:
+        body = {**change, "metadata": {"uid": uid}}
+        try:
+            await self._api.patch(
+                key.resource,
+                key.namespace,
+                key.name,
+                body,
+                patch_type=PatchType.MERGE,
+                subresource=subresource,
+                options=_OPTIONS,
+            )
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise
+
+    async def _terminate(self, key: ObjectKey) -> None:
+        """End a pod that is being deleted, and let it go."""
+        if key.resource != PODS:
+            return
+        await asyncio.sleep(self._chooser.uniform(0.2, _TERMINATION))
+        record = self._api.store.get(key)
+        if record is None or "deletionTimestamp" not in record.metadata:
+            return
+        try:
+            await self._api.delete(
+                PODS, key.namespace, key.name, options=DeleteOptions(grace_seconds=0, uid=record.metadata["uid"])
+            )
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise
