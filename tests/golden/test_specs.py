@@ -38,14 +38,14 @@ def test_every_spec_has_an_id_of_its_own() -> None:
 
 
 def test_every_difference_is_declared() -> None:
-    """By specs and by recorded cases alike: on the page of defects, or on that of differences."""
+    """By specs and by recorded cases alike: on a page of defects, or on that of differences."""
     declared: set[str] = set()
-    for page in ("upstream-defects", "differences"):
+    for page in ("upstream-defects", "training-operator-defects", "differences"):
         ids = re.findall(r"^\| ([A-Z][A-Z0-9-]*) \|", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE)
         assert len(ids) == len(set(ids))
         assert not declared & set(ids)
         declared |= set(ids)
     named = {name for spec in SPECS for difference in spec.get("differs", ()) for name in difference["by"]}
-    for recorded in ("differences", "admission-differences"):
+    for recorded in ("differences", "admission-differences", "v1-differences"):
         named |= load_yaml((ROOT / f"tests/golden/{recorded}.yaml").read_text())["reasons"].keys()
     assert named <= declared

@@ -1,0 +1,70 @@
+"""The recorded cases of V1 jobs: Trainmaster does what the Training Operator did, save for `v1-differences.yaml`.
+
+Each case is played on a simulated cluster of its own, with the definitions of the original, and again with ours.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from support.golden import load_yaml
+from support.jobs.definitions import registry_by
+from support.jobs.differences import Difference, load_differences
+from support.jobs.player import play
+from support.jobs.recorded import Case, Stages, load_case, settled
+from support.original_crds import SCHEMAS
+
+HERE = Path(__file__).parent
+PATHS = sorted((HERE / "v1").glob("*.yaml"))
+DIFFERENCES = load_differences(HERE / "v1-differences.yaml")
+REASONS = load_yaml((HERE / "v1-differences.yaml").read_text())["reasons"]
+
+pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
+
+
+@cache
+def case_of(path: Path) -> Case:
+    """Load a case, once for all tests."""
+    return load_case(path)
+
+
+def expected_of(case: Case, schemas: str) -> Stages:
+    """What a case expects of us."""
+    expected = settled(case.expected, case.varies)
+    for difference in DIFFERENCES:
+        if difference.definitions in (None, schemas):
+            expected = difference.applied(case, expected)
+    return expected
+
+
+@pytest.mark.parametrize("schemas", SCHEMAS)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_case(path: Path, schemas: str) -> None:
+    case = case_of(path)
+    expected, seen = expected_of(case, schemas), settled(play(case, registry_by(schemas)), case.varies)
+    for stage in expected:
+        wanted, found = (
+            {key: value for key, value in each[stage].items() if key != "events"} for each in (expected, seen)
+        )
+        # Compared as text, because pytest's difference of lines is the one that people can read.
+        assert yaml.safe_dump(found) == yaml.safe_dump(wanted), f"stage {stage}"
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES, ids=str)
+def test_a_declared_difference_is_one(difference: Difference) -> None:
+    """It changes what some case expects, even where all others have been declared as well."""
+    for case in map(case_of, PATHS):
+        before = settled(case.expected, case.varies)
+        for each in DIFFERENCES:
+            after = each.applied(case, before)
+            if each is difference and after != before:
+                return
+            before = after
+    pytest.fail(f"{difference} matches nothing")
+
+
+def test_every_difference_has_its_reason() -> None:
+    assert REASONS.keys() == {difference.by for difference in DIFFERENCES}
