@@ -18,6 +18,7 @@ from bench.api import BenchmarkFailed
 from bench.burst import OUR_USER_AGENT, Load, Measured, measure
 from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
+from bench.workloads import WORKLOADS
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -32,8 +33,10 @@ def main() -> int:
             reference = read_document(arguments.compare)
         except (OSError, ValueError) as error:
             parser.error(f"cannot compare with {arguments.compare}: {error}")
+    workload = WORKLOADS[arguments.kind]
     load = Load(
-        jobs=arguments.jobs,
+        jobs=arguments.jobs or workload.jobs,
+        workload=workload,
         churn=arguments.churn,
         kubeconfig=arguments.kubeconfig,
         audit_log=arguments.audit_log,
@@ -51,7 +54,9 @@ def main() -> int:
         return 2
     report = Report(load.jobs, measured)
     here = machine()
-    print(f"{load.jobs} TrainJobs; Python {here['python']}, {here['cpus']} CPUs ({here['cpu']}), {here['system']}")
+    print(
+        f"{load.jobs} {workload.kind}s; Python {here['python']}, {here['cpus']} CPUs ({here['cpu']}), {here['system']}"
+    )
     print(*report.table(), sep="\n")
     if arguments.json is not None:
         write_document(arguments.json, report.document())
@@ -63,24 +68,27 @@ def main() -> int:
 async def _measure(load: Load) -> Measured:
     with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as directory:
         measured = await measure(load, Path(directory), say=lambda text: print(f"{text} ...", file=sys.stderr))
-    # Last, so that this process is small while the others are measured.
-    print("measuring pieces of code ...", file=sys.stderr)
-    measured.values |= await asyncio.to_thread(measure_pieces)
+    if load.workload.kind == "TrainJob":
+        # Last, so that this process is small while the others are measured.
+        print("measuring pieces of code ...", file=sys.stderr)
+        measured.values |= await asyncio.to_thread(measure_pieces)
     return measured
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bench",
-        description="Measure a manager that faces many TrainJobs, by default on an API server of its own.",
+        description="Measure a manager that faces many jobs, by default on an API server of its own.",
         allow_abbrev=False,
     )
-    parser.add_argument("--jobs", type=_positive, default=1000, metavar="N", help="TrainJobs (default: 1000)")
+    parser.add_argument("--kind", choices=WORKLOADS, default="TrainJob", help="which jobs (default: TrainJob)")
+    sizes = ", ".join(f"{each.jobs} {each.kind}s" for each in WORKLOADS.values())
+    parser.add_argument("--jobs", type=_positive, metavar="N", help=f"how many (default: {sizes})")
     parser.add_argument(
         "--churn",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="let the JobSets run and complete afterwards; not on a cluster with a JobSet controller (default: yes)",
+        help="let JobSets or pods run and complete; not where they do so by themselves (default: yes)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     parser.add_argument(
@@ -103,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of TrainJobs; use one from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs; use one from 1 up")
     return int(text)
 
 

@@ -1,13 +1,14 @@
-"""What a manager does with many TrainJobs at once, and what that costs.
+"""What a manager does with many jobs at once, and what that costs.
 
 The phases, on one API server:
 
 1. a manager starts in an empty cluster (`start.*`);
-2. all TrainJobs are created as fast as the server takes them; each gets its JobSet (`create.*`);
+2. all jobs are created as fast as the server takes them; each TrainJob gets its JobSet, each job of another kind its
+   pods (`create.*`);
 3. up to a thousand of them are touched, so that they are looked at again although nothing is to do (`settled.*`);
 4. a new manager takes over from the first one (`restart.*`);
-5. this program, in place of a JobSet controller, reports that every JobSet runs and then that it has completed, until
-   every TrainJob is complete; together with phase 2 that is its whole life (`life.*`).
+5. this program, in place of a JobSet controller or a kubelet, reports that every JobSet, or pod, runs and then that it
+   has completed, until every job is complete; together with phase 2 that is its whole life (`life.*`).
 
 CPU is counted until the manager rests, so that nothing which a phase causes is missed.
 """
@@ -24,22 +25,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench import samples
 from bench.api import MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
 from bench.processes import Manager, Process, Server, api_server, manager
+from bench.samples import NAMESPACE, job_name, namespace
+from bench.workloads import Workload
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
-from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, definition_file
+from trainmaster.devcluster.crds.install import definition_file
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
 TOUCHED_AT_MOST: Final = 1000
 OUR_USER_AGENT: Final = "trainmaster/"
 
-_TRAINJOBS = TRAINJOBS.path(samples.NAMESPACE)
-_JOBSETS = JOBSETS.path(samples.NAMESPACE)
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL = 0.05
 _SERVED_WITHIN = 30.0
@@ -50,8 +49,9 @@ class Load:
     """What to measure with."""
 
     jobs: int
+    workload: Workload
     churn: bool = True
-    """Whether to play the JobSet controller; there must be no other one then."""
+    """Whether to play the JobSet controller or the kubelet; there must be no other one then."""
 
     kubeconfig: Path | None = None
     """The cluster; None: a bare API server of our own."""
@@ -73,10 +73,6 @@ class Measured:
     values: dict[str, float] = field(default_factory=dict)
     requests: dict[str, Requests] = field(default_factory=dict)
 
-    def at_most(self, name: str, value: float) -> None:
-        """Keep the highest value of a figure that several processes have."""
-        self.values[name] = max(value, self.values.get(name, value))
-
 
 @dataclass(slots=True)
 class _Phase:
@@ -88,7 +84,7 @@ class _Phase:
 
 @dataclass(slots=True)
 class _Appearances:
-    """When the objects of all jobs were seen first."""
+    """When objects were seen first."""
 
     expected: int
     moments: dict[str, float] = field(default_factory=dict)
@@ -110,10 +106,10 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
         access = await load_config(kubeconfig=str(server.kubeconfig))
         api = await stack.enter_async_context(Api(access))
         if load.kubeconfig is None:
-            await _install_definitions(api)
-        await _prepare(api)
+            await _install_definitions(api, load.workload)
+        await _prepare(api, load.workload)
         if load.kubeconfig is not None:
-            stack.push_async_callback(_clean_up, api)
+            stack.push_async_callback(_clean_up, api, load.workload)
         audit = AuditReader(server.audit_log, user_agent=load.user_agent) if server.audit_log is not None else None
         run = _Run(load, api, audit, Measured(), say)
         if load.manager_pid is not None:
@@ -131,6 +127,19 @@ class _Run:
     measured: Measured
     say: Callable[[str], None]
 
+    def _set(self, **values: float) -> None:
+        """Keep figures of a phase: `create__rate` is `create.rate` of this kind of jobs."""
+        prefix = self.load.workload.prefix
+        self.measured.values |= {prefix + name.replace("__", "."): value for name, value in values.items()}
+
+    def _get(self, name: str) -> float:
+        return self.measured.values[self.load.workload.prefix + name]
+
+    def _at_most(self, name: str, value: float) -> None:
+        """Keep the highest value of a figure that several processes have."""
+        name = self.load.workload.prefix + name
+        self.measured.values[name] = max(value, self.measured.values.get(name, value))
+
     async def with_process(self, process: Process) -> None:
         """Run the phases that need no start of a manager."""
         await self._create(process)
@@ -140,23 +149,22 @@ class _Run:
 
     async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
         """Run all phases."""
-        values, jobs = self.measured.values, self.load.jobs
+        jobs = self.load.jobs
         self.say("starting a manager in an empty cluster")
         async with manager(kubeconfig, directory) as first:
             started_with = first.cpu()
-            values["start.ready"], values["start.memory"] = first.ready_after, first.memory()
+            self._set(start__ready=first.ready_after, start__memory=first.memory())
             await self._create(first)
             await self._settled(first)
             await self._finish_own(first)
-        self.say(f"starting another manager, which finds {jobs} TrainJobs")
+        self.say(f"starting another manager, which finds {jobs} {self.load.workload.kind}s")
         before = await self.audit.count() if self.audit is not None else Requests()
         async with manager(kubeconfig, directory) as second:
             await second.rest(patience=self._patience)
-            values["restart.ready"] = second.ready_after
-            values["restart.cpu"] = max(second.cpu() - started_with, 0.0) * 1000 / jobs
+            cpu = max(second.cpu() - started_with, 0.0) * 1000 / jobs
             restart = await (self.audit or _MetricsReader(second)).count() - before
             self.measured.requests["restart"] = restart
-            values["restart.writes"] = restart.writes
+            self._set(restart__ready=second.ready_after, restart__cpu=cpu, restart__writes=restart.writes)
             await self._live(second)
             await self._finish_own(second)
 
@@ -166,70 +174,82 @@ class _Run:
         return 60 + 0.2 * self.load.jobs
 
     async def _create(self, process: Process) -> None:
-        values, jobs = self.measured.values, self.load.jobs
-        self.say(f"creating {jobs} TrainJobs")
+        jobs, workload = self.load.jobs, self.load.workload
+        self.say(f"creating {jobs} {workload.kind}s")
         born: dict[str, float] = {}
-        jobsets = _Appearances(jobs)
+        owners: dict[str, str] = {}
+        built = _Appearances(jobs * workload.built_each)
 
         def see(_: str, obj: JsonObject) -> None:
-            jobsets.see(obj["metadata"]["name"])
+            owners[obj["metadata"]["name"]] = workload.job_of(obj)
+            built.see(obj["metadata"]["name"])
 
         async def create(number: int) -> None:
-            await self.api.send("POST", _TRAINJOBS, samples.trainjob(number))
-            born[samples.job_name(number)] = time.monotonic()
+            await self.api.send("POST", workload.resource.path(NAMESPACE), workload.job(number))
+            born[job_name(number)] = time.monotonic()
 
-        async with self._phase("create", process) as phase, self.api.watching(_JOBSETS, see) as reading:
+        watching = self.api.watching(workload.built.path(NAMESPACE), see)
+        async with self._phase("create", process) as phase, watching as reading:
             started = time.monotonic()
             await for_all(range(jobs), create)
-            await self._wait(jobsets, reading, "JobSets appeared", process)
-        latencies = sorted(moment - born[name] for name, moment in jobsets.moments.items())
-        values["create.rate"] = jobs / (max(jobsets.moments.values()) - started)
-        values["create.latency_p50"] = statistics.median(latencies)
-        values["create.latency_p99"] = latencies[math.ceil(len(latencies) * 0.99) - 1]
-        values["create.cpu"] = phase.cpu * 1000 / jobs
+            await self._wait(built, reading, f"{workload.built.kind}s appeared", process)
+        latencies = sorted(moment - born[owners[name]] for name, moment in built.moments.items())
+        self._set(
+            create__rate=len(latencies) / (max(built.moments.values()) - started),
+            create__latency_p50=statistics.median(latencies),
+            create__latency_p99=latencies[math.ceil(len(latencies) * 0.99) - 1],
+            create__cpu=phase.cpu * 1000 / len(latencies),
+        )
         if phase.requests is not None:
-            values["create.requests"] = phase.requests.single / jobs
-            values["manager.lists"] = phase.requests.lists
+            self._set(
+                create__requests=phase.requests.single / jobs,
+                create__events=phase.requests.events / jobs,
+                manager__lists=phase.requests.lists,
+            )
 
     async def _settled(self, process: Process) -> None:
-        touched = min(self.load.jobs, TOUCHED_AT_MOST)
-        self.say(f"touching {touched} TrainJobs")
+        touched, workload = min(self.load.jobs, TOUCHED_AT_MOST), self.load.workload
+        self.say(f"touching {touched} {workload.kind}s")
         patch: JsonObject = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
 
         async def touch(number: int) -> None:
-            await self._patch(f"{_TRAINJOBS}/{samples.job_name(number)}", patch)
+            await self._patch(f"{workload.resource.path(NAMESPACE)}/{job_name(number)}", patch)
 
         async with self._phase("settled", process) as phase:
             await for_all(range(touched), touch)
-        self.measured.values["settled.cpu"] = phase.cpu * 1000 / touched
+        self._set(settled__cpu=phase.cpu * 1000 / touched)
         if phase.requests is not None:
-            self.measured.values["settled.writes"] = phase.requests.writes
-            self.measured.values["manager.lists"] += phase.requests.lists
+            lists = self._get("manager.lists") + phase.requests.lists
+            self._set(settled__writes=phase.requests.writes, manager__lists=lists)
 
     async def _live(self, process: Process) -> None:
         if not self.load.churn:
             return
-        values, jobs = self.measured.values, self.load.jobs
-        self.say(f"running and completing {jobs} JobSets")
+        jobs, workload = self.load.jobs, self.load.workload
+        self.say(f"running and completing {jobs * workload.built_each} {workload.built.kind}s")
         complete = _Appearances(jobs)
 
         def see(_: str, obj: JsonObject) -> None:
             conditions: Iterable[JsonObject] = obj.get("status", {}).get("conditions", ())
-            if any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
+            if any(each["type"] == workload.completed and each["status"] == "True" for each in conditions):
                 complete.see(obj["metadata"]["name"])
 
         async def live(number: int) -> None:
-            status = f"{_JOBSETS}/{samples.job_name(number)}/status"
-            await self._patch(status, samples.running())
-            await self._patch(status, samples.completed())
+            for name, status in workload.reports(number):
+                await self._patch(f"{workload.built.path(NAMESPACE)}/{name}/status", status)
 
-        async with self._phase("live", process) as phase, self.api.watching(_TRAINJOBS, see) as reading:
+        watching = self.api.watching(workload.resource.path(NAMESPACE), see)
+        async with self._phase("live", process) as phase, watching as reading:
             await for_all(range(jobs), live)
-            await self._wait(complete, reading, "TrainJobs completed", process)
-        values["life.cpu"] = values["create.cpu"] + phase.cpu * 1000 / jobs
+            await self._wait(complete, reading, f"{workload.kind}s completed", process)
+        cpu = phase.cpu * 1000 / (jobs * workload.built_each)
+        self._set(life__cpu=self._get("create.cpu") + cpu)
         if phase.requests is not None:
-            values["life.requests"] = values["create.requests"] + phase.requests.single / jobs
-            values["manager.lists"] += phase.requests.lists
+            self._set(
+                life__requests=self._get("create.requests") + phase.requests.single / jobs,
+                life__events=self._get("create.events") + phase.requests.events / jobs,
+                manager__lists=self._get("manager.lists") + phase.requests.lists,
+            )
 
     async def _patch(self, path: str, patch: JsonObject) -> None:
         await self.api.send("PATCH", path, patch, content_type=MERGE_PATCH)
@@ -269,10 +289,10 @@ class _Run:
         self._finish(process)
         stall = await process.worst_stall()
         if stall is not None:
-            self.measured.at_most("manager.worst_stall", stall * 1000)
+            self._at_most("manager.worst_stall", stall * 1000)
 
     def _finish(self, process: Process) -> None:
-        self.measured.at_most("manager.peak_memory", process.peak_memory())
+        self._at_most("manager.peak_memory", process.peak_memory())
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +303,11 @@ class _MetricsReader:
         return requests_in_metrics(await self.manager.metrics())
 
 
-async def _install_definitions(api: Api) -> None:
-    for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS):
+async def _install_definitions(api: Api, workload: Workload) -> None:
+    for name in workload.definitions:
         definition = load_yaml(definition_file(name).read_bytes())
         await api.send("POST", _CRDS, definition)
-    for resource in (JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES):
+    for resource in workload.needs:
         await _wait_served(api, resource)
 
 
@@ -299,19 +319,20 @@ async def _wait_served(api: Api, resource: Resource) -> None:
         await asyncio.sleep(_POLL)
 
 
-async def _prepare(api: Api) -> None:
-    for resource in (JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES):
+async def _prepare(api: Api, workload: Workload) -> None:
+    for resource in workload.needs:
         if not await api.send("GET", f"{resource.path()}?limit=1", accept=(200, 404)):
             raise BenchmarkFailed(
                 f"the cluster does not serve {resource.name}; install its definition first (deploy/crds has those of "
                 "Trainmaster)"
             )
-    await api.send("POST", NAMESPACES.path(), samples.namespace())
-    await api.send("POST", CLUSTER_TRAINING_RUNTIMES.path(), samples.runtime())
+    await api.send("POST", NAMESPACES.path(), namespace())
+    for resource, obj in workload.cluster_objects():
+        await api.send("POST", resource.path(), obj)
 
 
-async def _clean_up(api: Api) -> None:
+async def _clean_up(api: Api, workload: Workload) -> None:
     """Leave somebody else's cluster as it was."""
-    await api.send("DELETE", NAMESPACES.path(None, samples.NAMESPACE), accept=(200, 202, 404))
-    runtime = CLUSTER_TRAINING_RUNTIMES.path(None, samples.RUNTIME)
-    await api.send("DELETE", runtime, accept=(200, 202, 404))
+    await api.send("DELETE", NAMESPACES.path(None, NAMESPACE), accept=(200, 202, 404))
+    for resource, obj in workload.cluster_objects():
+        await api.send("DELETE", resource.path(None, obj["metadata"]["name"]), accept=(200, 202, 404))

@@ -32,8 +32,14 @@ class Requests:
 
     @property
     def single(self) -> int:
-        """All but lists and watches."""
-        return sum(count for name, count in self.counts.items() if _verb(name) not in _STREAMED)
+        """All but lists, watches and events."""
+        streamed = sum(count for name, count in self.counts.items() if _verb(name) in _STREAMED)
+        return self.counts.total() - streamed - self.events
+
+    @property
+    def events(self) -> int:
+        """Those that tell what happened, which nothing waits for."""
+        return sum(count for name, count in self.counts.items() if _resource(name) == "events")
 
     @property
     def writes(self) -> int:
@@ -97,3 +103,7 @@ def requests_in_metrics(text: str) -> Requests:
 
 def _verb(name: str) -> str:
     return name.partition(" ")[0]
+
+
+def _resource(name: str) -> str:
+    return name.partition(" ")[2]

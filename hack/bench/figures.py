@@ -15,6 +15,9 @@ from typing import Final
 FULL_SCALE: Final = 10_000
 """TrainJobs for which the budgets of memory, stalls and starts are meant."""
 
+PODS_EACH: Final = 4
+"""Of a PyTorchJob of the benchmark; it has as many Services."""
+
 
 class Kind(Enum):
     """How a figure varies between runs and machines; the value is the factor that a comparison allows."""
@@ -56,8 +59,9 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "create.latency_p99": Figure("s", Kind.DURATION, "TrainJob to JobSet, 99th percentile"),
         "create.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, until the status is written", Budget(2.0)),
         "create.requests": Figure(
-            "per job", Kind.COUNT, "requests of the manager but lists, watches, leases", Budget(2.0)
+            "per job", Kind.COUNT, "requests of the manager but lists, watches, leases, events", Budget(2.0)
         ),
+        "create.events": Figure("per job", Kind.COUNT, "events, each a request"),
         "settled.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager to look again at what is as it should be"),
         "settled.writes": Figure("", Kind.COUNT, "all jobs looked at again", Budget(0.0)),
         "restart.ready": Figure(
@@ -69,6 +73,7 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "restart.cpu": Figure("ms/job", Kind.DURATION, "CPU of that manager until it rests"),
         "restart.writes": Figure("", Kind.COUNT, "of that manager until it rests", Budget(0.0)),
         "life.requests": Figure("per job", Kind.COUNT, "from creation to completion", Budget(4.0)),
+        "life.events": Figure("per job", Kind.COUNT, "events, each a request"),
         "life.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, from creation to completion"),
         "manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
         "manager.peak_memory": Figure(
@@ -77,6 +82,29 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "manager.worst_stall": Figure(
             "ms", Kind.DURATION, "longest time without a turn of the event loop", Budget(100.0, at_jobs=FULL_SCALE)
         ),
+        "pytorchjob.start.ready": Figure("s", Kind.DURATION, "as start.ready, where V1 jobs are served as well"),
+        "pytorchjob.start.memory": Figure("MB", Kind.MEMORY, "as start.memory"),
+        "pytorchjob.create.rate": Figure("pods/s", Kind.RATE, "with the server and this program on the same machine"),
+        "pytorchjob.create.latency_p50": Figure("s", Kind.DURATION, "PyTorchJob to pod, as a client sees it: median"),
+        "pytorchjob.create.latency_p99": Figure("s", Kind.DURATION, "PyTorchJob to pod, 99th percentile"),
+        "pytorchjob.create.cpu": Figure("ms/pod", Kind.DURATION, "CPU of the manager, until the status is written"),
+        "pytorchjob.create.requests": Figure("per job", Kind.COUNT, "as create.requests"),
+        "pytorchjob.create.events": Figure("per job", Kind.COUNT, "events, each a request"),
+        "pytorchjob.settled.cpu": Figure("ms/job", Kind.DURATION, "CPU to look again at what is as it should be"),
+        "pytorchjob.settled.writes": Figure("", Kind.COUNT, "all jobs looked at again", Budget(0.0)),
+        "pytorchjob.restart.ready": Figure(
+            "s", Kind.DURATION, "a manager that finds all jobs, from its start to ready"
+        ),
+        "pytorchjob.restart.cpu": Figure("ms/job", Kind.DURATION, "CPU of that manager until it rests"),
+        "pytorchjob.restart.writes": Figure("", Kind.COUNT, "of that manager until it rests", Budget(0.0)),
+        "pytorchjob.life.requests": Figure(
+            "per job", Kind.COUNT, "from creation to completion: pods, services and 3", Budget(2 * PODS_EACH + 3.0)
+        ),
+        "pytorchjob.life.events": Figure("per job", Kind.COUNT, "events from creation to completion"),
+        "pytorchjob.life.cpu": Figure("ms/pod", Kind.DURATION, "CPU of the manager, from creation to completion"),
+        "pytorchjob.manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
+        "pytorchjob.manager.peak_memory": Figure("MB", Kind.MEMORY, "highest resident memory (VmHWM)"),
+        "pytorchjob.manager.worst_stall": Figure("ms", Kind.DURATION, "longest time without a turn of the event loop"),
     }
 )
 """All figures in the order of the report."""

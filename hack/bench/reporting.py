@@ -30,7 +30,7 @@ class Report:
 
     def table(self) -> Iterator[str]:
         """Yield the lines of the table."""
-        yield f"{'figure':<20} {'value':>10} {'unit':<10} {'budget':>8}  {'':<7} what it is"
+        yield f"{'figure':<29} {'value':>10} {'unit':<10} {'budget':>8}  {'':<7} what it is"
         for name, figure in FIGURES.items():
             if name not in self.measured.values:
                 continue
@@ -39,7 +39,7 @@ class Report:
             met = _VERDICTS[verdict(name, value, jobs=self.jobs)]
             if figure.budget is not None and not met:
                 met = f"@{figure.budget.at_jobs}"
-            yield f"{name:<20} {_number(value):>10} {figure.unit:<10} {budget:>8}  {met:<7} {figure.text}"
+            yield f"{name:<29} {_number(value):>10} {figure.unit:<10} {budget:>8}  {met:<7} {figure.text}"
         for phase, requests in self.measured.requests.items():
             counts = ", ".join(f"{count} {name}" for name, count in requests.counts.most_common()) or "none"
             yield f"requests of the phase {phase}: {counts}"

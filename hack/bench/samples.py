@@ -1,4 +1,4 @@
-"""The objects of the benchmark: TrainJobs as people submit them, the runtime that they name, what JobSets report."""
+"""The objects of the benchmark: jobs as people submit them, the runtime of TrainJobs, what JobSets and pods report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from trainmaster.runtime.jsontree import JsonObject
 
 NAMESPACE: Final = "trainmaster-bench"
 RUNTIME: Final = "trainmaster-bench"
+WORKERS: Final = 3
+"""Of a PyTorchJob, besides its master."""
 
 _TRAINER = "trainer.kubeflow.org/v1alpha1"
 
 
 def job_name(number: int) -> str:
-    """Return the name of the TrainJob with a number."""
+    """Return the name of the job with a number."""
     return f"job-{number:06}"
 
 
@@ -63,6 +65,45 @@ def trainjob(number: int) -> JsonObject:
         "metadata": {"name": job_name(number), "namespace": NAMESPACE, "labels": {"team": f"team-{number % 7}"}},
         "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": trainer},
     }
+
+
+def pytorchjob(number: int) -> JsonObject:
+    """Build a PyTorchJob of a master and three workers with two GPUs each."""
+    container = {
+        "name": "pytorch",
+        "image": "example.com/team/train:1.4",
+        "command": ["torchrun", "train.py"],
+        "args": ["--epochs", "10", "--seed", str(number)],
+        "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": 2}},
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    pod = {"containers": [container], "volumes": [{"name": "scratch", "emptyDir": {}}]}
+
+    def replicas(count: int) -> JsonObject:
+        return {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": pod}}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": job_name(number), "namespace": NAMESPACE, "labels": {"team": f"team-{number % 7}"}},
+        "spec": {"pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(WORKERS)}},
+    }
+
+
+def pod_status(phase: str) -> JsonObject:
+    """Build the patch with which a kubelet reports that a pod runs, or has succeeded."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
+    container = {
+        "name": "pytorch",
+        "image": "example.com/team/train:1.4",
+        "imageID": "",
+        "ready": phase == "Running",
+        "restartCount": 0,
+        "state": {"running": {"startedAt": now}} if phase == "Running" else {"terminated": ended},
+    }
+    return {"status": {"phase": phase, "startTime": now, "containerStatuses": [container]}}
 
 
 def running() -> JsonObject:

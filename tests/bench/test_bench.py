@@ -56,7 +56,8 @@ async def test_a_run_measures_every_figure_and_names_what_got_worse(tmp_path: Pa
     assert "manager.peak_memory" not in run.err
     document = json.loads((tmp_path / "out.json").read_text())
     # The event loop is watched by the manager, and a stall needs a loop that was ever late.
-    assert set(document["figures"]) | {"manager.worst_stall"} == set(FIGURES)
+    of_trainjobs = {name for name in FIGURES if not name.startswith("pytorchjob.")}
+    assert set(document["figures"]) | {"manager.worst_stall"} == of_trainjobs
     for name in document["figures"]:
         assert f"\n{name} " in run.out
     assert document["jobs"] == 20
@@ -65,6 +66,19 @@ async def test_a_run_measures_every_figure_and_names_what_got_worse(tmp_path: Pa
     assert document["figures"]["create.requests"]["budget"] == 2
     assert document["figures"]["restart.writes"] == {"value": 0, "unit": "", "budget": 0, "met": True}
     assert document["figures"]["restart.ready"]["met"] is None
+
+
+async def test_a_run_of_pytorchjobs_measures_their_figures(tmp_path: Path) -> None:
+    run = await _bench("--kind", "PyTorchJob", "--jobs", "5", "--json", str(tmp_path / "out.json"))
+    assert run.code == 0, run.err
+    document = json.loads((tmp_path / "out.json").read_text())
+    of_pytorchjobs = {name for name in FIGURES if name.startswith("pytorchjob.")}
+    assert set(document["figures"]) | {"pytorchjob.manager.worst_stall"} == of_pytorchjobs
+    assert document["requests"]["create"]["create pods"] == 5 * 4
+    assert document["requests"]["create"]["create services"] == 5 * 4
+    assert document["figures"]["pytorchjob.restart.writes"]["value"] == 0
+    assert document["figures"]["pytorchjob.settled.writes"]["value"] == 0
+    assert document["figures"]["pytorchjob.life.requests"]["met"]
 
 
 @pytest.mark.controllers

@@ -1,0 +1,148 @@
+"""The kinds of jobs that the benchmark knows: what it creates, waits for and reports of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from bench import samples
+from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
+from trainmaster.devcluster.crds.install import (
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
+)
+from trainmaster.runtime.jsontree import JsonObject
+
+_PYTORCHJOBS: Final = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+_JOB_NAME: Final = "training.kubeflow.org/job-name"
+
+
+class Workload(Protocol):
+    """A kind of jobs."""
+
+    @property
+    def kind(self) -> str:
+        """Of a job."""
+
+    @property
+    def jobs(self) -> int:
+        """How many there are if nobody says."""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its figures begin with."""
+
+    @property
+    def resource(self) -> Resource:
+        """That of the jobs."""
+
+    @property
+    def built(self) -> Resource:
+        """What the manager makes of a job."""
+
+    @property
+    def built_each(self) -> int:
+        """How many of these for one job."""
+
+    @property
+    def completed(self) -> str:
+        """The condition of a job that has ended well."""
+
+    @property
+    def needs(self) -> tuple[Resource, ...]:
+        """The resources that the cluster has to serve."""
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """Those that a bare cluster lacks."""
+
+    def job(self, number: int) -> JsonObject:
+        """Build a job."""
+
+    def job_of(self, built: JsonObject) -> str:
+        """Return the name of the job that something was made of."""
+
+    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
+        """Yield the life of what was made of a job: names, and patches of their status, in order."""
+
+    def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
+        """Yield what all jobs need besides their namespace."""
+
+
+@dataclass(frozen=True)
+class TrainJobs:
+    """TrainJobs of two nodes, whose JobSets report at once that they run and have completed."""
+
+    kind: str = "TrainJob"
+    jobs: int = 1000
+    prefix: str = ""
+    resource: Resource = TRAINJOBS
+    built: Resource = JOBSETS
+    built_each: int = 1
+    completed: str = "Complete"
+    needs: tuple[Resource, ...] = (JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES)
+    definitions: tuple[str, ...] = (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS)
+
+    def job(self, number: int) -> JsonObject:
+        """Build a TrainJob."""
+        return samples.trainjob(number)
+
+    def job_of(self, built: JsonObject) -> str:
+        """Return the name of the TrainJob, which is that of the JobSet."""
+        name: str = built["metadata"]["name"]
+        return name
+
+    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
+        """Yield what a JobSet controller reports."""
+        yield samples.job_name(number), samples.running()
+        yield samples.job_name(number), samples.completed()
+
+    def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
+        """Yield the runtime."""
+        yield CLUSTER_TRAINING_RUNTIMES, samples.runtime()
+
+
+@dataclass(frozen=True)
+class PyTorchJobs:
+    """PyTorchJobs of a master and three workers, whose pods report that they run and have succeeded."""
+
+    kind: str = "PyTorchJob"
+    jobs: int = 2000
+    prefix: str = "pytorchjob."
+    resource: Resource = _PYTORCHJOBS
+    built: Resource = PODS
+    built_each: int = 1 + samples.WORKERS
+    completed: str = "Succeeded"
+    needs: tuple[Resource, ...] = (_PYTORCHJOBS, JOBSETS, TRAINJOBS, CLUSTER_TRAINING_RUNTIMES)
+    """The manager is not ready without those of TrainJobs."""
+
+    definitions: tuple[str, ...] = (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS)
+
+    def job(self, number: int) -> JsonObject:
+        """Build a PyTorchJob."""
+        return samples.pytorchjob(number)
+
+    def job_of(self, built: JsonObject) -> str:
+        """Return the name of the PyTorchJob of a pod."""
+        name: str = built["metadata"]["labels"][_JOB_NAME]
+        return name
+
+    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
+        """Yield what kubelets report: first all run, then the workers end, and then the master."""
+        job = samples.job_name(number)
+        pods = [*(f"{job}-worker-{index}" for index in range(samples.WORKERS)), f"{job}-master-0"]
+        for phase in ("Running", "Succeeded"):
+            for pod in pods:
+                yield pod, samples.pod_status(phase)
+
+    def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
+        """Yield nothing: a PyTorchJob says all itself."""
+        yield from ()
+
+
+WORKLOADS: Final[Mapping[str, Workload]] = MappingProxyType({each.kind: each for each in (TrainJobs(), PyTorchJobs())})
+"""By kind."""
