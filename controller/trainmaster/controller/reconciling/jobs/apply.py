@@ -224,7 +224,7 @@ class Applier:
         resource, store = self._of(obj)
         try:
             await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
-            log.info("deleted", kind=kind, object=metadata["name"])
+            log.debug("deleted", kind=kind, object=metadata["name"])
             self._event(job, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
         except (NotFound, Conflict):
             # Gone already, or another one by now: either way this one is no more, and the cache is behind.
@@ -249,7 +249,7 @@ class Applier:
         except ApiError as error:
             self._event(job, f"FailedCreate{kind}", f"Error creating: {error.message}", warning=True)
             raise
-        log.info("created", kind=kind, object=name)
+        log.debug("created", kind=kind, object=name)
         self._event(job, f"SuccessfulCreate{kind}", f"Created {_word(kind)}: {name}")
         self._expectations.expect_write(key, written, store)
 
