@@ -16,6 +16,7 @@ from trainmaster.controller.kube.cache import reflector
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager import training_operator
+from trainmaster.controller.manager.other_operator import WEBHOOKS
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -26,6 +27,13 @@ from trainmaster.devcluster.crds.install import (
 from trainmaster.devcluster.testing.faults import Delay
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
 PODGROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", namespaced=True)
 VOLCANO = QUIET.model_copy(update={"training_operator": TrainingOperator(gang_scheduler_name="volcano")})
 
@@ -97,3 +105,39 @@ async def test_v1_b26_a_gang_scheduler_may_be_installed_later(tmp_path: Path, mo
             await until(lambda: pod_groups(stack))
             await stack.client.patch(PODGROUPS, "default", "demo", {"status": {"phase": "Inqueue"}})
             await until(lambda: pod_names(stack))
+
+
+async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stack: Stack) -> None:
+    """The Go operator has no lease; who admits jobs serves them."""
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    service = {"name": "training-operator", "namespace": "kubeflow", "path": "/validate-kubeflow-org-v1-tfjob"}
+    webhook = {
+        "name": "validator.tfjob.training-operator.kubeflow.org",
+        "clientConfig": {"service": service},
+        "rules": [
+            {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["tfjobs"]}
+        ],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    await stack.client.create(
+        CONFIGURATIONS,
+        {
+            "apiVersion": CONFIGURATIONS.api_version,
+            "kind": CONFIGURATIONS.kind,
+            "metadata": {"name": WEBHOOKS},
+            "webhooks": [webhook],
+        },
+    )
+    looked = stack.cluster.faults.add(Delay(0.0), resource=CONFIGURATIONS.plural, user_agent="trainmaster/")
+    async with manager(stack.access, configuration=QUIET):
+        await create_job(stack)
+        await until(lambda: answer(looked.count >= 3))
+        assert await pod_names(stack) == []
+        await stack.client.delete(CONFIGURATIONS, None, WEBHOOKS)
+        await until(lambda: pod_names(stack))
+
+
+async def answer(value: Any) -> Any:
+    return value

@@ -3,6 +3,7 @@
 Guarantees:
 - While the server serves none of the kinds, nothing of theirs is read: discovery is asked every `DISCOVERY_INTERVAL`,
   for which no right is needed.
+- While another operator is in charge (see `other_operator`), nothing of theirs is read either.
 - No job is seen before the pods, and all else that jobs own, of its namespace are there. Other kinds do not wait.
 - A kind that jobs own may be installed later (V1-B26): its absence is told by the jobs that need it, and all jobs are
   reconciled again when it is served.
@@ -31,6 +32,9 @@ from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.manager import other_operator
+from trainmaster.controller.manager.other_operator import OtherOperator
+from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.reconciling import status_writer
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.jobs import apply
@@ -83,6 +87,8 @@ def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iter
     for each in (PODS, SERVICES) if has_services else (PODS,):
         yield _read(each, apply.JOBS)
     yield from apply.shared_rules(has_services=has_services)
+    if not configuration.watch_namespaces:
+        yield from other_operator.POLICY_RULES
     chosen = gang_of(configuration)
     for gang in (Volcano(), SchedulerPlugins("")) if chosen is None else (chosen,):
         for watch in _gang_watches(gang):
@@ -143,6 +149,9 @@ class TrainingOperator:
         self._client = client
         self._clock = clock
         self._gang = gang_of(configuration)
+        # Who serves some namespaces has no right to look at anything beyond them.
+        service = configuration.cert_management.webhook_service_name, operator_namespace()
+        self._other = None if configuration.watch_namespaces else OtherOperator(client, service=service)
         self._changed = asyncio.Event()
         self._started: list[Informer] = []
         self._absent: set[Informer] = set()
@@ -180,6 +189,8 @@ class TrainingOperator:
         async with asyncio.TaskGroup() as tasks:
             while rest:
                 served = [each for each in rest if await self._is_served(each.resource)]
+                if served and self._other is not None and await self._other.is_in_charge():
+                    served = []
                 for each in served:
                     rest.remove(each)
                     for child in each.children:
