@@ -29,9 +29,9 @@ def recording(directory: Path, *requests: tuple[str, str, str], program: str = U
 def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) -> None:
     """`update` is granted for one Secret alone; what the command line requests is not the manager's business."""
     covered = [("list", "configmaps", ""), ("patch", "secrets", "kubeflow-trainer-webhook-cert")]
-    made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "configmaps", "a"))
-    assert made.missing() == ["delete configmaps a (test_x)", "update secrets other (test_x)"]
-    theirs = recording(tmp_path, ("delete", "configmaps", "a"), program="trainmaster-run/1")
+    made = recording(tmp_path, *covered, ("update", "secrets", "other"), ("delete", "limitranges", "a"))
+    assert made.missing() == ["delete limitranges a (test_x)", "update secrets other (test_x)"]
+    theirs = recording(tmp_path, ("delete", "limitranges", "a"), program="trainmaster-run/1")
     assert theirs.missing() == []
 
 
