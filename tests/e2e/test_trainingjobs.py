@@ -179,6 +179,27 @@ async def test_a_killed_replica_is_replaced_and_one_that_fails_is_not(
     await kubectl("delete", "pytorchjob", name)
 
 
+async def test_an_evicted_replica_is_replaced(cluster_home: Path, tmp_path: Path) -> None:
+    """As whatever the kubelet could not restart in place. The test evicts it, for the embedded cluster does not."""
+    kubectl, gate = Kubectl(cluster_home / ".trainmaster" / "kubeconfig", tmp_path), tmp_path / "go"
+    asked = job("evicted", gate)
+    replicas = asked["spec"]["pytorchReplicaSpecs"]
+    del replicas["Worker"], replicas["Master"]["template"]["spec"]["schedulingGates"]
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(asked))
+    evicted = {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}}
+    async with kubectl.watching("pytorchjob") as watching:
+        await kubectl("apply", "-f", str(tmp_path / "job.yaml"))
+        await watching.until("evicted", "Running")
+        before = await kubectl("get", "pod", "evicted-master-0", "-o", "jsonpath={.metadata.uid}")
+        await kubectl("patch", "pod", "evicted-master-0", "--subresource=status", "-p", json.dumps(evicted))
+        await watching.until("evicted", "Restarting")
+        gate.touch()
+        rows = await watching.until("evicted", "Succeeded")
+    assert states(rows, "evicted")[:3] == ["Created", "Running", "Restarting"]
+    assert await kubectl("get", "pod", "evicted-master-0", "-o", "jsonpath={.metadata.uid}") != before
+    await kubectl("delete", "pytorchjob", "evicted")
+
+
 UIDS = ("-o", "custom-columns=NAME:.metadata.name,UID:.metadata.uid")
 VERSIONS = ("-o", "custom-columns=NAME:.metadata.name,VERSION:.metadata.resourceVersion,PHASE:.status.phase")
 NODES = ("-o", "custom-columns=NAME:.metadata.name,VERSION:.metadata.resourceVersion,NODE:.spec.nodeName")

@@ -255,6 +255,21 @@ async def test_the_deadline_of_a_pod(node: Node, kubelet: Kubelet) -> None:
     assert (await node.phase("Failed"))["status"]["reason"] == "DeadlineExceeded"
 
 
+async def test_a_pod_that_somebody_calls_evicted_is_stopped(node: Node, kubelet: Kubelet) -> None:
+    """So a controller that replaces evicted pods can be tried: nothing is evicted here by itself."""
+    await node.create(sh("trap 'echo stopped; exit 5' TERM; echo ready; while :; do sleep 0.02; done"))
+    await node.phase("Running")
+    await first_line(node, kubelet)
+    running = node.api.get(PODS, "default", "p")
+    status = {**running["status"], "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource."}
+    await node.api.update(PODS, {**running, "status": status}, subresource="status")
+    pod = await node.reached(lambda pod: "terminated" in pod["status"]["containerStatuses"][0]["state"])
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Evicted")
+    assert pod["status"]["message"] == "The node was low on resource."
+    assert terminated(pod)["exitCode"] == 5
+    assert (await node.log(kubelet)).endswith("stopped\n")
+
+
 async def test_a_followed_log_ends_with_the_container(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("echo one; while ! test -f go; do sleep 0.01; done; echo two"))
     pod = await node.phase("Running")

@@ -111,7 +111,10 @@ def generate_container_config(
         )
     base = base_environment(hostname=hostname(pod_info.pod), home=home, tmp=files.tmp, programs=files.programs)
     environment = base | thread_limit(container) | devices
-    environment |= {key: rewriter.variable(key, value) for key, value in variables.items()}
+    told = {entry["name"]: (entry.get("valueFrom") or {}).get("fieldRef") for entry in container.get("env") or ()}
+    environment |= {
+        name: value if told.get(name) else rewriter.variable(name, value) for name, value in variables.items()
+    }
     log = files.log(name, attempt)
     files.drop_logs(name, before=attempt - 1)
     log.unlink(missing_ok=True)  # left by an attempt that a crash of the server kept from being recorded

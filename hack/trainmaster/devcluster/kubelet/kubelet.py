@@ -30,6 +30,7 @@ from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
 from trainmaster.devcluster.kubelet.network.service_names import ServiceNames
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
+from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
@@ -41,8 +42,6 @@ _log = logging.getLogger(__name__)
 _RETRY_DELAY = 1.0
 _HEARTBEAT_INTERVAL = 60.0
 """Seconds between checks that the Node object exists and says Ready."""
-
-_FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class Kubelet:
@@ -286,4 +285,4 @@ def _has_work(pod: JsonObject) -> bool:
     metadata = pod["metadata"]
     if metadata.get("deletionTimestamp"):
         return bool(metadata.get("deletionGracePeriodSeconds") != 0)
-    return (pod.get("status") or {}).get("phase") not in _FINAL_PHASES
+    return (pod.get("status") or {}).get("phase") not in FINAL_PHASES

@@ -27,6 +27,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
+FINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+
 MAX_RESTART_BACKOFF = 300.0
 """The longest wait before a restart in seconds, as in Kubernetes."""
 

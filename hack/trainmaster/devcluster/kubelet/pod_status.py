@@ -7,7 +7,7 @@ from datetime import datetime
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.kubelet.container import CREATING, Container, Role
 from trainmaster.devcluster.kubelet.downward_api import HOST_IP
-from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
+from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodLifecycle
 from trainmaster.runtime.jsontree import JsonObject
 
 CONTAINER_ID_SCHEME = "process://"
@@ -27,12 +27,13 @@ def pod_status(pod: JsonObject, lifecycle: PodLifecycle, *, pod_ip: str, now: da
     """Build the new status of a pod; fields and conditions that others own stay."""
     status: JsonObject = dict(pod.get("status") or {})
     uid = pod["metadata"]["uid"]
-    status["phase"] = lifecycle.phase
+    if status.get("phase") not in FINAL_PHASES:  # a pod that has failed, whoever said so, never runs again
+        status["phase"] = lifecycle.phase
     status["conditions"] = _conditions(pod, lifecycle, now=now)
     status["startTime"] = timestamp(lifecycle.started_at)
     status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}], "podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     if lifecycle.failure is not None:
-        status["reason"], status["message"] = lifecycle.failure
+        status |= {field: text for field, text in zip(("reason", "message"), lifecycle.failure, strict=True) if text}
     fields: tuple[tuple[str, tuple[Role, ...]], ...] = (
         ("initContainerStatuses", ("init", "sidecar")),
         ("containerStatuses", ("main",)),
@@ -146,7 +147,7 @@ def _initialized(lifecycle: PodLifecycle) -> JsonObject:
 
 
 def _containers_ready(lifecycle: PodLifecycle) -> JsonObject:
-    if lifecycle.phase in {"Succeeded", "Failed"}:
+    if lifecycle.phase in FINAL_PHASES:
         return _condition("ContainersReady", missing="PodCompleted" if lifecycle.phase == "Succeeded" else "PodFailed")
     unready = [c.name for c in lifecycle.containers.values() if c.role != "init" and not _is_ready(c)]
     if not unready:

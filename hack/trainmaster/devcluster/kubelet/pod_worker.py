@@ -37,7 +37,7 @@ from trainmaster.devcluster.kubelet.network.addresses import PortTable, has_own_
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
-from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
+from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
 from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
@@ -140,8 +140,15 @@ class PodWorker:
     # Observations
 
     def update(self, pod: JsonObject) -> None:
-        """Take note of a new version of the pod; only its deletion and containers for debugging change anything."""
+        """Take note of a new version of the pod.
+
+        Only its deletion, containers for debugging and a failure that somebody else declared change anything.
+        """
         self._pod = pod
+        status = pod.get("status") or {}
+        if status.get("phase") == "Failed" and self._lifecycle.phase not in FINAL_PHASES:
+            self._lifecycle.fail(status.get("reason", ""), status.get("message", ""))
+            self._wake.set()
         shown = pod.get("status", {}).get("ephemeralContainerStatuses") or ()
         if len(pod["spec"].get("ephemeralContainers") or ()) != len(shown):
             self._wake.set()
@@ -292,7 +299,7 @@ class PodWorker:
             if not dependencies.isolates(self._pod):
                 ports = dependencies.ports.ports(job_key(self._pod), job_ports(self._pod))
             address = None if in_namespaces else LOCAL_ADDRESS
-            rewriter = Rewriter(names=pod_names(self._pod), address=address, ports=ports)
+            rewriter = Rewriter(names=pod_names(self._pod, address=self._pod_info.pod_ip), address=address, ports=ports)
             self._volume_manager = VolumeManager(
                 self._pod_info,
                 directory=self._files.volumes,

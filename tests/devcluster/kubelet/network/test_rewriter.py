@@ -59,6 +59,36 @@ def test_names(text: str, expected: str) -> None:
     assert REWRITER.text(text) == expected
 
 
+LABELS = {"training.kubeflow.org/job-name": "mnist", "training.kubeflow.org/replica-type": "worker"}
+REPLICA: JsonObject = {
+    "metadata": {"name": "mnist-worker-0", "namespace": "team", "labels": LABELS},
+    "spec": {"containers": [{"name": "pytorch"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mnist-master-0", "127.0.0.1"),
+        ("mnist-worker-0:23456", "127.0.0.1:12345"),
+        ("mnist-ps-0.team.svc:2222", "127.0.0.1:2222"),
+        ("mnist-chief-0.team.svc.cluster.local", "127.0.0.1"),
+        ("mnist-worker-0,mnist-worker-11", "127.0.0.1,127.0.0.1"),
+        ('{"worker":["mnist-worker-0.team.svc:23456"]}', '{"worker":["127.0.0.1:12345"]}'),
+        ("127.20.0.9:23456", "127.0.0.1:12345"),
+        ("mnist", "mnist"),
+        ("mnist-data-1", "mnist-data-1"),
+        ("my-mnist-master-0", "my-mnist-master-0"),
+        ("mnist-master-0.example.com", "mnist-master-0.example.com"),
+        ("mnist-worker-0.team.svc.example.org:23456", "mnist-worker-0.team.svc.example.org:23456"),
+        ("1127.20.0.9:23456", "1127.20.0.9:23456"),
+    ],
+)
+def test_names_of_a_job_whose_pods_are_services(text: str, expected: str) -> None:
+    rewriter = Rewriter(names=pod_names(REPLICA, address="127.20.0.9"), ports={23456: 12345})
+    assert rewriter.text(text) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

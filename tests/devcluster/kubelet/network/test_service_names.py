@@ -17,10 +17,10 @@ from trainmaster.devcluster.controllers.endpointslice.controller import Endpoint
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [
-    needs_namespaces,
-    pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True),
-]
+RESOLVING = pytest.mark.parametrize(
+    "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
+)
+"""Where names are rewritten, that of a pod is an address from the beginning."""
 
 PORT = 23456
 
@@ -97,6 +97,7 @@ for name in sys.argv[1:]:
 """
 
 
+@RESOLVING
 async def test_a_name_resolves_when_its_pod_is_ready_in_pods_that_ran_before(node: Node, kubelet: Kubelet) -> None:
     """The Service comes after the pod that asks for it, too."""
     await replica(node, python(_RESOLVE, *NAMES), kind="worker")
@@ -117,6 +118,7 @@ async def test_a_name_resolves_when_its_pod_is_ready_in_pods_that_ran_before(nod
     assert (await node.log(kubelet, name="pytest-worker-0")).splitlines() == [f"{name} {address}" for name in NAMES]
 
 
+@RESOLVING
 async def test_addresses_that_are_not_ready_are_published_if_asked_for(node: Node, kubelet: Kubelet) -> None:
     """A master whose readiness takes the workers, and workers that wait for the name of the master."""
     await service(node, publishNotReadyAddresses=True)
@@ -128,6 +130,7 @@ async def test_addresses_that_are_not_ready_are_published_if_asked_for(node: Nod
     assert (await node.log(kubelet, name="pytest-worker-0")).split() == ["pytest-master-0", address]
 
 
+@RESOLVING
 async def test_a_name_goes_with_its_pod_and_with_its_service(node: Node, kubelet: Kubelet) -> None:
     script = "while getent hosts pytest-master-0; do sleep 0.02; done >/dev/null"
     for delete in (PODS, SERVICES):
@@ -151,7 +154,7 @@ async def test_a_name_goes_with_its_pod_and_with_its_service(node: Node, kubelet
 
 _LISTEN = """
 import socket, sys
-server = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+server = socket.create_server(("0.0.0.0", int(sys.argv[2])))
 print("listens", flush=True)
 connection, _ = server.accept()
 print(connection.recv(100).decode(), flush=True)
@@ -166,24 +169,25 @@ while True:
         break
     except OSError:
         time.sleep(0.02)
-connection.sendall(socket.gethostname().encode())
+connection.sendall(os.environ["POD_NAME"].encode())
 print(connection.recv(1), address[1])
 """
 
 
 async def test_pods_of_several_jobs_listen_on_one_port(node: Node, kubelet: Kubelet) -> None:
-    """As frameworks do, on all interfaces. Workers of one job may do so as well, with a server in each of them."""
+    """As frameworks do, on all interfaces."""
     jobs = ("one", "two")
     port = [{"name": "pytorchjob-port", "containerPort": PORT}]
     for job in jobs:
         for kind in ("master", "worker"):
             await service(node, job=job, kind=kind)
-        listen = {**python(_LISTEN, str(PORT)), "ports": port}
+        listen = {**python(_LISTEN, "--port", str(PORT)), "ports": port}
         await replica(node, listen, job=job)
         send = {**python(_SEND), "name": "send", "ports": port}
         send["env"] = [
             {"name": "MASTER_ADDR", "value": f"{job}-master-0"},
             {"name": "MASTER_PORT", "value": str(PORT)},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ]
         await replica(node, send, job=job, kind="worker")
     for job in jobs:
@@ -196,6 +200,7 @@ async def test_pods_of_several_jobs_listen_on_one_port(node: Node, kubelet: Kube
             assert sent.split()[1] == str(PORT), "ports stay as they are"
 
 
+@RESOLVING
 async def test_names_of_an_earlier_run_are_not_there_after_a_restart(node: Node) -> None:
     """And those that hold come back before any pod looks for them."""
     await service(node)
@@ -208,3 +213,21 @@ async def test_names_of_an_earlier_run_are_not_there_after_a_restart(node: Node)
         await replica(node, sh("getent hosts pytest-master-0 || echo unknown"), kind="worker")
         await node.phase("Succeeded", name="pytest-worker-0")
         assert await node.log(kubelet, name="pytest-worker-0") == "unknown\n"
+
+
+@pytest.mark.skipif(not FOUND.own_addresses, reason="the kernel does not let a filter ask another process")
+@RESOLVING
+async def test_all_pods_of_a_job_listen_on_one_port(node: Node, kubelet: Kubelet) -> None:
+    """As the servers of TFJobs do, one in each pod."""
+    for index in range(2):
+        await service(node, kind="worker", index=index)
+        await replica(node, python(_LISTEN, "--port", str(PORT)), kind="worker", index=index)
+    for index in range(2):
+        send = python(_SEND)
+        send["env"] = [
+            {"name": "MASTER_ADDR", "value": f"pytest-worker-{index}.default.svc"},
+            {"name": "MASTER_PORT", "value": str(PORT)},
+            {"name": "POD_NAME", "value": "chief"},
+        ]
+        await replica(node, send, kind="chief", index=index)
+        await node.phase("Succeeded", name=f"pytest-worker-{index}")

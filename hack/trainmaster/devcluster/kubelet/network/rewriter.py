@@ -10,7 +10,8 @@ In namespaces both are real, and all that is left to rewrite are the ports: prog
 two jobs with the same port would still meet.
 
 Names and paths are replaced only as a whole: `train-node-0-0.train` is not found inside `my-train-node-0-0.train`, nor
-`/data` inside `/data2`. Every text is rewritten exactly once, since a real directory may contain a mount path.
+`/data` inside `/data2`. What a variable takes from a field of the pod, its name for instance, is nobody's address.
+Every text is rewritten exactly once, since a real directory may contain a mount path.
 The known gap: names and paths that a program puts together itself.
 """
 
@@ -38,22 +39,26 @@ RENDEZVOUS_VARIABLES = frozenset(
 )
 """Variables that hold the port, or host:port, of the rendezvous of a job's pods: a port of the job, declared or not."""
 
+_REPLICA_TYPES = ("chief", "evaluator", "launcher", "master", "ps", "worker")
+"""Those that pods of the training operator name in their environment."""
+
 _NAME_END = r"(?![\w-]|\.\w)"
 _PATH_START = r"(?:(?<![\w./~})*-])|(?<=://))"
 _PORT_OPTION = re.compile(r"(?<![\w-])(--?[\w-]*port[= ])([0-9]{1,5})(?![\w.])", re.IGNORECASE)
 _PORT_OPTION_ALONE = re.compile(r"--?[\w-]*port", re.IGNORECASE)
 
 
-def pod_names(pod: JsonObject) -> re.Pattern[str] | None:
+def pod_names(pod: JsonObject, *, address: str = "") -> re.Pattern[str] | None:
     """Build the pattern of all names under which the pods of this pod's job know each other.
 
-    It derives from the pod's own labels, so that all pods of a job, also those that do not exist yet, agree.
+    It derives from the pod's own labels, so that all pods of a job, also those that do not exist yet, agree. `address`
+    is that of the pod, by which it may tell itself.
     """
     metadata, spec = pod["metadata"], pod["spec"]
+    labels = metadata.get("labels") or {}
     subdomain = spec.get("subdomain")
     if not subdomain:
-        return None
-    labels = metadata.get("labels") or {}
+        return _service_names(metadata["namespace"], labels, address)
     hosts = [re.escape(spec.get("hostname") or metadata["name"])]
     if jobset := labels.get("jobset.sigs.k8s.io/jobset-name"):
         hosts.append(re.escape(jobset) + r"-(?:[a-z0-9-]+-)?[0-9]+-[0-9]+")
@@ -62,7 +67,22 @@ def pod_names(pod: JsonObject) -> re.Pattern[str] | None:
     namespace, domain = re.escape(metadata["namespace"]), re.escape(subdomain)
     service = rf"{domain}\.{namespace}\.svc(?:\.cluster\.local)?"
     # The service of the job has a name of one label: only its qualified form can be told from an ordinary word.
-    host = rf"(?:(?:{'|'.join(hosts)})\.(?:{service}|{domain}\.{namespace}|{domain})|{service})"
+    return _pattern(rf"(?:(?:{'|'.join(hosts)})\.(?:{service}|{domain}\.{namespace}|{domain})|{service})")
+
+
+def _service_names(namespace: str, labels: Mapping[str, str], address: str) -> re.Pattern[str] | None:
+    """Build the pattern for a job of the training operator, each pod of which has a Service of its name."""
+    job = labels.get("training.kubeflow.org/job-name")
+    if not job:
+        return None
+    kinds = "|".join(sorted({*_REPLICA_TYPES, re.escape(labels.get("training.kubeflow.org/replica-type", "worker"))}))
+    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+    own = f"|{re.escape(address)}" if address else ""
+    return _pattern(rf"(?:{re.escape(job)}-(?:{kinds})-[0-9]+{domain}{own})")
+
+
+def _pattern(host: str) -> re.Pattern[str]:
+    """Match a host as a whole, with the port behind it."""
     return re.compile(rf"(?<![\w.-]){host}{_NAME_END}(?::([0-9]{{1,5}})(?![\w.]))?")
 
 
@@ -99,7 +119,7 @@ class Rewriter:
 
     def names_in(self, text: str) -> str:
         """Rewrite names, with the ports behind them, but no paths."""
-        if self.names is None or "." not in text:
+        if self.names is None:
             return text
 
         def local(match: re.Match[str]) -> str:
