@@ -229,10 +229,26 @@ def test_v1_b17_types_of_a_lenient_kind_are_warned_about() -> None:
 def test_a_job_of_more_pods_than_a_cluster_has_takes_no_time(kind: JobKind) -> None:
     """Its pods would be told of each other: two thousand million names."""
     result = validate_job(kind, job_object(kind, dict.fromkeys(kind.replica_types, 2**31 - 1)), None)
-    total = len(kind.replica_types) * (2**31 - 1)
-    assert result.message == (
-        f"spec.{kind.replica_specs_field}: Forbidden: a job may have 100000 pods at most, and this one has {total}"
-    )
+    path = f"spec.{kind.replica_specs_field}[{kind.replica_types[0]}].replicas"
+    assert result.message == f"{path}: Invalid value: 2147483647: must be less than or equal to 100000"
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        (("Foo", "foo"), f'{SPECS}[foo]: Duplicate value: "foo": it is the same as Foo'),
+        (
+            ("my_type",),
+            (
+                f'{SPECS}[my_type]: Invalid value: "my_type": its pods and Services would be called "demo-my_type-0": '
+                f"{DNS_1035}"
+            ),
+        ),
+    ],
+)
+def test_types_of_a_lenient_kind_make_names(types: tuple[str, ...], message: str) -> None:
+    kind = LenientJob()
+    assert validate_job(kind, job_object(kind, {"Worker": 1, **dict.fromkeys(types, 1)}), None).message == message
 
 
 def test_a_kind_with_rules_of_its_own_has_no_others() -> None:

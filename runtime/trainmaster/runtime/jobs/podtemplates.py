@@ -14,6 +14,7 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.validation.job import check_pod_template
 from trainmaster.runtime.validation.problems import Consequence
 
@@ -25,20 +26,27 @@ _REPEATABLE: Final = (".env", ".ports")
 
 
 def check_names(job: Job) -> Iterator[FieldError]:
-    """Find the type whose last Service has the longest name, if that is too long."""
-    if not (job.kind.has_services and job.replica_specs):
+    """Check the names of the Services of each type: the longest, for its length, and what the type makes of it."""
+    if not job.kind.has_services:
         return
     names = {
-        job.kind.pod_name(job, replica_type, max(replica.replicas - 1, 0)): replica_type
+        replica_type: job.kind.pod_name(job, replica_type, max(replica.replicas - 1, 0))
         for replica_type, replica in job.replica_specs.items()
     }
-    longest = max(names, key=len)
-    if len(longest) > _LONGEST_NAME:
+    longest = max(names, key=lambda each: len(names[each]))
+    if len(names[longest]) > _LONGEST_NAME:
+        most = len(job.name) - len(names[longest]) + _LONGEST_NAME
         detail = (
-            f"must be no more than {len(job.name) - len(longest) + _LONGEST_NAME} characters: the Service of the last "
-            f'{names[longest]} would be called "{longest}", and a Service has a name of at most {_LONGEST_NAME}'
+            f"must be no more than {most} characters: the Service of the last {longest} would be called "
+            f'"{names[longest]}", and a Service has a name of at most {_LONGEST_NAME}'
         )
         yield FieldError("metadata.name", detail, value=job.name)
+        return
+    for replica_type, name in names.items() if job.kind.other_types else ():
+        problems = dns_label_1035(name)
+        if problems:
+            detail = f'its pods and Services would be called "{name}": {", ".join(problems)}'
+            yield FieldError(f"spec.{job.kind.replica_specs_field}[{replica_type}]", detail, value=replica_type)
 
 
 def check_pods(job: Job) -> Iterator[FieldError | FieldWarning]:

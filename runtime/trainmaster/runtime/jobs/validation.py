@@ -39,13 +39,10 @@ from trainmaster.runtime.names import dns_label_1035
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
-_MOST_REPLICAS: Final = 100_000
-"""As of an Indexed Job: no cluster has more pods, and the list of them all has to fit into memory."""
-
 _RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
 
-MOST_PODS: Final = 100_000
-"""Of a job: two thirds of what a cluster of Kubernetes is made for. Each pod may have to be told of all others."""
+_MOST_PODS: Final = 100_000
+"""As of an Indexed Job: no cluster has more, and the list of them all, which each is told, has to fit into memory."""
 
 
 def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> ValidationResult:
@@ -97,11 +94,16 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
 
 def excess_of(job: Job) -> FieldError | None:
     """Say that a job has so many pods that nothing can come of it; even to count them out would take too long."""
-    total = sum(max(each.replicas, 0) for each in job.replica_specs.values())
-    if total <= MOST_PODS:
+    path = f"spec.{job.kind.replica_specs_field}"
+    total = 0
+    for replica_type, replica in job.replica_specs.items():
+        if replica.replicas > _MOST_PODS:
+            detail = f"must be less than or equal to {_MOST_PODS}"
+            return FieldError(f"{path}[{replica_type}].replicas", detail, value=replica.replicas)
+        total += max(replica.replicas, 0)
+    if total <= _MOST_PODS:
         return None
-    detail = f"a job may have {MOST_PODS} pods at most, and this one has {total}"
-    return FieldError(f"spec.{job.kind.replica_specs_field}", detail, "Forbidden")
+    return FieldError(path, f"a job may have {_MOST_PODS} pods at most, and this one has {total}", "Forbidden")
 
 
 def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:
@@ -158,8 +160,6 @@ def _check_containers(kind: JobKind, replica: JsonObject, path: str) -> Iterator
 def _check_replicas(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
     if replica.replicas < 0:
         yield FieldError(f"{path}.replicas", "must be greater than or equal to 0", value=replica.replicas)
-    elif replica.replicas > _MOST_REPLICAS:
-        yield FieldError(f"{path}.replicas", f"must be less than or equal to {_MOST_REPLICAS}", value=replica.replicas)
     if replica.restart_policy not in _RESTART_POLICIES:
         # Pods with any other are refused.
         policies = _supported(_RESTART_POLICIES)

@@ -31,6 +31,20 @@ async def test_more_replicas_than_a_cluster_has_pods_are_refused(kind: str) -> N
     assert world.names("Pod") == []
 
 
+async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_what_it_has() -> None:
+    """The scale subresource asks no webhook."""
+    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1)))
+    await world.settle()
+    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2**31 - 1)})
+    assert await world.reconcile() == DONE
+    assert "must be less than or equal to 100000" in blocked(world)["message"]
+    assert world.names("Pod") == ["demo-master-0", "demo-worker-0"]
+    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2)})
+    await world.settle()
+    assert not blocked(world)
+    assert world.names("Pod") == ["demo-master-0", "demo-worker-0", "demo-worker-1"]
+
+
 async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = JobWorld(pytorchjob(master=replicas(1)))
     for point in ("build", "update_job_status", "set_cluster_spec"):
