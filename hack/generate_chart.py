@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,10 +35,10 @@ CHART: Final = DEPLOY / "charts/kubeflow-trainer"
 COPIED: Final = {
     "crds/*.yaml": "crds",
     "runtimes/*.yaml": "runtimes",
-    "webhooks/webhooks.yaml": "",
+    "webhooks/*.yaml": "webhooks",
     "components/monitoring/prometheus_rule.yaml": "",
     "components/monitoring/trainmaster.json": "",
-    "overlays/kubeflow-platform/roles.yaml": "",
+    "overlays/kubeflow-platform/*roles.yaml": "",
     "overlays/data-cache/cluster_role.yaml": "",
 }
 """Files of deploy/, and in which directory below files/ they are copied."""
@@ -74,16 +74,39 @@ def copies() -> Iterator[tuple[Path, str]]:
 
 
 def rules() -> JsonObject:
-    """Return the rules of the manager's roles: without features and with, and for each by where they are granted."""
+    """Return the rules of the manager's roles: without features and with, and for each by where they are granted.
+
+    Those are for all kinds of jobs of the Training Operator. For some of them there are the rules without any, and
+    what each kind adds.
+    """
+    features: dict[str, tuple[str, ...]] = {"default": (), TRAIN_JOB_STATUS_GATE: (TRAIN_JOB_STATUS_GATE,)}
     return {
-        "default": _by_scope(),
-        TRAIN_JOB_STATUS_GATE: _by_scope(TRAIN_JOB_STATUS_GATE),
+        **{name: _by_scope(each) for name, each in features.items()},
+        "withoutJobs": {name: _by_scope(each, enabled=False) for name, each in features.items()},
+        "jobs": {name: _of_jobs(**options) for name, options in _JOBS.items()},
     }
 
 
-def _by_scope(*features: str) -> JsonObject:
+_KINDS: Final = ("jaxjob", "mpijob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob")
+_JOBS: Final[dict[str, JsonObject]] = {
+    **{kind: {"enable_scheme": [kind]} for kind in _KINDS},
+    "mpijob-ssh": {"enable_scheme": ["mpijob"], "options": {"mpijob": {"transport": "ssh"}}},
+}
+"""Kinds of jobs as rules tell them apart, with the options of the section trainingOperator."""
+
+
+def _of_jobs(**training_operator: Any) -> JsonObject:
+    """Return what jobs of some kinds add to the rules."""
+    without = _by_scope((), enabled=False)
+    return {
+        scope: [rule for rule in granted if rule not in without[scope]]
+        for scope, granted in _by_scope((), **training_operator).items()
+    }
+
+
+def _by_scope(features: Sequence[str], **training_operator: Any) -> JsonObject:
     def granted(scope: str, *watched: str) -> list[JsonObject]:
-        declared = rules_of(features, watch_namespaces=watched)
+        declared = rules_of(features, watch_namespaces=watched, **training_operator)
         wanted = [
             replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names)) for rule in declared
         ]

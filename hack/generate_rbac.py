@@ -48,9 +48,19 @@ _FILES: Final = {
 }
 
 
-def rules_of(features: Collection[str] = (), *, watch_namespaces: Sequence[str] = ()) -> list[PolicyRule]:
-    """Return the rights that the manager needs with the configuration that is shipped and the built-in plugins."""
-    configuration = load_configuration(CONFIGURATION).model_copy(update={"watch_namespaces": list(watch_namespaces)})
+def rules_of(
+    features: Collection[str] = (), *, watch_namespaces: Sequence[str] = (), **training_operator: Any
+) -> list[PolicyRule]:
+    """Return the rights that the manager needs with the configuration that is shipped and the built-in plugins.
+
+    Args:
+        features: The feature gates that are open.
+        watch_namespaces: The namespaces that are served, if not all.
+        training_operator: Options of that section in place of those that are shipped.
+    """
+    shipped = load_configuration(CONFIGURATION)
+    jobs = shipped.training_operator.model_copy(update=training_operator)
+    configuration = shipped.model_copy(update={"watch_namespaces": list(watch_namespaces), "training_operator": jobs})
     options = plugin_options(configuration, authority=lambda: None) if TRAIN_JOB_STATUS_GATE in features else None
     framework = Framework(load_plugins(_built_in(), options=options, features=frozenset(features)))
     return policy_rules(

@@ -14,7 +14,12 @@ import yaml
 from support.charts import CHART, NEEDS_HELM, complete_chart, helm, refusal, template
 from support.manifests import DEPLOY, NEEDS_KUBECTL, Id, by_identity, one, overlay, strings
 
-from trainmaster.controller.configuration import Configuration, parse_configuration
+from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS
+from trainmaster.controller.configuration import Configuration, load_configuration, parse_configuration
+from trainmaster.controller.job_kinds import job_kinds
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.roles import CLUSTER, roles, scopes_of
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
@@ -29,6 +34,9 @@ HELMS_LABELS = {
 }
 HELMS_ANNOTATIONS = {"helm.sh/resource-policy", "checksum/config"}
 OURS = {"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component"}
+
+JOB_KINDS = {"jaxjob", "mpijob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob"}
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
 SAME: dict[str, JsonObject] = {
     "standalone": {},
@@ -208,22 +216,19 @@ def test_certificates_may_be_the_administrators_own() -> None:
     assert mount["readOnly"]
     assert read_configuration(objects).cert_management.enable is False
     webhooks = [hook for (kind, *_), obj in objects.items() if "Webhook" in kind for hook in obj["webhooks"]]
-    assert [hook["clientConfig"]["caBundle"] for hook in webhooks] == ["YQ=="] * 4
+    assert [hook["clientConfig"]["caBundle"] for hook in webhooks] == ["YQ=="] * 9
 
 
 def test_a_feature_gate_brings_the_rights_that_it_needs() -> None:
-    resources = {
-        gate: {
-            resource
-            for rule in one(template(manager={"config": {"featureGates": {"TrainJobStatus": gate}}}), "ClusterRole")[
-                "rules"
-            ]
-            for resource in rule["resources"]
+    without_jobs = {"trainingOperator": {"enabled": False}}
+    pods, jobs = ("", "pods", "", "get"), ("batch", "jobs", "", "get")
+    for more, added in ((without_jobs, {pods, jobs}), ({}, {jobs})):  # jobs of the Training Operator take pods as well
+        granted = {
+            gate: rights(template(manager={"config": {"featureGates": {"TrainJobStatus": gate}, **more}}))
+            for gate in (True, False)
         }
-        for gate in (True, False)
-    }
-    assert resources[True] > resources[False]
-    assert "pods" in resources[True] - resources[False]
+        assert granted[True] >= granted[False]
+        assert granted[True] - granted[False] == added
 
 
 def test_another_release_has_other_names_throughout() -> None:
@@ -238,7 +243,7 @@ def test_another_release_has_other_names_throughout() -> None:
         manager={"config": {"leaderElection": {"resourceName": "our-lease"}}},
         commonLabels={"team": "a"},
     )
-    fixed = {"kubeflow-trainer-public", "defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org"}
+    fixed = {"kubeflow-trainer-public", *(each.name for each in CONFIGURATIONS)}
     names = {name for kind, _, name in objects if kind != "CustomResourceDefinition"} - fixed
     assert {name for name in names if not name.startswith(("ours", "short"))} == set()
     assert read_configuration(objects).cert_management.webhook_service_name == "ours-controller-manager"
@@ -258,6 +263,87 @@ def test_definitions_stay_when_the_release_goes() -> None:
     assert len(definitions) == 10
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in definitions} == {"keep"}
     assert not [key for key in template(crds={"enabled": False}) if key[0] == "CustomResourceDefinition"]
+
+
+def rights(objects: dict[Id, JsonObject], kind: str = "ClusterRole") -> set[tuple[str, str, str, str]]:
+    """What the manager's role grants: group, resource, name, verb."""
+    return {
+        (group, resource, name, verb)
+        for rule in one(objects, kind, "kubeflow-trainer-controller-manager")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def jobs_in(objects: dict[Id, JsonObject]) -> set[str]:
+    """The kinds of jobs of which anything is said but in the configuration."""
+    kept = [obj for (kind, *_), obj in objects.items() if kind != "ConfigMap"]
+    said = " ".join(text.lower() for obj in kept for text in strings(obj))
+    return {kind for kind in JOB_KINDS if kind in said}
+
+
+def test_without_the_jobs_of_the_training_operator_there_is_nothing_of_them() -> None:
+    assert jobs_in(template()) == JOB_KINDS
+    objects = template(manager={"config": {"trainingOperator": {"enabled": False}}}, userRoles={"enabled": True})
+    assert jobs_in(objects) == set()
+    assert not [key for key in objects if "kubeflow-training" in key[2] or "training-operator" in key[2]]
+    assert not [right for right in rights(objects) if right[0] == "kubeflow.org" or right[1] == "pods/exec"]
+    assert not read_configuration(objects).training_operator.enabled
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds", "executes"),
+    [
+        ({"enableScheme": ["PyTorchJob"]}, {"pytorchjob"}, False),
+        ({"enableScheme": ["tfjob", "MPIJOB"]}, {"tfjob", "mpijob"}, True),
+        ({"enableScheme": ["mpijob"], "options": {"mpijob": {"transport": "ssh"}}}, {"mpijob"}, False),
+        ({"options": {"mpijob": {"transport": "ssh"}}}, JOB_KINDS, False),
+    ],
+)
+@pytest.mark.parametrize("namespaces", [[], ["team-a"]])
+def test_of_the_jobs_that_are_served_alone_there_are_definitions_webhooks_and_rights(
+    options: JsonObject, kinds: set[str], executes: bool, namespaces: list[str]
+) -> None:
+    """Where another controller has a kind, for instance the MPI Operator, its definition is left alone."""
+    config = {"trainingOperator": options, "watchNamespaces": namespaces}
+    objects = template(manager={"config": config}, userRoles={"enabled": True})
+    assert jobs_in(objects) == kinds
+    names = {name for kind, _, name in objects if kind == "CustomResourceDefinition" and "trainer" not in name}
+    assert names == {f"{kind}s.kubeflow.org" for kind in kinds}
+    hooks = objects.get(("ValidatingWebhookConfiguration", "", "validator.training-operator.kubeflow.org"))
+    called = {hook["name"].split(".")[1] for hook in hooks["webhooks"]} if hooks else set()
+    assert called == kinds - {"mpijob"}
+    scheme = read_configuration(objects).training_operator.enable_scheme
+    assert set(scheme or JOB_KINDS) == kinds
+    granted = rights(objects) | {
+        right for key, obj in objects.items() if key[:2] == ("Role", "team-a") for right in rights({key: obj}, "Role")
+    }
+    assert granted == declared(options, namespaces)
+    assert (("", "pods/exec", "", "create") in granted) == executes
+
+
+def declared(options: JsonObject, namespaces: list[str]) -> set[tuple[str, str, str, str]]:
+    """What the manager declares to need of the cluster, and in the namespace that it serves."""
+    shipped = load_configuration(DEPLOY / "base/controller_manager_config.yaml")
+    jobs = parse_configuration({**HEAD, "trainingOperator": options}).training_operator
+    configuration = shipped.model_copy(update={"training_operator": jobs, "watch_namespaces": namespaces})
+    rules = policy_rules(
+        configuration,
+        features=(),
+        watches=Framework(load_plugins()).watches(),
+        job_kinds=job_kinds(configuration),
+        namespace="kubeflow",
+    )
+    wanted = [rule for rule in rules if {CLUSTER, *namespaces} & set(scopes_of(rule, namespaces))]
+    made = roles(wanted, namespace="kubeflow", watch_namespaces=namespaces)
+    return {
+        right
+        for obj in made
+        if obj["kind"] in ("ClusterRole", "Role") and obj["metadata"].get("namespace") != "kubeflow"
+        for right in rights({(obj["kind"], "", obj["metadata"]["name"]): obj}, obj["kind"])
+    }
 
 
 def test_selectors_are_those_of_the_original() -> None:

@@ -86,6 +86,7 @@ def test_cert_manager_makes_what_the_manager_reads() -> None:
         ("ConfigMap", "kubeflow-trainer-config"),
         ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
         ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.training-operator.kubeflow.org"),
     }
     objects = overlay("cert-manager")
     certificate = one(objects, "Certificate", "kubeflow-trainer-webhook-cert")
@@ -102,6 +103,7 @@ def test_cert_manager_makes_what_the_manager_reads() -> None:
     for kind, name in (
         ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
         ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.training-operator.kubeflow.org"),
     ):
         annotations = one(objects, kind, name)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": f"kubeflow/{certificate['metadata']['name']}"}
@@ -133,6 +135,7 @@ def test_a_namespaced_manager_is_asked_about_its_namespaces_only() -> None:
         ("ConfigMap", "kubeflow-trainer-config"),
         ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
         ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+        ("ValidatingWebhookConfiguration", "validator.training-operator.kubeflow.org"),
     }
     selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": NAMED}]}
     for (kind, *_), (before, after) in differing.items():

@@ -22,7 +22,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import CA_VALIDITY, new_authority, new_serving_pair
 from trainmaster.controller.certificates.rotation import PROPAGATION
-from trainmaster.controller.certificates.webhook_configuration import MUTATING
+from trainmaster.controller.certificates.webhook_configuration import DEFAULTER
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.manager.runnables import background_task
 
@@ -108,7 +108,7 @@ async def test_h11_a_rotation_under_fifty_reviews_a_second_refuses_none(tmp_path
         await some_more()
         # An hour later the new authority signs. The managers wake up by any change of what they watch.
         clock.pushed += PROPAGATION.total_seconds()
-        await installed.patch_webhooks(MUTATING, {"metadata": {"labels": {"a": "b"}}})
+        await installed.patch_webhooks(DEFAULTER, {"metadata": {"labels": {"a": "b"}}})
 
         async def signed() -> bool:
             return (await installed.secret()).certificate != old.certificate

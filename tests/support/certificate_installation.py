@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, free_port, manifest, requests_to
+from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, free_port, job_manifest, manifest, requests_to
 from support.stack import QUIET, Stack, manager
 from support.training import trainjob, until
 
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS as CONFIGURED
+from trainmaster.controller.certificates.webhook_configuration import ConfigurationName
 from trainmaster.controller.configuration import Health, Webhook
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -47,17 +49,16 @@ class CertificateInstallation:
         """Edit the Secret as somebody else."""
         await self.client.patch(SECRETS, self._namespace, SECRET, patch)
 
-    async def patch_webhooks(self, resource: Resource, patch: Any, *, manager: str = "kubectl-edit") -> None:
+    async def patch_webhooks(self, name: ConfigurationName, patch: Any, *, manager: str = "kubectl-edit") -> None:
         """Edit a webhook configuration as somebody else, by a merge patch or, from a list, by a JSON patch."""
         kind = "json-patch+json" if isinstance(patch, list) else "merge-patch+json"
         content_type = f"application/{kind}"
-        name = CONFIGURED[resource]
-        await self.client.patch(resource, None, name, patch, content_type=content_type, field_manager=manager)
+        await self.client.patch(name.resource, None, name.name, patch, content_type=content_type, field_manager=manager)
 
-    async def create_webhooks(self) -> None:
-        """Register the webhooks as the manifests do, without a bundle."""
+    async def create_webhooks(self, *, jobs: bool = False) -> None:
+        """Register the webhooks as the manifests do, without a bundle: those of Trainer, or those of jobs."""
         async with requests_to(self.stack) as requests:
-            for each in manifest():
+            for each in job_manifest() if jobs else manifest():
                 for webhook in each["webhooks"]:
                     webhook["clientConfig"]["service"]["namespace"] = self._namespace
                 answer = await requests.send("POST", f"{CONFIGURATIONS}/{each['kind'].lower()}s", each)
@@ -70,10 +71,16 @@ class CertificateInstallation:
     async def bundles(self) -> list[bytes]:
         """What each webhook trusts."""
         found = list[bytes]()
-        for resource, name in CONFIGURED.items():
-            configuration = await self.client.get(resource, None, name)
+        for configuration in await self._configurations():
             bundles = [webhook["clientConfig"].get("caBundle", "") for webhook in configuration["webhooks"]]
             found += map(base64.b64decode, bundles)
+        return found
+
+    async def _configurations(self) -> list[JsonObject]:
+        found = []
+        for each in CONFIGURED:
+            with suppress(NotFound):
+                found.append(await self.client.get(each.resource, None, each.name))
         return found
 
     @asynccontextmanager
@@ -103,7 +110,7 @@ class CertificateInstallation:
     async def versions(self) -> dict[str, str]:
         """The versions of everything that a manager could write."""
         objects = [await self.client.get(SECRETS, self._namespace, SECRET)]
-        objects += [await self.client.get(resource, None, name) for resource, name in CONFIGURED.items()]
+        objects += await self._configurations()
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in objects}
 
     async def admits(self) -> bool:

@@ -22,8 +22,13 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import SERVING_VALIDITY, new_authority, new_serving_pair, read_certificates
 from trainmaster.controller.certificates.secret import SecretData
-from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
-from trainmaster.controller.configuration import CertManagement
+from trainmaster.controller.certificates.webhook_configuration import (
+    DEFAULTER,
+    JOB_VALIDATOR,
+    VALIDATOR,
+    ConfigurationName,
+)
+from trainmaster.controller.configuration import CertManagement, TrainingOperator
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.controller.server import server as server_module
@@ -44,9 +49,9 @@ def good(*, made: timedelta = timedelta()) -> SecretData:
     return written(kept, new_serving_pair(authority, names(), now=now))
 
 
-def places(resource: Any) -> range:
+def places(name: ConfigurationName) -> range:
     """The places of the webhooks in a configuration."""
-    return range(1 if resource is MUTATING else 3)
+    return range({DEFAULTER: 1, VALIDATOR: 3, JOB_VALIDATOR: 5}[name])
 
 
 async def test_h11_an_empty_secret_is_filled_and_webhooks_work(installed: CertificateInstallation) -> None:
@@ -85,13 +90,13 @@ async def test_h11_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: 
     theirs = go_secret(now=datetime.now(UTC))
     await installed.create_secret(theirs)
     await installed.create_webhooks()
-    for resource in (MUTATING, VALIDATING):
+    for name in (DEFAULTER, VALIDATOR):
         bundle = base64.b64encode(theirs.ca_certificate).decode()
         await installed.patch_webhooks(
-            resource,
+            name,
             [
                 {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
-                for place in places(resource)
+                for place in places(name)
             ],
             manager="trainer-controller-manager",
         )
@@ -134,7 +139,7 @@ async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
                 return await installed.bundles() == right
 
             for _ in range(2):
-                await installed.patch_webhooks(VALIDATING, emptied, manager="argocd-controller")
+                await installed.patch_webhooks(VALIDATOR, emptied, manager="argocd-controller")
                 await until(is_right)
     told = [each for each in logs if "somebody" in each["event"]]
     assert [each["by"] for each in told] == [["argocd-controller"]] * 2
@@ -144,12 +149,12 @@ async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
 
 async def test_the_webhooks_of_another_installation_are_left_alone(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
-    for resource in (MUTATING, VALIDATING):
+    for name in (DEFAULTER, VALIDATOR):
         await installed.patch_webhooks(
-            resource,
+            name,
             [
                 {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service/namespace", "value": "elsewhere"}
-                for place in places(resource)
+                for place in places(name)
             ],
         )
     await installed.create_secret()
@@ -166,10 +171,91 @@ async def test_the_webhooks_of_another_installation_are_left_alone(installed: Ce
     assert all("it belongs to another installation" in each for each in told)
 
 
+async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: CertificateInstallation) -> None:
+    """Also those that are applied while the manager runs; it is ready without them, and not while they trust nobody."""
+    await installed.create_webhooks()
+    await installed.create_secret()
+    async with installed.manager() as probes:
+        await probes.ready()
+        await installed.create_webhooks(jobs=True)
+        found = await installed.secret()
+
+        async def trusted() -> bool:
+            return await installed.bundles() == [found.ca_certificate] * 9
+
+        await until(trusted)
+        await probes.ready()
+        before = await installed.versions()
+    emptied = [{"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": ""} for place in range(5)]
+    annotation = {"op": "add", "path": "/metadata/annotations", "value": {"cert-manager.io/inject-ca-from": "a/b"}}
+    await installed.patch_webhooks(JOB_VALIDATOR, [*emptied, annotation])
+    async with installed.manager() as probes:
+        await probes.says(f"failed: the ValidatingWebhookConfiguration {JOB_VALIDATOR.name} has no caBundle yet: ")
+        await installed.patch_webhooks(JOB_VALIDATOR, [{"op": "remove", "path": "/metadata/annotations"}])
+        await probes.ready()
+        assert await trusted()
+        assert (await installed.versions()).keys() == before.keys()
+
+
+async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are_applied(
+    installed: CertificateInstallation,
+) -> None:
+    """It keeps the bundle itself, and nothing is wrong with this manager while it does."""
+    theirs = {"name": "training-operator", "namespace": "kubeflow"}
+    await installed.create_webhooks()
+    await installed.create_webhooks(jobs=True)
+    own = [{"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": "Z28="} for place in range(5)]
+    for field, value in theirs.items():
+        own += [
+            {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service/{field}", "value": value}
+            for place in range(5)
+        ]
+    await installed.patch_webhooks(JOB_VALIDATOR, own)
+    await installed.create_secret()
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            assert await installed.admits()
+            found = await installed.secret()
+            assert await installed.bundles() == [found.ca_certificate] * 4 + [b"go"] * 5
+            ours = [
+                {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service", "value": _service(place)}
+                for place in range(5)
+            ]
+            await installed.patch_webhooks(JOB_VALIDATOR, ours, manager="kubectl")
+
+            async def trusted() -> bool:
+                return await installed.bundles() == [found.ca_certificate] * 9
+
+            await until(trusted)
+            await probes.ready()
+    [told] = [each["reason"] for each in logs if each["event"].endswith("is not ours to write")]
+    assert told.startswith(
+        f"{JOB_VALIDATOR} calls the Service kubeflow/training-operator and not the Service {NAMESPACE}/{SERVICE} of "
+        "this manager: it belongs to another installation and is left alone; set trainingOperator.enabled to false "
+        "here, or "
+    )
+
+
+def _service(place: int) -> dict[str, str]:
+    kind = ("jax", "paddle", "pytorch", "tf", "xgboost")[place]
+    return {"namespace": NAMESPACE, "name": SERVICE, "path": f"/validate-kubeflow-org-v1-{kind}job"}
+
+
+async def test_without_jobs_their_webhooks_are_not_looked_at(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    await installed.create_webhooks(jobs=True)
+    await installed.create_secret(good())
+    async with installed.manager(training_operator=TrainingOperator(enabled=False)) as probes:
+        await probes.ready()
+        assert all((await installed.bundles())[:4])
+        assert not any((await installed.bundles())[4:])
+
+
 async def test_only_the_entries_that_call_our_service_are_written(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     await installed.patch_webhooks(
-        VALIDATING,
+        VALIDATOR,
         [{"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}],
     )
     await installed.create_secret(good())
@@ -183,7 +269,7 @@ async def test_only_the_entries_that_call_our_service_are_written(installed: Cer
 async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     annotation = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "kubeflow/serving"}}}
-    await installed.patch_webhooks(MUTATING, annotation)
+    await installed.patch_webhooks(DEFAULTER, annotation)
     await installed.create_secret(good())
     with capture_logs() as logs:
         async with installed.manager() as probes:
@@ -191,7 +277,7 @@ async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: Certi
             assert (await installed.bundles())[0] == b""
             foreign = base64.b64encode(Authority().pem).decode()
             await installed.patch_webhooks(
-                MUTATING, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": foreign}]
+                DEFAULTER, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": foreign}]
             )
             await probes.says(
                 f"[-]webhook failed: the webhooks are served with a certificate that callers of {names()[0]} refuse: "
@@ -331,12 +417,12 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
     project(1)
     await installed.create_webhooks()
     bundle = base64.b64encode(authority.pem).decode()
-    for resource in (MUTATING, VALIDATING):
+    for name in (DEFAULTER, VALIDATOR):
         await installed.patch_webhooks(
-            resource,
+            name,
             [
                 {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
-                for place in places(resource)
+                for place in places(name)
             ],
         )
     with capture_logs() as logs:
@@ -354,8 +440,14 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
             assert await installed.admits()
 
 
-async def test_the_rights_that_are_granted_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also to find the Secret by its name alone, and to write webhook configurations by theirs."""
+@pytest.mark.parametrize("older", [False, True])
+async def test_the_rights_that_are_granted_are_enough(
+    older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to find the Secret by its name alone, and to write webhook configurations by theirs.
+
+    Roles of an earlier version do not name the webhooks of jobs, without which everything else works.
+    """
     monkeypatch.setenv("POD_NAMESPACE", enforcement.NAMESPACE)
     monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
     async with enforcement.enforced(tmp_path) as cluster:
@@ -363,9 +455,17 @@ async def test_the_rights_that_are_granted_are_enough(tmp_path: Path, monkeypatc
             cluster.stack, tmp_path, access=cluster.access, namespace=enforcement.NAMESPACE
         )
         await installed.create_webhooks()
+        await installed.create_webhooks(jobs=True)
         await installed.create_secret()
-        await cluster.apply(enforcement.shipped_objects())
+        shipped = enforcement.shipped_objects()
+        for rule in [rule for obj in shipped if older for rule in obj.get("rules", ())]:
+            if rule.get("resourceNames") == [JOB_VALIDATOR.name]:
+                rule["resourceNames"] = ["another"]
+        await cluster.apply(shipped)
         with capture_logs() as logs:
             async with installed.manager() as probes:
                 await probes.ready()
-    assert not [each for each in logs if "orbidden" in str(each)]
+                assert await installed.admits()
+    told = [each for each in logs if each["event"].startswith("webhook configurations are not ours to read")]
+    assert [list(each["reasons"]) for each in told] == ([[str(JOB_VALIDATOR)]] if older else [])
+    assert older or not [each for each in logs if "orbidden" in str(each)]

@@ -15,6 +15,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
 from trainmaster.controller.certificates.secret import SecretData, encode
+from trainmaster.controller.certificates.webhook_configuration import JOB_VALIDATOR, VALIDATOR
 from trainmaster.controller.server import server as server_module
 from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
 
@@ -116,7 +117,7 @@ async def test_configurations_that_may_not_be_read_are_told_and_a_certificate_is
             await probes.ready()
             assert await installed.admits()
     told = [each for each in logs if each["event"].startswith("webhook configurations are not ours to read")]
-    assert [list(each["reasons"]) for each in told] == [["ValidatingWebhookConfiguration"]]
+    assert [list(each["reasons"]) for each in told] == [[str(VALIDATOR), str(JOB_VALIDATOR)]]
 
 
 @pytest.mark.parametrize("resource", SECRETS_AND_BUNDLES)

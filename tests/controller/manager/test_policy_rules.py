@@ -116,6 +116,7 @@ def test_what_has_a_name_is_granted_by_its_name() -> None:
         ("leases", "", ("our-lease",)),  # to tell of a second installation
         ("mutatingwebhookconfigurations", "", ("defaulter.trainer.kubeflow.org",)),
         ("validatingwebhookconfigurations", "", ("validator.trainer.kubeflow.org",)),
+        ("validatingwebhookconfigurations", "", ("validator.training-operator.kubeflow.org",)),
     }
     created = [rule.verbs for rule in rules if rule.resource.plural == "leases" and not rule.names]
     assert created == [("create",)]

@@ -1,4 +1,4 @@
-"""Has the webhook configurations of Trainer trust our authorities: the writes, each at most once for each change.
+"""Has our webhook configurations trust our authorities: the writes, each at most once for each change.
 
 Guarantees:
 - What is not ours is not written, and told once (`webhook_configuration` knows whose they are).
@@ -16,13 +16,12 @@ import structlog
 from cryptography import x509
 
 from trainmaster.controller.certificates.webhook_configuration import (
-    CONFIGURATIONS,
     FIELD_MANAGER,
+    ConfigurationName,
     WebhookConfiguration,
 )
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -59,8 +58,8 @@ class CAInjector:
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._written: dict[Resource, _Written] = {}
-        self._told: dict[Resource, str] = {}
+        self._written: dict[ConfigurationName, _Written] = {}
+        self._told: dict[ConfigurationName, str] = {}
 
     def ours(self, configurations: Sequence[WebhookConfiguration]) -> list[WebhookConfiguration]:
         """Return those that are for us to write, as they are by now."""
@@ -68,21 +67,19 @@ class CAInjector:
         for seen in configurations:
             annotation = seen.cainjector()
             if (problem := seen.problem()) is not None:
-                self._tell(seen.resource, problem)
+                self._tell(seen.name, problem)
             elif annotation is not None:
                 self._tell(
-                    seen.resource,
-                    f"{seen.resource.kind} {seen.name} has the annotation {annotation}: its bundle is left to "
+                    seen.name,
+                    f"{seen.name} has the annotation {annotation}: its bundle is left to "
                     "cert-manager; set certManagement.enable to false, or remove the annotation",
                 )
             else:
-                self._told.pop(seen.resource, None)
-                written = self._written.get(seen.resource)
+                self._told.pop(seen.name, None)
+                written = self._written.get(seen.name)
                 is_newest = written is not None and written.before == seen.version
                 found.append(
-                    WebhookConfiguration(seen.resource, written.content, seen.service)
-                    if is_newest and written
-                    else seen
+                    WebhookConfiguration(seen.name, written.content, seen.service) if is_newest and written else seen
                 )
         return found
 
@@ -92,9 +89,10 @@ class CAInjector:
         Raises:
             KubeError: It was not written.
         """
-        resource, name = configuration.resource, configuration.name
+        key = configuration.name
+        resource, name = key.resource, key.name
         now = self._clock.monotonic()
-        written, wanted = self._written.get(resource), frozenset(authorities)
+        written, wanted = self._written.get(key), frozenset(authorities)
         edits = 0
         if written is not None and written.authorities == wanted and now - written.moment < QUIET:
             edits = written.edits + 1
@@ -115,18 +113,18 @@ class CAInjector:
         content = await self._client.patch(
             resource,
             None,
-            CONFIGURATIONS[resource],
+            name,
             configuration.patch(authorities),
             content_type=_JSON_PATCH,
             field_manager=FIELD_MANAGER,
         )
-        self._written[resource] = _Written(wanted, configuration.version, content, now, edits)
+        self._written[key] = _Written(wanted, configuration.version, content, now, edits)
         log.info(
             "a webhook configuration trusts our authorities", kind=resource.kind, name=name, count=len(authorities)
         )
         return 0.0
 
-    def _tell(self, resource: Resource, problem: str) -> None:
-        if self._told.get(resource) != problem:
-            self._told[resource] = problem
+    def _tell(self, name: ConfigurationName, problem: str) -> None:
+        if self._told.get(name) != problem:
+            self._told[name] = problem
             log.warning("the bundle of a webhook configuration is not ours to write", reason=problem)

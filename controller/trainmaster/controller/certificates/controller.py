@@ -5,7 +5,8 @@ Guarantees:
   by the files in `webhook.certDir`.
 - It is ready once each webhook configuration exists, calls our Service and has a bundle, and the webhook server shows a
   certificate that this bundle vouches for, under the name by which API servers call it. The time does not count there:
-  a wrong clock of this machine says nothing about what API servers see.
+  a wrong clock of this machine says nothing about what API servers see. That of the Training Operator's jobs may be
+  absent, or be the Training Operator's own; if it is ours, it counts like the others.
 - Every replica asks the API server for its time once: what has ended is told by that, whatever the clock here says.
 - A directory that cannot be written is told, with what to do, and tried again.
 """
@@ -29,7 +30,12 @@ from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, ServiceReference
+from trainmaster.controller.certificates.webhook_configuration import (
+    CONFIGURATIONS,
+    JOB_VALIDATOR,
+    ConfigurationName,
+    ServiceReference,
+)
 from trainmaster.controller.configuration import Configuration, needs_certificates
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -68,14 +74,22 @@ def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[Po
         names=(configuration.cert_management.webhook_secret_name,),
         namespace=namespace,
     )
-    for resource, name in CONFIGURATIONS.items() if configuration.webhook.enabled else ():
+    for each in _configurations(configuration):
         yield PolicyRule(
-            resource=resource,
+            resource=each.resource,
             verbs=("list", "watch", "patch"),
             needed_by="certManagement",
             reason="tell the API server by which authority it knows the webhooks",
-            names=(name,),
+            names=(each.name,),
         )
+
+
+def _configurations(configuration: Configuration) -> list[ConfigurationName]:
+    """Return the webhook configurations that count."""
+    if not configuration.webhook.enabled:
+        return []
+    has_jobs = configuration.training_operator.enabled
+    return [each for each in CONFIGURATIONS if each != JOB_VALIDATOR or has_jobs]
 
 
 class CertificateController:
@@ -111,7 +125,7 @@ class CertificateController:
             client,
             service=service,
             secret_name=settings.webhook_secret_name,
-            webhooks=configuration.webhook.enabled,
+            configurations=_configurations(configuration),
             clock=clock,
         )
         self._name = f"{service.name}.{service.namespace}.svc"
@@ -153,11 +167,13 @@ class CertificateController:
             return problem
         for configuration in self._watched.configurations():
             problem = configuration.problem()
+            if problem is not None and configuration.name.optional:
+                continue
             if problem is not None:
                 return problem
             if not all(configuration.bundles()):
                 why = self._watched.secret_problem() or "whoever leads injects it"
-                return f"the {configuration.resource.kind} {configuration.name} has no caBundle yet: {why}"
+                return f"the {configuration.name} has no caBundle yet: {why}"
         return None
 
     def verifications(self) -> Sequence[tuple[ssl.SSLContext, str]]:

@@ -1,8 +1,8 @@
 """The rotator, which runs on the leader: performs one step after the other until there is nothing left to do.
 
 Guarantees:
-- H-11: an authority and a serving certificate of our own are kept in the Secret, both webhook configurations trust it,
-  and while one authority follows another they trust both.
+- H-11: an authority and a serving certificate of our own are kept in the Secret, our webhook configurations trust
+  it, and while one authority follows another they trust both.
 - Each write names the version that was looked at. Of two leaders one gets a conflict, and looks again.
 - What webhook configurations trust is never taken back to an older state: they are looked at before the Secret is read.
 - What is settled costs no request: it is woken by changes, and twelve hours later looks at the time alone.
@@ -33,7 +33,7 @@ from trainmaster.controller.certificates.rotation import (
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import WebhookConfiguration
+from trainmaster.controller.certificates.webhook_configuration import ConfigurationName, WebhookConfiguration
 from trainmaster.controller.kube.cache.backoff import Backoff
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -48,7 +48,7 @@ from trainmaster.controller.kube.rest.errors import (
     NotLeading,
     from_response,
 )
-from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -185,12 +185,12 @@ class CertRotator:
         self._secret = secret if isinstance(secret, dict) else None
         return before is not None and self._secret is not None and _version(before) == _version(self._secret)
 
-    def _tell_unreadable(self, unreadable: Mapping[Resource, str]) -> None:
+    def _tell_unreadable(self, unreadable: Mapping[ConfigurationName, str]) -> None:
         if unreadable and not self._told_unreadable:
             log.warning(
                 "webhook configurations are not ours to read",
                 hint="they are not told whom to trust, and no authority is replaced; the role in deploy/rbac allows it",
-                reasons={resource.kind: reason for resource, reason in unreadable.items()},
+                reasons={str(name): reason for name, reason in unreadable.items()},
             )
         self._told_unreadable = bool(unreadable)
 

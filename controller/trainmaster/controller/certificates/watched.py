@@ -1,4 +1,4 @@
-"""What every replica watches of certificates: one Secret and two webhook configurations, each by its name.
+"""What every replica watches of certificates: one Secret and our webhook configurations, each by its name.
 
 Guarantees:
 - Nothing else of these kinds is read, so that rights on these names are enough.
@@ -13,14 +13,14 @@ from typing import Final
 
 from trainmaster.controller.certificates.secret import CA_KEY, SecretData
 from trainmaster.controller.certificates.webhook_configuration import (
-    CONFIGURATIONS,
+    ConfigurationName,
     ServiceReference,
     WebhookConfiguration,
 )
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.runtime.jsontree import JsonObject
 
 _KEPT: Final = ("name", "namespace", "uid", "resourceVersion")
@@ -33,12 +33,18 @@ class WatchedObjects:
         client: Where they are read from.
         service: The Service of the manager; the Secret is in its namespace.
         secret_name: The name of the Secret.
-        webhooks: Whether the webhook configurations count.
+        configurations: The webhook configurations that count.
         clock: The time.
     """
 
     def __init__(
-        self, client: ListWatcher, *, service: ServiceReference, secret_name: str, webhooks: bool, clock: Clock
+        self,
+        client: ListWatcher,
+        *,
+        service: ServiceReference,
+        secret_name: str,
+        configurations: Sequence[ConfigurationName],
+        clock: Clock,
     ) -> None:
         self.service = service
         self.namespace, self.secret_name = service.namespace, secret_name
@@ -52,15 +58,16 @@ class WatchedObjects:
             clock=clock,
         )
         self._configurations = {
-            resource: Informer(
+            each: Informer(
                 client,
-                resource,
-                field_selector=f"metadata.name={name}",
+                each.resource,
+                field_selector=f"metadata.name={each.name}",
                 optional=True,  # a server that is away is waited for; one that refuses is not
                 transform=lambda whole: whole,
+                name=f"{each.resource.name}[{each.name}]",
                 clock=clock,
             )
-            for resource, name in (CONFIGURATIONS.items() if webhooks else ())
+            for each in configurations
         }
         self._subscribers: list[asyncio.Event] = []
         for informer in self._informers:
@@ -123,28 +130,30 @@ class WatchedObjects:
     def configurations(self) -> list[WebhookConfiguration]:
         """Return the webhook configurations that there are."""
         found = []
-        for resource, informer in self._configurations.items():
-            content = informer.store.get(CONFIGURATIONS[resource])
+        for name, informer in self._configurations.items():
+            content = informer.store.get(name.name)
             if content is not None:
-                found.append(WebhookConfiguration(resource, content, self.service))
+                found.append(WebhookConfiguration(name, content, self.service))
         return found
 
     def configuration_problem(self) -> str | None:
-        """Say which webhook configuration is not there, or cannot be read."""
-        for resource, informer in self._configurations.items():
-            name = f"the {resource.kind} {CONFIGURATIONS[resource]}"
+        """Say which webhook configuration has to be there and is not, or cannot be read."""
+        for each, informer in self._configurations.items():
+            if each.optional:
+                continue
+            name = f"the {each}"
             if informer.failure is not None and not informer.has_synced:
                 return f"{name} cannot be read: {informer.failure}"
             if not informer.has_synced:
                 return f"{name} is not read yet"
-            if CONFIGURATIONS[resource] not in informer.store:
-                again = "apply the manifests of this installation again, or set webhook.enabled to false"
+            if each.name not in informer.store:
+                again = f"apply the manifests of this installation again, or set {each.switch} to false"
                 return f"{name} does not exist: {again}"
         return None
 
-    def unreadable(self) -> dict[Resource, str]:
-        """Return the kinds of webhook configurations that we are not let see, and why."""
-        return {resource: each.failure or "" for resource, each in self._configurations.items() if not each.has_synced}
+    def unreadable(self) -> dict[ConfigurationName, str]:
+        """Return the webhook configurations that we are not let see, and why."""
+        return {name: each.failure or "" for name, each in self._configurations.items() if not each.has_synced}
 
     def _notify(self) -> None:
         for changed in self._subscribers:

@@ -1,4 +1,4 @@
-"""What the two webhook configurations of Trainer have to trust, and whose they are: pure functions of such an object.
+"""What our webhook configurations have to trust, and whose they are: pure functions of such an object.
 
 Guarantees:
 - Only webhooks that call our own Service are ours. A configuration without any belongs to somebody else, for instance
@@ -37,11 +37,36 @@ VALIDATING: Final = Resource(
     namespaced=False,
 )
 
-CONFIGURATIONS: Final = {
-    MUTATING: "defaulter.trainer.kubeflow.org",
-    VALIDATING: "validator.trainer.kubeflow.org",
-}
-"""The only objects that are ever written, with their names: those of the original."""
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationName:
+    """The kind and the name of a webhook configuration.
+
+    Attributes:
+        resource: The kind.
+        name: The name, which is the original's.
+        switch: The option without which it does not count.
+        optional: Whether it may be absent, or somebody else's, without anything being wrong here.
+    """
+
+    resource: Resource
+    name: str
+    switch: str
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind} {self.name}"
+
+
+DEFAULTER: Final = ConfigurationName(MUTATING, "defaulter.trainer.kubeflow.org", "webhook.enabled")
+VALIDATOR: Final = ConfigurationName(VALIDATING, "validator.trainer.kubeflow.org", "webhook.enabled")
+JOB_VALIDATOR: Final = ConfigurationName(
+    VALIDATING, "validator.training-operator.kubeflow.org", "trainingOperator.enabled", optional=True
+)
+"""Of the jobs of `kubeflow.org/v1`; until ours is applied over it, it is the Training Operator's."""
+
+CONFIGURATIONS: Final = (DEFAULTER, VALIDATOR, JOB_VALIDATOR)
+"""The only objects that are ever written."""
 
 FIELD_MANAGER: Final = "trainer-ca-injector"
 
@@ -65,16 +90,11 @@ class ServiceReference:
 
 @dataclass(frozen=True)
 class WebhookConfiguration:
-    """One of the two configurations, as it is."""
+    """One of our configurations, as it is."""
 
-    resource: Resource
+    name: ConfigurationName
     content: JsonObject
     service: ServiceReference
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return CONFIGURATIONS[self.resource]
 
     @property
     def version(self) -> str:
@@ -100,8 +120,8 @@ class WebhookConfiguration:
             return None
         others = sorted({_callee(each) for each in self.content.get("webhooks") or ()}) or ["nobody"]
         return (
-            f"{self.resource.kind} {self.name} calls {', '.join(others)} and not the Service {self.service} of this "
-            "manager: it belongs to another installation and is left alone; set webhook.enabled to false here, or "
+            f"{self.name} calls {', '.join(others)} and not the Service {self.service} of this manager: it belongs to "
+            f"another installation and is left alone; set {self.name.switch} to false here, or "
             "certManagement.webhookServiceName to the name of our Service, or apply the manifests of this installation "
             "again"
         )

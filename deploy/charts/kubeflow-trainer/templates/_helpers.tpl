@@ -87,6 +87,19 @@ app.kubernetes.io/component: {{ $component }}
 {{- end -}}
 {{- end -}}
 
+{{/* The kinds of the Training Operator's jobs that are served, below `kinds`: in lower case, as definitions have them. */}}
+{{- define "trainer.jobKinds" -}}
+{{- $given := .Values.manager.config.trainingOperator -}}
+{{- $all := list "jaxjob" "mpijob" "paddlejob" "pytorchjob" "tfjob" "xgboostjob" -}}
+{{- $chosen := list -}}
+{{- range $all -}}
+{{- if and $given.enabled (or (empty $given.enableScheme) (has . ($given.enableScheme | join "," | lower | splitList ","))) -}}
+{{- $chosen = append $chosen . -}}
+{{- end -}}
+{{- end -}}
+{{ dict "kinds" $chosen | toYaml }}
+{{- end -}}
+
 {{/* The configuration file of the manager. */}}
 {{- define "trainer.config" -}}
 {{- $config := deepCopy .Values.manager.config -}}

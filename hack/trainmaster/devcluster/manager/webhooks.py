@@ -29,7 +29,7 @@ from trainmaster.runtime.yamltext import load_yaml_documents
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
 _NAMESPACE: Final = "kubeflow-system"
 
-_FILE: Final = "webhooks.yaml"
+_FILES: Final = ("webhooks.yaml", "training_operator_webhooks.yaml")
 _PACKAGED: Final = Path(__file__).parent / "manifests"
 _CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "webhooks"
 
@@ -90,7 +90,15 @@ async def unregister_webhooks(api: Api) -> None:
 
 
 def _configurations() -> list[tuple[GroupResource, JsonObject]]:
-    path = next((path for path in (_PACKAGED / _FILE, _CHECKOUT / _FILE) if path.is_file()), None)
+    return [
+        (_RESOURCES[document["kind"]], document)
+        for name in _FILES
+        for _, document in load_yaml_documents(_file(name).read_bytes())
+    ]
+
+
+def _file(name: str) -> Path:
+    path = next((path for path in (_PACKAGED / name, _CHECKOUT / name) if path.is_file()), None)
     if path is None:
-        raise FileNotFoundError(f"{_FILE} is neither in {_PACKAGED} nor in {_CHECKOUT}; install trainmaster again")
-    return [(_RESOURCES[document["kind"]], document) for _, document in load_yaml_documents(path.read_bytes())]
+        raise FileNotFoundError(f"{name} is neither in {_PACKAGED} nor in {_CHECKOUT}; install trainmaster again")
+    return path

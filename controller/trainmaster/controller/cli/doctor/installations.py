@@ -24,7 +24,7 @@ SELECTOR: Final = {
 }
 """The labels by which the Deployment selects its pods, which are the original's: they cannot change."""
 
-OUR_WEBHOOKS: Final = tuple(CONFIGURATIONS.values())
+OUR_WEBHOOKS: Final = tuple(each.name for each in CONFIGURATIONS)
 _GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 _TAKEN_OVER: Final = ((2, 1), (2, 2), (2, 3))
 _RESOURCES: Final = frozenset({"trainjobs", "trainingruntimes", "clustertrainingruntimes", "*", "*/*"})
