@@ -13,9 +13,7 @@ from crds import schema
 from crds.definitions import AGE, column, custom_resource
 from crds.kubernetes import CORE, META, QUANTITY, definition
 from crds.schema import Schema, immutable
-
-GROUP: Final = "kubeflow.org"
-VERSION: Final = "v1"
+from trainmaster.runtime.jobs.constants import GROUP, VERSION
 
 _AUTOSCALING: Final = "io.k8s.api.autoscaling.v2"
 

@@ -86,6 +86,11 @@ def definition(name: str) -> JsonObject:
     return read
 
 
+def definitions_of(group: str) -> list[str]:
+    """Return the names of the definitions of a group."""
+    return [name for name in definition_files() if name.partition(".")[2] == group]
+
+
 @functools.cache
 def definition_files() -> dict[str, Path]:
     """Find the files of all definitions, by name; in a checkout they are where users of clusters find them."""

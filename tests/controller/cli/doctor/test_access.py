@@ -14,6 +14,7 @@ from support.stack import Stack, api_server
 from trainmaster.controller.cli.doctor.command import CHECKS
 from trainmaster.controller.cli.doctor.facts import SERVICE_ACCOUNTS
 from trainmaster.controller.configuration import complete, parse_configuration
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.config import Token
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.manager.policy_rules import policy_rules
@@ -101,7 +102,11 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
     head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
     effective = complete(parse_configuration({**head, "leaderElection": {"leaderElect": True}}))
     rules = policy_rules(
-        effective.configuration, features=(), watches=Framework(load_plugins()).watches(), namespace=NAMESPACE
+        effective.configuration,
+        features=(),
+        watches=Framework(load_plugins()).watches(),
+        job_kinds=job_kinds(effective.configuration),
+        namespace=NAMESPACE,
     )
     for role in roles(rules, namespace=NAMESPACE):
         await stack.client.create(rbac(role["kind"]), role)

@@ -116,10 +116,7 @@ async def test_schedulers(stack: Stack) -> None:
     assert (await findings(stack))["schedulers"] == ["ok: gang scheduling: coscheduling (scheduler plugins), Volcano"]
     for group in ("scheduling.x-k8s.io", "scheduling.volcano.sh"):
         await stack.client.delete(DEFINITIONS, None, f"podgroups.{group}")
-    for plural, group, kind in (
-        ("workloads", "kueue.x-k8s.io", "Workload"),
-        ("pytorchjobs", "kubeflow.org", "PyTorchJob"),
-    ):
+    for plural, group, kind in (("workloads", "kueue.x-k8s.io", "Workload"),):
         schema = {"openAPIV3Schema": {"type": "object"}}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema}
         names = {"plural": plural, "kind": kind}
@@ -129,7 +126,4 @@ async def test_schedulers(stack: Stack) -> None:
     assert found["schedulers"] == [
         "ok: gang scheduling: no PodGroups; runtimes cannot have a podGroupPolicy",
         "ok: Kueue is there; it admits TrainJobs if its configuration names trainer.kubeflow.org/trainjob",
-    ]
-    assert found["training-operator"] == [
-        "ok: the kinds of the training operator V1 are there; this manager leaves them to it"
     ]

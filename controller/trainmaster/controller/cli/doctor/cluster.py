@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from trainmaster.controller.cli.doctor.facts import COSCHEDULING, JOBSETS, KUEUE, TRAINING_OPERATOR, VOLCANO, Facts
+from trainmaster.controller.cli.doctor.facts import COSCHEDULING, JOBSETS, KUEUE, VOLCANO, Facts
 from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION
 from trainmaster.runtime.jsontree import JsonObject
@@ -70,12 +70,6 @@ def check_schedulers(facts: Facts) -> Iterator[Finding]:
     yield ok(f"gang scheduling: {', '.join(there) if there else 'no PodGroups; runtimes cannot have a podGroupPolicy'}")
     if facts.definitions[KUEUE].value is not None:
         yield ok("Kueue is there; it admits TrainJobs if its configuration names trainer.kubeflow.org/trainjob")
-
-
-def check_training_operator(facts: Facts) -> Iterator[Finding]:
-    """The training operator V1: it has other kinds, and goes on beside."""
-    if facts.definitions[TRAINING_OPERATOR].value is not None:
-        yield ok("the kinds of the training operator V1 are there; this manager leaves them to it")
 
 
 def check_namespace(facts: Facts) -> Iterator[Finding]:

@@ -19,8 +19,16 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trainmaster.controller.cli.cluster import running_cluster
-from trainmaster.controller.cli.crds import definition_files
-from trainmaster.controller.cli.doctor import access, certificates, cluster, definitions, installations, trainjobs
+from trainmaster.controller.cli.crds import definitions_of
+from trainmaster.controller.cli.doctor import (
+    access,
+    certificates,
+    cluster,
+    definitions,
+    installations,
+    training_operator,
+    trainjobs,
+)
 from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts, Target, collect, fetch_version
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
@@ -38,6 +46,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.framework import Framework, PluginInvalid
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label
@@ -53,7 +62,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "definitions": definitions.check_definitions,
     "jobset": cluster.check_jobset,
     "schedulers": cluster.check_schedulers,
-    "training-operator": cluster.check_training_operator,
+    "training-operator": training_operator.check_training_operator,
     "managers": installations.check_managers,
     "configuration": installations.check_configuration,
     "leases": installations.check_leases,
@@ -166,7 +175,7 @@ async def look(
     async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:
         version = await fetch_version(client)
         facts = await collect(client, version, Target(namespace, configuration, rules, now))
-        live = [fact.known for fact in (facts.definitions[name] for name in definition_files())]
+        live = [fact.known for fact in (facts.definitions[name] for name in definitions_of(GROUP))]
         lost = definitions.LostFields(each for each in live if isinstance(each, dict))
         planned = await _take_over(client, framework, facts, lost.look)
     lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
@@ -179,7 +188,7 @@ async def look(
 async def _take_over(
     client: KubeClient, framework: Framework, facts: Facts, look: Callable[[JsonObject], object]
 ) -> Fact[trainjobs.TakeOver]:
-    there = [facts.definitions[name].known for name in definition_files() if not name.startswith("optimization")]
+    there = [facts.definitions[name].known for name in definitions_of(GROUP) if not name.startswith("optimization")]
     if None in there:  # nor any objects of theirs
         return Fact(trainjobs.TakeOver())
     return await trainjobs.plan_take_over(
@@ -199,7 +208,7 @@ def _absent_gangs(facts: Facts) -> dict[str, str]:
 
 def _stored(facts: Facts, planned: Fact[trainjobs.TakeOver], lost: definitions.LostFields) -> Iterator[Finding]:
     """Say what stored objects would lose, if definitions and objects could be read."""
-    for name in definition_files():
+    for name in definitions_of(GROUP):
         facts.definitions[name].require()
     planned.require()
     return lost.findings()

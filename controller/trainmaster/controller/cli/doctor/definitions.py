@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from trainmaster.controller.cli.crds import definition, definition_files
+from trainmaster.controller.cli.crds import definition, definitions_of
 from trainmaster.controller.cli.doctor.facts import Facts
 from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
+from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
 
 Path = tuple[str, ...]
@@ -17,23 +18,31 @@ GO_GENERATOR: Final = "controller-gen.kubebuilder.io/version"
 """The annotation by which the original's definitions are known."""
 
 _EACH: Final = "*"
+NEEDED: Final = frozenset({("status", "replicaStatuses", _EACH, field) for field in ("restarts", "restartedPodUIDs")})
+"""Fields of ours alone that the manager relies on."""
+
 _SHOWN: Final = 5
-_APPLY: Final = "trainmaster crds | kubectl apply --server-side --force-conflicts -f -"
+APPLY: Final = "trainmaster crds | kubectl apply --server-side --force-conflicts -f -"
 
 
 def check_definitions(facts: Facts) -> Iterator[Finding]:
     """The definitions: whose are they, and would applying ours take anything away?"""
-    absent = [name for name in definition_files() if facts.definitions[name].value is None]
+    yield from compare(facts, definitions_of(GROUP), of="Trainer")
+
+
+def compare(facts: Facts, names: Sequence[str], *, of: str) -> Iterator[Finding]:
+    """Say which of these definitions are not there, and compare the others with ours."""
+    absent = [name for name in names if facts.definitions[name].value is None]
     if absent:
-        some = "none" if len(absent) == len(definition_files()) else f"not {', '.join(absent)}"
-        yield ok(f"definitions of Trainer: {some} yet; `trainmaster crds` has them, and so have the manifests")
-    for name in definition_files():
+        some = "none" if len(absent) == len(names) else f"not {', '.join(absent)}"
+        yield ok(f"definitions of {of}: {some} yet; `trainmaster crds` has them, and so have the manifests")
+    for name in names:
         live = facts.definitions[name].value
         if live is not None:
-            yield from _check(name, live)
+            yield from _compare(name, live)
 
 
-def _check(name: str, live: JsonObject) -> Iterator[Finding]:
+def _compare(name: str, live: JsonObject) -> Iterator[Finding]:
     if live["metadata"].get("deletionTimestamp"):
         yield fail(f"{name} is being deleted, and all of its objects with it", "wait, or see what holds it up")
         return
@@ -57,8 +66,14 @@ def _check(name: str, live: JsonObject) -> Iterator[Finding]:
             f"{name} is {owner} and has fields that ours lacks: {_some(lost)}",
             "see below whether objects use them; a newer Trainmaster may have them",
         )
+    elif needed := NEEDED & gained:
+        yield warn(
+            f"{name} is {owner} and lacks {_some(needed)}: what is written there is dropped, and backoffLimit counts "
+            "no restart of a pod that is gone",
+            APPLY,
+        )
     elif gained:
-        yield ok(f"{name} is {owner}; ours adds {_some(gained)}: {_APPLY}")
+        yield ok(f"{name} is {owner}; ours adds {_some(gained)}: {APPLY}")
     else:
         yield ok(f"{name} is {owner}, with the same fields")
 
@@ -69,7 +84,8 @@ def owner_of(live: JsonObject) -> str:
     chart = (metadata.get("labels") or {}).get("helm.sh/chart")
     by = f", of the chart {chart}" if chart else ""
     generator = (metadata.get("annotations") or {}).get(GO_GENERATOR)
-    return f"that of the Go manager (controller-gen {generator}){by}" if generator else f"one of Trainmaster{by}"
+    go = "Go manager" if live["spec"]["group"] == GROUP else "Training Operator"
+    return f"that of the {go} (controller-gen {generator}){by}" if generator else f"one of Trainmaster{by}"
 
 
 def lost_fields(live: JsonObject) -> set[Path]:

@@ -50,8 +50,7 @@ JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 COSCHEDULING: Final = "podgroups.scheduling.x-k8s.io"
 VOLCANO: Final = "podgroups.scheduling.volcano.sh"
 KUEUE: Final = "workloads.kueue.x-k8s.io"
-TRAINING_OPERATOR: Final = "pytorchjobs.kubeflow.org"
-OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE, TRAINING_OPERATOR)
+OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE)
 """Definitions of others that matter."""
 
 CONFIG_MAP: Final = "kubeflow-trainer-config"
@@ -62,6 +61,10 @@ _TRAINER_LABELS: Final = (
     "app.kubernetes.io/name in (trainer, kubeflow-trainer)"
 )
 """As the original's manifests and its chart label Deployments, whatever their names."""
+
+_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
+_TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
+"""As the manifests of the Training Operator V1 label and call it."""
 
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 """As its manifests and its chart call it."""
@@ -96,6 +99,9 @@ class Facts:
     namespace: Fact[JsonObject | None]
     managers: Fact[list[JsonObject]]
     """Deployments of Trainer's managers, Go's and ours, in all namespaces."""
+
+    training_operators: Fact[list[JsonObject]]
+    """Deployments of the Training Operator V1, in all namespaces."""
 
     jobset_controllers: Fact[list[JsonObject]]
     leases: Fact[list[JsonObject]]
@@ -143,8 +149,9 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         _get(client, CONFIGMAPS, namespace, CONFIG_MAP),
         _get(client, SERVICE_ACCOUNTS, namespace, NAME),
     )
-    managers, jobset, leases, webhooks = await asyncio.gather(
+    managers, training_operators, jobset, leases, webhooks = await asyncio.gather(
         _deployments(client, _TRAINER_LABELS, (NAME,)),
+        _deployments(client, _TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
         _deployments(client, "", _JOBSET_DEPLOYMENTS),
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
         _webhooks(client),
@@ -161,6 +168,7 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         definitions=dict(zip(names, definitions, strict=True)),
         namespace=found_namespace,
         managers=managers,
+        training_operators=training_operators,
         jobset_controllers=jobset,
         leases=leases,
         webhooks=webhooks,

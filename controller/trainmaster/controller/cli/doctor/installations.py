@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS
+from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, JOB_VALIDATOR
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.cluster import images_of
 from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts
@@ -138,6 +138,8 @@ def check_webhooks(facts: Facts) -> Iterator[Finding]:
     others, found = [], set()
     for configuration in facts.webhooks.value:
         name = configuration["metadata"]["name"]
+        if name == JOB_VALIDATOR.name and not target.configuration.training_operator.enabled:
+            continue
         if name in OUR_WEBHOOKS:
             found.add(name)
             yield from _check_ours(configuration, service)
