@@ -11,6 +11,7 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.listers import Watch
 
 TOKEN_REVIEWS = ("authentication.k8s.io", "tokenreviews", "create")
@@ -120,3 +121,19 @@ def test_what_has_a_name_is_granted_by_its_name() -> None:
     }
     created = [rule.verbs for rule in rules if rule.resource.plural == "leases" and not rule.names]
     assert created == [("create",)]
+
+
+def test_v1_b31_who_leads_may_write_its_lease_and_jobs_of_one_namespace_need_nothing_beyond_it() -> None:
+    def needed(**options: Any) -> list[PolicyRule]:
+        configuration = Configuration.model_validate({"cert_management": {"enable": False}, **options})
+        kinds = load_job_kinds()
+        everything = policy_rules(configuration, features=(), watches=(), job_kinds=kinds, namespace="ours")
+        without = policy_rules(configuration, features=(), watches=(), namespace="ours")
+        return [rule for rule in everything if rule not in without or rule.resource.group == "coordination.k8s.io"]
+
+    election = {"leader_election": {"leaderElect": True}}
+    assert rights(needed(**election)) >= LEASES
+    rules = needed(watch_namespaces=["team"], **election)
+    assert len(rules) > len(LEASES)
+    assert {rule.resource.plural for rule in rules if not rule.resource.namespaced} == {"priorityclasses"}
+    assert all(rule.optional for rule in rules if not rule.resource.namespaced)

@@ -69,7 +69,7 @@ class Volcano:
     scheduler_name: str = "volcano"
 
     def pod_group(self, job: Job, existing: JsonObject | None, priorities: Mapping[str, int]) -> JsonObject:
-        """Build the PodGroup; a queue that somebody else chose stays while the job names none (B24)."""
+        """Build the PodGroup; a queue that somebody else chose stays while the job names none (V1-B24)."""
         policy = job.run_policy.scheduling_policy
         chosen = ((existing or {}).get("spec") or {}).get("queue")
         spec: JsonObject = {"queue": policy.queue or chosen or DEFAULT_QUEUE}
@@ -155,9 +155,10 @@ def _pod_group(job: Job, api_version: str, priorities: Mapping[str, int], spec: 
 
 
 def min_resources(job: Job, members: int, priorities: Mapping[str, int]) -> Resources:
-    """Sum up what so many pods of a job request: those of the highest priority first, then in the order of types (B11).
+    """Sum up what so many pods of a job request: those of the highest priority first, then in the order of types.
 
-    Of containers that run side by side; a container without requests counts with its limits.
+    V1-B11: the original took types by chance. Of containers that run side by side; one without requests counts with its
+    limits.
     """
     shares: list[Resources] = []
     for replica in sorted(job.replica_specs.values(), key=lambda each: -_priority(each, priorities)):

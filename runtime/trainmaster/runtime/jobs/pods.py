@@ -51,7 +51,7 @@ def build_pod(job: Job, replica_type: str, index: int, gang: GangScheduler | Non
 def build_service(job: Job, replica_type: str, index: int) -> JsonObject:
     """Build the headless Service by whose name the others find a pod.
 
-    It publishes the address of a pod that is not ready yet: whoever waits for it may be what it waits for (B21).
+    It publishes the address of a pod that is not ready yet: whoever waits for it may be what it waits for (V1-B21).
     """
     labels = replica_labels(job, replica_type, index)
     return {
