@@ -134,6 +134,27 @@ def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
     ]
 
 
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_a_kind_that_fails_leaves_no_traceback(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(KINDS["JAXJob"]), "set_cluster_spec", lambda *_: 1 / 0)
+    assert main([command, "-f", write(job_object(KINDS["JAXJob"], {"Worker": 1}))]) == 1
+    printed = capsys.readouterr()
+    text = "JAXJob demo: spec: the kind JAXJob cannot judge it: ZeroDivisionError: division by zero"
+    assert text in printed.out + printed.err
+
+
+def test_a_kind_that_builds_nothing_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(KINDS["JAXJob"]), "build", lambda *_: 1 / 0)
+    assert main(["render", "-f", write(job_object(KINDS["JAXJob"], {"Worker": 1}))]) == 2
+    assert capsys.readouterr().err == (
+        "trainmaster: jobs.yaml:1: JAXJob demo: the kind JAXJob cannot build it: ZeroDivisionError: division by zero\n"
+    )
+
+
 def test_a_job_becomes_pods_and_services(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", write(pytest_job()), "-n", "team"]) == 0
     objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]

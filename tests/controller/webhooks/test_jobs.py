@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from support.admission import (
@@ -17,11 +21,13 @@ from support.admission import (
     free_port,
     job_manifest,
     requests_to,
+    served,
     serving_certificates,
 )
 from support.job_kinds import job_object, replica
 from support.resolutions import KnownServer
-from support.stack import Stack, api_server
+from support.reviews import review_of
+from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import SystemClock
@@ -353,7 +359,7 @@ async def test_an_mpijob_is_not_asked_about(requests: Requests) -> None:
 async def test_the_deployed_webhooks_are_those_of_the_original(stack: Stack) -> None:
     (configuration,) = job_manifest()
     assert configuration["metadata"]["name"] == "validator.training-operator.kubeflow.org"
-    served = handlers(*(KINDS[kind] for kind in JUDGED)).handlers()
+    paths_served = handlers(*(KINDS[kind] for kind in JUDGED)).handlers()
     paths = []
     for webhook in configuration["webhooks"]:
         (rule,) = webhook["rules"]
@@ -368,12 +374,29 @@ async def test_the_deployed_webhooks_are_those_of_the_original(stack: Stack) -> 
         assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Fail", "None", 10)
         assert webhook["admissionReviewVersions"] == ["v1"]
         paths.append(webhook["clientConfig"]["service"]["path"])
-    assert sorted(paths) == sorted(path for path in served if "-kubeflow-org-v1-" in path)
+    assert sorted(paths) == sorted(path for path in paths_served if "-kubeflow-org-v1-" in path)
+
+
+async def test_jobs_are_judged_also_where_their_definitions_are_not_installed(tmp_path: Path) -> None:
+    """By a whole manager: they may come a moment later, and nobody's job is to wait for a webhook."""
+    certificates, port = serving_certificates(tmp_path), free_port()
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    body = BytesIO(review_of(job_object(KINDS["JAXJob"], {"Worker": 1}, name="1bad"), "u"))
+    async with (
+        api_server(tmp_path, definitions=True) as stack,
+        manager(stack.access, configuration=served(tmp_path, port)),
+        aiohttp.ClientSession(f"https://127.0.0.1:{port}") as session,
+    ):
+        await answering(port, certificates)
+        path, headers = validate_job_path(KINDS["JAXJob"]), {"Content-Type": "application/json"}
+        async with session.post(path, data=body, headers=headers, ssl=context) as answer:
+            response = (await answer.json())["response"]
+    assert (response["allowed"], "metadata.name" in response["status"]["message"]) == (False, True)
 
 
 async def test_only_kinds_that_are_enabled_are_served(stack: Stack) -> None:
-    served = handlers(KINDS["JAXJob"]).handlers()
-    assert [path for path in served if "-v1-" in path] == ["/validate-kubeflow-org-v1-jaxjob"]
+    paths = handlers(KINDS["JAXJob"]).handlers()
+    assert [path for path in paths if "-v1-" in path] == ["/validate-kubeflow-org-v1-jaxjob"]
     assert not [path for path in handlers().handlers() if "-v1-" in path]
 
 

@@ -278,7 +278,7 @@ class OfflineValidation:
         job_kind = self._kind_of(validated.manifest)
         if job_kind is not None:
             if not any(each.path in ("apiVersion", "kind") for each in validated.diagnostics):
-                _add_result(validated, validate_job(job_kind, obj, None), sound=sound)
+                self._validate_job(validated, job_kind, sound=sound)
             return
         if kind == TRAINJOB_KIND:
             if self._lacks_runtime(validated):
@@ -289,6 +289,14 @@ class OfflineValidation:
         else:
             return
         _add_result(validated, result, sound=sound)
+
+    def _validate_job(self, validated: ValidatedManifest, kind: JobKind, *, sound: bool) -> None:
+        try:
+            result = validate_job(kind, validated.object, None)
+        except Exception as error:
+            validated.add("spec", f"the kind {kind.kind} cannot judge it: {type(error).__name__}: {error}")
+        else:
+            _add_result(validated, result, sound=sound)
 
     def _lacks_runtime(self, validated: ValidatedManifest) -> bool:
         try:

@@ -14,7 +14,13 @@ import sys
 from typing import Any
 
 from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
-from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
+from trainmaster.controller.cli.options import (
+    CommandError,
+    add_file_options,
+    load_framework,
+    load_jobs,
+    reporting_errors,
+)
 from trainmaster.controller.cli.printers import listed, print_objects, redacted
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
@@ -81,11 +87,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of_job(kind: JobKind, validated: ValidatedManifest, gang: GangScheduler | None) -> list[JsonObject]:
-    """Return what an admitted job of `kubeflow.org/v1` becomes; nothing if another controller manages it."""
+    """Return what an admitted job of `kubeflow.org/v1` becomes; nothing if another controller manages it.
+
+    Raises:
+        CommandError: The kind fails.
+    """
     job = parse_job(kind, validated.object)
     if job.run_policy.managed_by != MANAGED_BY_TRAINING_OPERATOR:
         return []
-    return list(job_objects(job, gang))
+    try:
+        return list(job_objects(job, gang))
+    except Exception as error:
+        what = f"the kind {kind.kind} cannot build it: {type(error).__name__}: {error}"
+        raise CommandError(f"{validated.manifest.place}: {validated.manifest.title}: {what}") from error
 
 
 def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework) -> list[JsonObject]:
