@@ -28,7 +28,7 @@ def configured(**sections: Any) -> Configuration:
 def test_a_flag_wins_over_the_file_which_is_told_if_the_file_says_something_else() -> None:
     effective = complete(configured(webhook={"port": 7, "host": "::1"}), overrides=[PORT])
     assert (effective.configuration.webhook.port, effective.configuration.webhook.host) == (1234, "::1")
-    assert [str(each) for each in effective.notices] == ["webhook.port: --port=1234 wins over what the file says: 7"]
+    assert [str(each) for each in effective.notices] == ["webhook.port: --port=1234 wins over what is given as well: 7"]
     assert list(effective.overrides) == [PORT]
     assert complete(configured(webhook={"port": 1234}), overrides=[PORT]).notices == []
 
@@ -53,6 +53,10 @@ def test_mappings_are_merged() -> None:
     effective = complete(file, overrides=[flag])
     assert effective.configuration.controller.group_kind_concurrency == {"TrainJob.trainer.kubeflow.org": 2, key: 3}
     assert effective.notices == []
+    again = complete(configured(controller={"groupKindConcurrency": {key: 2}}), overrides=[flag])
+    assert [str(each) for each in again.notices] == [
+        f"controller.groupKindConcurrency.{key}: --threads=3 wins over what is given as well: 2"
+    ]
 
 
 def test_without_any_the_file_stays_as_it_is() -> None:

@@ -8,7 +8,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,8 @@ def override(configuration: Configuration, overrides: Iterable[Override]) -> Ove
             continue
         section[name] = _merged(before, each.value)
         counting.append(each)
-        if before is not None and not isinstance(before, dict) and before != section[name]:
-            notices.append(Problem(each.option, f"{each.source} wins over what the file says: {before!r}"))
+        for path, lost in _replaced(before, each.value, each.option):
+            notices.append(Problem(path, f"{each.source} wins over what is given as well: {lost!r}"))
     if not counting:
         return Overridden(configuration, [], notices)
     try:
@@ -85,6 +85,15 @@ def _merged(before: Any, value: Any) -> Any:
     if not (isinstance(before, dict) and isinstance(value, dict)):
         return value
     return {**before, **{key: _merged(before.get(key), each) for key, each in value.items()}}
+
+
+def _replaced(before: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Return what another value takes the place of, each with its path."""
+    if isinstance(before, dict) and isinstance(value, dict):
+        for key in before.keys() & value.keys():
+            yield from _replaced(before[key], value[key], f"{path}.{key}")
+    elif before is not None and before != value:
+        yield path, before
 
 
 def _named(problem: Problem, overrides: Iterable[Override]) -> Problem:
