@@ -154,7 +154,7 @@ def test_v1_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[
             "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "e"},
             "minReplicas": 1,
             "maxReplicas": 2,
-            "metrics": metrics,
+            **({"metrics": metrics} if metrics else {}),
         },
     }
     assert not KIND.keeps(scaled, hpa)

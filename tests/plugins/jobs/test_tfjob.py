@@ -48,7 +48,7 @@ def test_all_replicas_are_in_the_cluster() -> None:
 
 
 def test_v1_b39_evaluators_are_in_the_cluster_too() -> None:
-    """V1-B39: as in the original. TensorFlow leaves them out by itself, and jobs may look for them there."""
+    """V1-B39: as in the original. TensorFlow counts the others without them."""
     given = job(KIND, {"Worker": 1, "PS": 1, "Evaluator": 1}, name="t", namespace="ns3")
     assert tf_config(given, "Evaluator", 0) == (
         '{"cluster":{"evaluator":["t-evaluator-0.ns3.svc:2222"],"ps":["t-ps-0.ns3.svc:2222"],'

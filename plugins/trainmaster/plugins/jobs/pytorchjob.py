@@ -126,19 +126,14 @@ class PyTorchJob(JobKind):
         if elastic is None or elastic.metrics is None:
             return []
         api_version, kind = _HPA
-        return [
-            {
-                "apiVersion": api_version,
-                "kind": kind,
-                "metadata": {"name": job.name},
-                "spec": {
-                    "scaleTargetRef": {"apiVersion": self.api_version, "kind": self.kind, "name": job.name},
-                    "minReplicas": elastic.min_replicas,
-                    "maxReplicas": elastic.max_replicas,
-                    "metrics": elastic.metrics,
-                },
-            }
-        ]
+        spec = {
+            "scaleTargetRef": {"apiVersion": self.api_version, "kind": self.kind, "name": job.name},
+            "minReplicas": elastic.min_replicas,
+            "maxReplicas": elastic.max_replicas,
+            # In the place of none the API server puts its own, which an empty list would be at odds with for ever.
+            **({"metrics": elastic.metrics} if elastic.metrics else {}),
+        }
+        return [{"apiVersion": api_version, "kind": kind, "metadata": {"name": job.name}, "spec": spec}]
 
     def watches(self) -> Iterable[Watch]:
         """Return the kind of what scales."""

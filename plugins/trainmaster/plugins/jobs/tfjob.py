@@ -1,7 +1,7 @@
 """TFJob: `TF_CONFIG`, by which tf.distribute and estimators find each other.
 
-As in the Training Operator V1 the cluster lists evaluators too (V1-B39): TensorFlow leaves them out by itself. A job of
-a single replica gets none.
+As in the Training Operator V1 the cluster lists evaluators too (V1-B39): TensorFlow counts the others without them. A
+job of a single replica gets none.
 """
 
 from __future__ import annotations
