@@ -195,6 +195,17 @@ async def test_volcano_pods_come_when_their_group_is_enqueued_and_the_group_goes
     assert world.events.count("Normal SuccessfulDeletePodGroup: Deleted PodGroup: demo") == 1
 
 
+async def test_v1_b24_a_job_that_waits_for_its_gang_costs_no_request() -> None:
+    world = JobWorld(pytorchjob(master=replicas(1)), gang="volcano")
+    await world.settle()
+    written = len(world.requests)
+    group = world.server["PodGroup", "demo"]
+    for number in range(3):
+        world.put({**group, "status": {"phase": "Pending", "seen": number}})
+        await world.settle()
+    assert len(world.requests) == written == 2  # the group, and that the job was created
+
+
 async def test_a_running_gang_goes_on_when_its_group_is_deleted_by_somebody() -> None:
     world = JobWorld(pytorchjob(worker=replicas(2)), gang="volcano")
     await world.settle()
