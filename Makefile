@@ -58,7 +58,7 @@ test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with 
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) tests/controller tests/runtime tests/plugins tests/metrics \
 		tests/devcluster/apiserver tests/conformance $(ARGS)
 
-test-frameworks: $(HEAVY)/.ready ## Train with TensorFlow, PaddlePaddle and Open MPI on an embedded cluster: downloads half a GB
+test-frameworks: $(HEAVY)/.ready ## Train with TensorFlow and PaddlePaddle on an embedded cluster: downloads half a GB
 	$(HEAVY)/bin/python -m pytest tests/e2e/test_job_frameworks.py $(ARGS)
 
 e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG=FILE, which has Trainmaster; default: an embedded one

@@ -7,10 +7,10 @@
     deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
     examples.txt   what every script in examples/ imports
-    frameworks.txt JAX and XGBoost, which `make test` trains with
+    frameworks.txt JAX, XGBoost and what else `make test` trains with
     torch.txt      PyTorch, and what it needs
     lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`
-    heavy.txt      TensorFlow, PaddlePaddle and Open MPI, with what runs the tests, for `make test-frameworks`
+    heavy.txt      TensorFlow and PaddlePaddle, with what runs the tests, for `make test-frameworks`
 
 Each file pins versions and the hashes of all their files, so that it serves every platform, and but for the last two,
 which have environments of their own, agrees with the ones above it. torch.txt has no hashes: which build of PyTorch is

@@ -5,17 +5,25 @@ So that addresses and ports are right also where nobody has the frameworks: the 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.commands import client_of
+import yaml
+from support.commands import client_of, trainmaster
+from support.namespaces import FOUND
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import python
 
 from trainmaster.controller.kube.rest.client import KubeClient
 
 pytestmark = pytest.mark.slow(seconds=20)
+
+NAMESPACES = pytest.mark.skipif(
+    FOUND.mode != "namespaces", reason=f"scripts have paths and names in them: {FOUND.reason}"
+)
 
 
 @pytest.fixture
@@ -119,3 +127,92 @@ async def test_a_paddlejob_tells_everybody_where_to_meet(client: KubeClient, mas
     ]
     assert set(printed.values()) == {f"PADDLE_SERVER_NUM=None PADDLE_TRAINER_NUM={1 if master else None}\n"}
     assert len(printed) == 2 + master
+
+
+# What mpirun does first: it reads the hostfile and has the agent start something on each host, which is refused here.
+KUBECTL_EXEC = """
+import os, subprocess
+with open(os.environ["OMPI_MCA_orte_default_hostfile"]) as file:
+    print(file.read(), end="")
+agent = os.environ["OMPI_MCA_plm_rsh_agent"]
+assert agent == os.environ["I_MPI_HYDRA_BOOTSTRAP_EXEC"] and os.access(agent, os.X_OK), agent
+subprocess.run("/etc/mpi/discover_hosts.sh", check=True)
+started = subprocess.run([agent, "launches-worker-1", "echo", "started"], capture_output=True, text=True)
+print(started.returncode, started.stdout, started.stderr)
+"""
+
+
+@NAMESPACES
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+async def test_a_launcher_reaches_workers_by_kubectl(client: KubeClient) -> None:
+    """As far as the API server: `exec` is not there."""
+    asked = job("MPIJob", "launches", {"Launcher": (1, python(KUBECTL_EXEC)), "Worker": (2, None)}, slotsPerWorker=2)
+    await client.create(jobs("MPIJob"), asked)
+    await succeeded(client, "MPIJob", "launches")
+    printed = (await logs(client, "launches"))["launcher"]
+    assert printed.startswith("launches-worker-0 slots=2\nlaunches-worker-1 slots=2\n")
+    assert "/opt/kube/kubectl exec launches-worker-1" in printed
+    assert "NotImplemented" in printed or "not implemented" in printed, printed
+    await client.delete(jobs("MPIJob"), "default", "launches")
+
+
+# What sshd is in an image: lets in who has the key of the job, and runs what it is told.
+SSHD = """
+import asyncio, asyncssh
+
+async def run(process):
+    pipe = asyncio.subprocess.PIPE
+    started = await asyncio.create_subprocess_shell(process.command, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    output, _ = await started.communicate()
+    process.stdout.write(output)
+    process.exit(started.returncode)
+
+async def main():
+    await asyncssh.listen(
+        "", 2222,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        authorized_client_keys="/opt/keys/authorized_keys",
+        process_factory=run,
+        encoding=None,
+    )
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+# ssh as root wants a key that nobody else may read. Workers may not listen yet.
+SSH = """
+set -eu
+(umask 077; cat /opt/keys/id_rsa > "$HOME/key")
+while read -r host slots; do
+    until ssh -n -i "$HOME/key" -p 2222 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "$host" \\
+        "echo $host $slots on \\$(uname -n)"; do sleep 0.1; done
+done < "$OMPI_MCA_orte_default_hostfile"
+"""
+
+
+@NAMESPACES
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on PATH")
+@pytest.mark.skipif(find_spec("asyncssh") is None, reason="asyncssh is not installed; `make test` installs it")
+async def test_a_launcher_reaches_workers_over_ssh(tmp_path: Path) -> None:
+    """By the hostfile, the names of the Services and the keys of the job.
+
+    mpirun itself would have the workers come back to an address of this machine, where no pod listens.
+    """
+    config = tmp_path / "config.yaml"
+    options = {"mpijob": {"transport": "ssh", "sshAuthMountPath": "/opt/keys"}}
+    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+    config.write_text(yaml.safe_dump({**head, "trainingOperator": {"options": options}}))
+    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=tmp_path)
+    assert up.code == 0, up.err
+    try:
+        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
+            replicas = {"Launcher": (1, ["sh", "-c", SSH]), "Worker": (2, python(SSHD))}
+            await client.create(jobs("MPIJob"), job("MPIJob", "ssh", replicas, slotsPerWorker=2))
+            await succeeded(client, "MPIJob", "ssh")
+            printed = (await logs(client, "ssh"))["launcher"].splitlines()
+            told = [line for line in printed if " on " in line]
+            assert told == [f"ssh-worker-{index} slots=2 on ssh-worker-{index}" for index in range(2)], printed
+    finally:
+        await trainmaster("cluster", "down", cwd=tmp_path)

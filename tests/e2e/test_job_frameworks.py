@@ -7,16 +7,13 @@ alone. JAX and XGBoost are there in `make test`, PyTorch after `make run`, the o
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
-from support.commands import client_of, trainmaster
-from support.namespaces import FOUND
+from support.commands import client_of
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import python, until
 
@@ -32,10 +29,7 @@ NEEDED = {
     "tfjob": "tensorflow",
     "xgboostjob": "xgboost",
 }
-INSTALLED_BY = {
-    "torch": "make run",
-    **dict.fromkeys(("asyncssh", "mpi4py", "paddle", "tensorflow"), "make test-frameworks"),
-}
+INSTALLED_BY = {"torch": "make run", "paddle": "make test-frameworks", "tensorflow": "make test-frameworks"}
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 
 pytestmark = [pytest.mark.slow(seconds=60), pytest.mark.timeout(240)]
@@ -141,84 +135,3 @@ async def test_an_elastic_job_grows_while_it_runs(client: KubeClient, _: None) -
     printed = await logs(client, "grows")
     ranks = [rank for each in printed.values() for rank in re.findall(r"rank (\d) of 3, sum 6", each)]
     assert sorted(ranks) == ["0", "1", "2"], printed
-
-
-# What sshd is in an image: lets in whoever has the key of the job, and runs what it is told.
-SSHD = """
-import asyncio, asyncssh, os
-
-async def run(process):
-    # As sshd does: by the shell of the user, in an environment of its own.
-    done = await asyncio.create_subprocess_shell(
-        process.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    await process.redirect(stdin=done.stdin, stdout=done.stdout, stderr=done.stderr)
-    process.exit(await done.wait())
-
-async def main():
-    await asyncssh.listen(
-        "", 2222,
-        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
-        authorized_client_keys=os.environ["KEYS"] + "/authorized_keys",
-        process_factory=run,
-        encoding=None,
-    )
-    print("sshd", flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-RANK = """
-import os
-from mpi4py import MPI
-world = MPI.COMM_WORLD
-ranks = world.allreduce(world.rank + 1)
-print(f"rank {world.rank} of {world.size} on {os.uname().nodename}, sum {ranks}", flush=True)
-"""
-
-
-@pytest.mark.skipif(FOUND.mode != "namespaces", reason=f"workers share the port of their sshd: {FOUND.reason}")
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on PATH")
-@pytest.mark.parametrize("_", [pytest.param(None, marks=[*needs("mpi4py"), *needs("asyncssh")], id="Open MPI")])
-async def test_mpirun_starts_ranks_in_workers_over_ssh(tmp_path: Path, _: None) -> None:
-    """By the keys and the hostfile of the job."""
-    keys = "/opt/keys"
-    config = tmp_path / "config.yaml"
-    mpijob = {"transport": "ssh", "sshAuthMountPath": keys}
-    config.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-                "kind": "Configuration",
-                "trainingOperator": {"options": {"mpijob": mpijob}},
-            }
-        )
-    )
-    ssh = f"-p 2222 -i {keys}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
-    mpirun = f"""
-    exec mpirun --allow-run-as-root --hostfile "$OMPI_MCA_orte_default_hostfile" --prtemca plm_ssh_args "{ssh}" \
-        -n 4 {shlex.join(python(RANK))}
-    """
-    launcher, worker = ["sh", "-c", mpirun], python(SSHD)
-    asked = job("MPIJob", "ranks", {"Launcher": (1, launcher), "Worker": (2, worker)}, slotsPerWorker=2)
-    specs = asked["spec"]["mpiReplicaSpecs"]
-    specs["Launcher"]["restartPolicy"] = "OnFailure"  # workers may not listen yet
-    (container,) = specs["Worker"]["template"]["spec"]["containers"]
-    container["env"] = [{"name": "KEYS", "value": keys}]
-    up = await trainmaster("cluster", "up", "--detach", "--config", str(config), cwd=tmp_path)
-    assert up.code == 0, up.err
-    try:
-        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
-            await client.create(jobs("MPIJob"), asked)
-            await succeeded(client, "MPIJob", "ranks")
-            printed = (await logs(client, "ranks"))["launcher"]
-            told = re.findall(r"^rank (\d) of 4 on (\S+), sum 10$", printed, re.MULTILINE)
-            assert sorted(told) == [
-                ("0", "ranks-worker-0"),
-                ("1", "ranks-worker-0"),
-                ("2", "ranks-worker-1"),
-                ("3", "ranks-worker-1"),
-            ], printed
-    finally:
-        await trainmaster("cluster", "down", cwd=tmp_path)

@@ -19,7 +19,7 @@ def jobs(kind: str) -> Resource:
 
 
 def job(kind: str, name: str, replicas: JsonObject, **spec: Any) -> JsonObject:
-    """A job in the namespace default, of which each type of replicas has a number and a command."""
+    """A job in the namespace default, of which each type of replicas has a number and a command, or none."""
     prefix, container = {
         "PyTorchJob": ("pytorch", "pytorch"),
         "TFJob": ("tf", "tensorflow"),
@@ -31,7 +31,12 @@ def job(kind: str, name: str, replicas: JsonObject, **spec: Any) -> JsonObject:
         each: {
             "replicas": number,
             "restartPolicy": "Never",
-            "template": {"spec": {"containers": [{"name": container, "image": "none", "command": command}]}},
+            "template": {
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": container, "image": "none", **({"command": command} if command else {})}],
+                }
+            },
         }
         for each, (number, command) in replicas.items()
     }
