@@ -228,6 +228,20 @@ def test_a_job_is_suspended_and_resumed_by_a_patch(training_client: Any, tmp_pat
     assert ("Suspended", "False") in told(done)
 
 
+def test_only_its_own_jobs_are_worked_on(training_client: Any, eventually: Wait) -> None:
+    training_client.create_job(job_of("PyTorchJob", "ours", managed_by="kubeflow.org/training-operator"))
+    training_client.create_job(job_of("PyTorchJob", "others", managed_by="kueue.x-k8s.io/multikueue"))
+    with pytest.raises(RuntimeError, match=r'managedBy: Unsupported value: \\"somebody\\"'):
+        training_client.create_job(job_of("PyTorchJob", "nobodys", managed_by="somebody"))
+    training_client.wait_for_job_conditions("ours", **PATIENCE)
+    assert {each.metadata.name for each in training_client.list_jobs()} == {"ours", "others"}
+    others = training_client.get_job("others")
+    assert others.status is None or not others.status.conditions
+    assert not training_client.get_job_pods("others")
+    with pytest.raises(RuntimeError, match="immutable"):
+        training_client.update_job({"spec": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}}, "others")
+
+
 def test_a_function_that_fails_fails_the_job(training_client: Any) -> None:
     training_client.create_job(name="fails", job_kind="TFJob", train_func=give_up)
     with pytest.raises(RuntimeError, match="is Failed"):
@@ -239,6 +253,33 @@ def test_a_function_that_fails_fails_the_job(training_client: Any) -> None:
     assert failed.status.replica_statuses["Worker"].failed == 1
     logs, _ = training_client.get_job_logs("fails", job_kind="TFJob")
     assert logs == {"fails-worker-0": "the loss is not a number\n"}
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        pytest.param(job_of("PyTorchJob", "Not-a-name"), "metadata.name: Invalid value", id="name"),
+        pytest.param(
+            job_of("PyTorchJob", "masters", replicas={"Master": 2}),
+            r"spec.pytorchReplicaSpecs\[Master\].replicas: Forbidden: must be 1",
+            id="two masters",
+        ),
+        pytest.param(
+            job_of("XGBoostJob", "headless", replicas={"Worker": 2}),
+            r"spec.xgbReplicaSpecs\[Master\]: Required value: must be present",
+            id="no master",
+        ),
+        pytest.param(
+            job_of("JAXJob", "typo", replicas={"Wroker": 2}),
+            r'spec.jaxReplicaSpecs\[Wroker\]: Unsupported value: \\"Wroker\\": supported values: \\"Worker\\"',
+            id="replica type",
+        ),
+    ],
+)
+def test_what_the_cluster_refuses_is_an_error_that_says_why(training_client: Any, job: Any, why: str) -> None:
+    with pytest.raises(RuntimeError, match=f"(?s)Failed to create {job.kind}.*{why}"):
+        training_client.create_job(job)
+    assert training_client.list_jobs(job_kind=job.kind) == []
 
 
 def test_a_name_is_taken_once(training_client: Any) -> None:
