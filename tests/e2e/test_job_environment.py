@@ -15,9 +15,12 @@ import yaml
 from support.commands import client_of, trainmaster
 from support.namespaces import FOUND
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
-from support.training import python
+from support.training import python, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, Resource
+
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", namespaced=True)
 
 pytestmark = pytest.mark.slow(seconds=20)
 
@@ -129,16 +132,20 @@ async def test_a_paddlejob_tells_everybody_where_to_meet(client: KubeClient, mas
     assert len(printed) == 2 + master
 
 
-# What mpirun does first: it reads the hostfile and has the agent start something on each host, which is refused here.
-KUBECTL_EXEC = """
-import os, subprocess
-with open(os.environ["OMPI_MCA_orte_default_hostfile"]) as file:
-    print(file.read(), end="")
-agent = os.environ["OMPI_MCA_plm_rsh_agent"]
-assert agent == os.environ["I_MPI_HYDRA_BOOTSTRAP_EXEC"] and os.access(agent, os.X_OK), agent
-subprocess.run("/etc/mpi/discover_hosts.sh", check=True)
-started = subprocess.run([agent, "launches-worker-1", "echo", "started"], capture_output=True, text=True)
-print(started.returncode, started.stdout, started.stderr)
+# What mpirun does with its variables: it reads the hosts and their slots, and starts ranks by the agent, a program that
+# gets the host and the command. The embedded cluster serves no exec, and says so: the way there is right.
+MPIRUN = """
+import os, subprocess, time
+hostfile, agent = os.environ["OMPI_MCA_orte_default_hostfile"], os.environ["OMPI_MCA_plm_rsh_agent"]
+assert os.environ["I_MPI_HYDRA_BOOTSTRAP_EXEC"] == agent, os.environ
+hosts = dict(line.split() for line in open(hostfile))
+print(hosts, flush=True)
+for host in hosts:
+    answer = subprocess.run([agent, host, "orted", "-mca", "ess"], capture_output=True, text=True)
+    print(*answer.stderr.splitlines()[-2:], sep=chr(10), flush=True)
+pod = ["/opt/kube/kubectl", "get", "pod", os.uname().nodename, "-o", "jsonpath={.metadata.annotations.may-end}"]
+while subprocess.run(pod, check=True, capture_output=True, text=True).stdout != "yes":
+    time.sleep(0.1)
 """
 
 
@@ -146,15 +153,41 @@ print(started.returncode, started.stdout, started.stderr)
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 async def test_a_launcher_reaches_workers_by_kubectl(client: KubeClient) -> None:
-    """As far as the API server: `exec` is not there."""
-    asked = job("MPIJob", "launches", {"Launcher": (1, python(KUBECTL_EXEC)), "Worker": (2, None)}, slotsPerWorker=2)
+    """As far as the API server: `exec` is not there. Workers go when the launcher is done, the rest with the job."""
+    asked = job("MPIJob", "ranks", {"Launcher": (1, python(MPIRUN)), "Worker": (2, None)}, slotsPerWorker=2)
+    asked["spec"]["cleanPodPolicy"] = "Running"
     await client.create(jobs("MPIJob"), asked)
-    await succeeded(client, "MPIJob", "launches")
-    printed = (await logs(client, "launches"))["launcher"]
-    assert printed.startswith("launches-worker-0 slots=2\nlaunches-worker-1 slots=2\n")
-    assert "/opt/kube/kubectl exec launches-worker-1" in printed
-    assert "NotImplemented" in printed or "not implemented" in printed, printed
-    await client.delete(jobs("MPIJob"), "default", "launches")
+
+    async def discovered() -> bool:
+        found = (await client.list(CONFIGMAPS, "default", field_selector="metadata.name=ranks-config"))["items"]
+        lines = [obj["data"]["discover_hosts.sh"].splitlines() for obj in found]
+        return lines == [["#!/bin/sh", "echo ranks-worker-0:2", "echo ranks-worker-1:2"]]
+
+    # Mounted files change later, if at all, so that the launcher does not wait for them.
+    await until(discovered)
+    may_end = {"metadata": {"annotations": {"may-end": "yes"}}}
+    await client.patch(PODS, "default", "ranks-launcher", may_end, field_manager="test")
+    await succeeded(client, "MPIJob", "ranks")
+    refused = "the embedded cluster does not implement the exec subresource of pods"
+    printed = (await logs(client, "ranks"))["launcher"].splitlines()
+    assert printed.pop(0) == "{'ranks-worker-0': 'slots=2', 'ranks-worker-1': 'slots=2'}"
+    for host in ("ranks-worker-0", "ranks-worker-1"):
+        assert printed.pop(0) == f"+ /opt/kube/kubectl exec {host} -- /bin/sh -c orted -mca ess"
+        assert refused in printed.pop(0)
+
+    async def only_the_launcher_is_left() -> bool:
+        return (await logs(client, "ranks")).keys() == {"launcher"}
+
+    await until(only_the_launcher_is_left)
+    role = await client.get(ROLES, "default", "ranks-launcher")
+    assert role["rules"][1]["resourceNames"] == ["ranks-worker-0", "ranks-worker-1"]
+    await client.delete(jobs("MPIJob"), "default", "ranks")
+
+    async def gone() -> bool:
+        found = [*(await client.list(ROLES, "default"))["items"], *(await client.list(CONFIGMAPS, "default"))["items"]]
+        return not any(obj["metadata"]["name"].startswith("ranks-") for obj in found)
+
+    await until(gone)
 
 
 # What sshd is in an image: lets in who has the key of the job, and runs what it is told.
