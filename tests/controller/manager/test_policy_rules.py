@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.manager import training_operator
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jobs.loader import load_job_kinds
@@ -52,6 +54,24 @@ def rights(rules: Collection[PolicyRule]) -> set[tuple[str, str, str]]:
 )
 def test_a_part_of_the_configuration_needs_what_it_uses(more: dict[str, Any], expected: Any) -> None:
     assert rights(rules_of(**more)) - rights(rules_of()) == expected
+
+
+def jobs_rights(**options: Any) -> set[tuple[str, str, str]]:
+    configuration = Configuration.model_validate({"training_operator": options})
+    return rights(list(training_operator.policy_rules(configuration, job_kinds(configuration))))
+
+
+def test_v1_b35_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
+    """V1-B35: with kubectl exec the manager has to have what it gives to launchers; nobody may delete any of it."""
+    default = jobs_rights(enableScheme=["mpijob"])
+    ssh = jobs_rights(enableScheme=["mpijob"], options={"mpijob": {"transport": "ssh"}})
+    roles = ("rbac.authorization.k8s.io", "roles")
+    assert {("", "pods/exec", "create"), (*roles, "create"), (*roles, "patch")} <= default
+    sensitive = ("roles", "rolebindings", "pods/exec", "serviceaccounts")
+    assert {right for right in ssh if right[1] in sensitive} == set()
+    assert {verb for _, resource, verb in ssh if resource == "secrets"} == {"get", "list", "watch", "create"}
+    built = (*sensitive, "configmaps", "secrets")
+    assert {right for right in default | ssh if right[1] in built and right[2] == "delete"} == set()
 
 
 @pytest.mark.parametrize(

@@ -217,11 +217,6 @@ def test_the_rights_of_a_role_are_declared() -> None:
     assert given == declared
 
 
-def test_everything_stays_when_a_job_ends_or_is_suspended() -> None:
-    job = mpijob()
-    assert all(KIND.keeps(job, obj) for obj in KIND.build(job, [], NO_LISTERS))
-
-
 # Pods.
 
 

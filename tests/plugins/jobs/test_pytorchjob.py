@@ -157,7 +157,7 @@ def test_v1_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[
             **({"metrics": metrics} if metrics else {}),
         },
     }
-    assert not KIND.keeps(scaled, hpa)
+    assert not KIND.keeps_objects
     assert [(each.kind, each.writes) for each in KIND.watches()] == [("HorizontalPodAutoscaler", True)]
 
 

@@ -75,6 +75,7 @@ class MPIJob(JobKind):
     container_name = "mpi"
     any_container = True
     own_rules = True
+    keeps_objects = True
     options_model = MPIJobOptions
 
     def __init__(self, options: MPIJobOptions | None = None, *, entropy: Entropy = os.urandom, **kwargs: Any) -> None:
@@ -156,10 +157,6 @@ class MPIJob(JobKind):
     def grants(self) -> Iterable[Grant]:
         """Return the rights of the launcher."""
         return self._transport.grants()
-
-    def keeps(self, job: Job, obj: JsonObject) -> bool:
-        """Tell that everything stays until the job is deleted, as in the original."""
-        return True
 
     def replica_statuses(self, job: Job, replicas: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:
         """Return the replicas by state; workers are none once the launcher has finished."""

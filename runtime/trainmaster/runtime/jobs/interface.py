@@ -166,6 +166,11 @@ class JobKind:
     has_services: bool = True
     """Whether each pod has a headless Service of its name; it may depend on the options."""
 
+    keeps_objects: ClassVar[bool] = False
+    """Whether what `build` returned stays until the job is deleted, so that nobody needs the right to delete it;
+    otherwise it goes when it is not built any more, and when the job is suspended or has finished.
+    """
+
     scale_type: ClassVar[str] = ""
     """The type whose replicas `kubectl scale` sets; empty: the kind has no scale subresource."""
 
@@ -264,10 +269,6 @@ class JobKind:
     def grants(self) -> Iterable[Grant]:
         """Return the rights that what `build` returns gives to pods."""
         return ()
-
-    def keeps(self, job: Job, obj: JsonObject) -> bool:  # noqa: ARG002
-        """Tell whether an object of `build` stays when the job is suspended or has finished."""
-        return False
 
     def leading_type(self, job: Job) -> str | None:
         """Return the type that says how the job fares: the first of `leading_types` of which there are any."""

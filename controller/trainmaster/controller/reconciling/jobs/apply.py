@@ -74,7 +74,7 @@ def policy_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
         reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
     )
     for watch in kind.watches():
-        yield owned_rule(watch, needed_by=part)
+        yield owned_rule(watch, needed_by=part, deletes=not kind.keeps_objects)
     for grant in kind.grants():
         granted = Watch(grant.api_version, grant.kind, grant.plural)
         yield PolicyRule(
@@ -86,11 +86,14 @@ def policy_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
         )
 
 
-def owned_rule(watch: Watch, *, needed_by: str, optional: bool = False) -> PolicyRule:
+def owned_rule(watch: Watch, *, needed_by: str, optional: bool = False, deletes: bool = True) -> PolicyRule:
     """Return the right to write what jobs own of a kind."""
-    changes = ("get", "create", "delete") if watch.creates_only else ("get", "create", "patch", "delete")
+    never = {"patch"} if watch.creates_only else set[str]()
+    if not deletes:
+        never.add("delete")
+    verbs = tuple(verb for verb in ("get", "create", "patch", "delete") if verb not in never)
     return PolicyRule(
-        resource=watched_resource(watch), verbs=changes, needed_by=needed_by, reason=_BUILD, optional=optional
+        resource=watched_resource(watch), verbs=verbs, needed_by=needed_by, reason=_BUILD, optional=optional
     )
 
 

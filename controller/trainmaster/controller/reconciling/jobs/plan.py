@@ -285,7 +285,7 @@ def _plan_objects(observed: Observed, planned: Plan) -> None:
         if planned.problem is None:
             _plan_apply(owned(job, obj), observed, planned)
     for (api_version, kind), objects in observed.others.items():
-        if kind != POD_GROUP_KIND:
+        if kind != POD_GROUP_KIND and not job.kind.keeps_objects:
             planned.deletes += [
                 obj
                 for name, obj in objects.items()
@@ -363,7 +363,7 @@ def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None
                 if gang is not None:
                     planned.events.append(JobEvent("JobTerminated", "Job has been terminated. Deleting PodGroup"))
                 planned.deletes.append(obj)
-            elif not job.kind.keeps(job, obj):
+            elif not job.kind.keeps_objects:
                 planned.deletes.append(obj)
 
 

@@ -1,0 +1,120 @@
+"""What a kind builds besides pods and Services, by the example of MPIJobs: when it is written, and when it stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.jobworld import JobWorld, job_object, replicas, requests_of
+
+from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.reconciling.outcomes import Requeue
+from trainmaster.runtime.jsontree import JsonObject
+
+OBJECTS = [
+    ("ConfigMap", "demo-config"),
+    *((kind, "demo-launcher") for kind in ("Role", "RoleBinding", "ServiceAccount")),
+]
+
+
+def mpijob(workers: int = 2, **launcher: Any) -> JsonObject:
+    lead = replicas(container="mpi")
+    lead["template"]["spec"] |= launcher
+    return job_object("MPIJob", {"Launcher": lead, "Worker": replicas(workers, container="mpi")})
+
+
+def objects(world: JobWorld) -> list[tuple[str, str]]:
+    return sorted(each for each in world.server if each[0] not in ("MPIJob", "Pod"))
+
+
+async def test_they_are_there_before_the_pods() -> None:
+    world = JobWorld(mpijob())
+    await world.settle()
+    written = [request.split()[1] for request in world.requests if request.startswith(("apply", "create"))]
+    assert written == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod", "Pod"]
+
+
+async def test_they_follow_what_changes_and_cost_nothing_otherwise() -> None:
+    world = JobWorld(mpijob())
+    await world.settle()
+    world.requests.clear()
+    world.run("demo-worker-1")
+    await world.settle()
+    assert requests_of(world, "apply") == ["apply ConfigMap demo-config"]
+    script = world.server["ConfigMap", "demo-config"]["data"]["discover_hosts.sh"]
+    assert script.endswith("\necho demo-worker-1:1")
+    world.remove("Role", "demo-launcher")
+    await world.settle()
+    assert objects(world) == OBJECTS
+
+
+@pytest.mark.parametrize("end", ["suspended", "finished"])
+async def test_they_stay_if_the_kind_says_so(end: str) -> None:
+    world = JobWorld(mpijob())
+    await world.settle()
+    if end == "suspended":
+        world.patch_spec(runPolicy={"suspend": True})
+    else:
+        world.set_phase("demo-launcher", "Succeeded")
+    await world.settle()
+    assert objects(world) == OBJECTS
+    assert requests_of(world, "delete ConfigMap") == []
+
+
+async def test_v1_b19_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
+    """V1-B19: it is made if it is missing, and belongs to no job."""
+    world = JobWorld(mpijob(serviceAccountName="nosa"))
+    await world.settle()
+    assert world.server["ServiceAccount", "nosa"]["metadata"]["ownerReferences"] == []
+    world.requests.clear()
+    account = world.server["ServiceAccount", "nosa"]
+    world.put({**account, "imagePullSecrets": [{"name": "registry"}]})
+    await world.settle()
+    assert world.requests == []
+
+
+async def test_an_account_that_is_replaced_by_the_authors_stays_too() -> None:
+    """Nobody has the right to delete it, and pods may still use it."""
+    world = JobWorld(mpijob())
+    await world.settle()
+    world.patch_spec(**mpijob(serviceAccountName="own")["spec"])
+    await world.settle()
+    assert world.names("ServiceAccount") == ["demo-launcher", "own"]
+
+
+async def test_one_of_somebody_else_blocks_the_job() -> None:
+    world = JobWorld(mpijob())
+    world.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-config"}, "data": {"k": "v"}})
+    await world.settle()
+    assert world.server["ConfigMap", "demo-config"]["data"] == {"k": "v"}
+    assert world.names("Pod") == []
+    blocked = next(each for each in world.status["conditions"] if each["type"] == "Blocked")
+    assert blocked["message"] == (
+        'ConfigMap "demo-config" exists and does not belong to this MPIJob; delete it or rename the job'
+    )
+
+
+async def test_what_an_earlier_job_left_is_waited_for() -> None:
+    world = JobWorld(mpijob())
+    await world.settle()
+    for name in world.names("Pod"):
+        world.remove("Pod", name)
+    world.put({**mpijob(), "metadata": {"name": "demo", "namespace": "team", "uid": "another"}})
+    await world.settle()
+    assert world.names("Pod") == []
+    for kind, name in OBJECTS:
+        world.remove(kind, name)
+    await world.settle()
+    assert objects(world) == OBJECTS
+    assert all(world.server[each]["metadata"]["ownerReferences"][0]["uid"] == "another" for each in OBJECTS)
+
+
+async def test_what_may_not_be_built_blocks_the_job_and_is_not_tried_all_the_time() -> None:
+    """The server refuses a Role that gives what its author does not have."""
+    world = JobWorld(mpijob())
+    refusal = Forbidden(status=403, reason="Forbidden", message="attempting to grant RBAC permissions not held")
+    world.refusals["apply Role demo-launcher"] = refusal
+    outcome = await world.reconcile()
+    assert isinstance(outcome, Requeue)
+    assert world.names("Pod") == []
+    assert "not held" in world.status["conditions"][-1]["message"]
