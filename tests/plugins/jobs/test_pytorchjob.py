@@ -228,6 +228,13 @@ def test_fields_of_wrong_types_are_named(spec: JsonObject, expected: str) -> Non
     assert str(error.value) == expected
 
 
+@pytest.mark.parametrize(("workers", "metrics", "warned"), [(2, [], False), (None, [], True), (None, None, False)])
+def test_v1_b16_the_autoscaler_sees_no_default(workers: int | None, metrics: Any, warned: bool) -> None:
+    """V1-B16: the number of workers that it reads, and sets, is the one that is stored."""
+    found = warnings(job(KIND, {"Worker": workers}, elasticPolicy={"metrics": metrics}))
+    assert [each.partition(":")[0] for each in found] == ["spec.pytorchReplicaSpecs[Worker].replicas"] * warned
+
+
 def test_a_deprecated_field_is_warned_of() -> None:
     (warning,) = warnings(job(KIND, {"Worker": 1}, elasticPolicy={"nProcPerNode": 2}))
     assert warning == "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead"

@@ -85,11 +85,19 @@ class PyTorchJob(JobKind):
                     detail = "must not be used with spec.nprocPerNode"
                     yield FieldError(f"{ELASTIC}.nProcPerNode", detail, "Forbidden")
             yield from elastic.impossible_limits()
+            if elastic.metrics is not None and self._lacks_workers(job):
+                detail = "is not given, so that the autoscaler takes the job for one of 0 workers and leaves it alone"
+                yield FieldWarning(f"{path}[{WORKER}].replicas", detail)
         for replica_type, replica in job.replica_specs.items():
             if replica_type == MASTER and replica.replicas != 1:
                 yield FieldError(f"{path}[{MASTER}].replicas", "must be 1", "Forbidden")
             elif replica.replicas < 1:
                 yield FieldError(f"{path}[{replica_type}].replicas", "must be at least 1", "Forbidden")
+
+    def _lacks_workers(self, job: Job) -> bool:
+        """Tell whether the number of workers is a default, of which the API server does not know (V1-B16)."""
+        stored = job.raw["spec"].get(self.replica_specs_field) or {}
+        return all((each or {}).get("replicas") is None for name, each in stored.items() if name.lower() == "worker")
 
     def set_cluster_spec(self, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
         """Give all containers the environment, and workers of a master what waits for it."""
