@@ -1,4 +1,4 @@
-"""Jobs of `kubeflow.org/v1` in files: `validate` and `render` know them, `run` and `diff` say what they do not do."""
+"""Jobs of `kubeflow.org/v1` in files: `validate` and `render` know them, `run` says that it does not follow them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import yaml
 from support.acmejob import install_acmejob
 from support.commands import trainmaster
 from support.job_kinds import job_object
-from support.stack import api_server
 
 from trainmaster.controller.cli import main
-from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -215,17 +213,3 @@ async def test_run_says_that_it_follows_trainjobs_only(tmp_path: Path) -> None:
         "submits it, and `kubectl get pytorchjob -w` shows how it fares\n"
     )
     assert finished.code == 2
-
-
-async def test_diff_compares_the_job_and_says_that_it_does_no_more(tmp_path: Path) -> None:
-    async with api_server(tmp_path) as stack:
-        if stack.cluster is not None:
-            await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-        kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
-        finished = await trainmaster("diff", "-f", write(pytest_job()), "--kubeconfig", kubeconfig, cwd=tmp_path)
-    assert finished.code == 1, finished.err
-    assert "+++ merged/PyTorchJob.kubeflow.org/default/pytest" in finished.out
-    assert finished.err == (
-        "trainmaster: jobs.yaml:1: PyTorchJob pytest: what it becomes is not compared; `trainmaster render` prints "
-        "that\n"
-    )

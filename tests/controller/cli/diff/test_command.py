@@ -55,6 +55,7 @@ async def settle(stack: Stack, tmp_path: Path, obj: JsonObject) -> None:
     file.write_text(yaml.safe_dump(obj))
     dry_run = DryRun(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
     for change in (await dry_run.run(load_manifests([str(file)])))[1:]:
+        assert change.merged is not None
         resource = {"ConfigMap": CONFIGMAPS, "JobSet": JOBSETS}[change.merged["kind"]]
         metadata = {
             field: value

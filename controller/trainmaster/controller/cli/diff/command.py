@@ -1,4 +1,4 @@
-"""`trainmaster diff`: what applying files would change in a cluster, and in what their TrainJobs become.
+"""`trainmaster diff`: what applying files would change in a cluster, and in what their jobs become.
 
 Exit codes: 0 nothing would change; 1 something would; 2 it cannot be told: the files, the cluster or the arguments are
 wrong, or a permission is missing.
@@ -19,7 +19,13 @@ from typing import Any
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.diff.dry_run import DryRun
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, is_job, load_manifests
-from trainmaster.controller.cli.options import CommandError, add_file_options, load_framework, reporting_errors
+from trainmaster.controller.cli.options import (
+    CommandError,
+    add_file_options,
+    load_framework,
+    load_jobs,
+    reporting_errors,
+)
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.auth.loader import load_config
@@ -41,7 +47,7 @@ def command(commands: Any) -> None:
         "diff",
         help="show what applying files would change in a cluster",
         description="Show what `kubectl apply --server-side --force-conflicts` of the files would change, and what the "
-        "controller would then change in JobSets and all else that their TrainJobs become. Nothing is written.",
+        "controller would then change in JobSets, pods and all else that their jobs become. Nothing is written.",
         allow_abbrev=False,
     )
     add_file_options(parser)
@@ -68,28 +74,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest], framework: Framework) -> int:
+    kinds, gang = load_jobs(arguments) if any(map(is_job, manifests)) else ((), None)
     config = await running_cluster(arguments.kubeconfig) or await load_config()
     async with KubeClient(config, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
-        dry_run = DryRun(client, framework, namespace=arguments.namespace, field_manager=arguments.field_manager)
+        dry_run = DryRun(
+            client,
+            framework,
+            namespace=arguments.namespace,
+            field_manager=arguments.field_manager,
+            job_kinds=kinds,
+            gang=gang,
+        )
         diffs = await dry_run.run(manifests)
-    for manifest in filter(is_job, manifests):
-        what = "what it becomes is not compared; `trainmaster render` prints that"
-        print(f"trainmaster: {manifest.place}: {manifest.title}: {what}", file=sys.stderr)
     texts = [unified_diff(diff.live, diff.merged) for diff in diffs]
     sys.stdout.write("".join(texts))
     return DIFFERENT if any(texts) else 0
 
 
 _NOISE = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"})
-_SECRET = ("data", "stringData")
+_SECRET = ("v1", "Secret")
+_SECRET_FIELDS = ("data", "stringData")
 
 
-def unified_diff(live: JsonObject | None, merged: JsonObject) -> str:
+def unified_diff(live: JsonObject | None, merged: JsonObject | None) -> str:
     """Write how an object would change; empty if it would not."""
-    before, after = _masked(_plain(live), _plain(merged))
-    metadata = merged["metadata"]
-    group = merged["apiVersion"].rpartition("/")[0]
-    kind = ".".join(part for part in (merged["kind"], group) if part)
+    either = merged or live
+    assert either is not None  # noqa: S101 - it is there before or after
+    before, after = _masked(_plain(live), _plain(merged), secret=(either["apiVersion"], either["kind"]) == _SECRET)
+    metadata = either["metadata"]
+    group = either["apiVersion"].rpartition("/")[0]
+    kind = ".".join(part for part in (either["kind"], group) if part)
     name = "/".join(part for part in (kind, metadata.get("namespace"), metadata["name"]) if part)
     lines = difflib.unified_diff(_lines(before), _lines(after), f"live/{name}", f"merged/{name}")
     return "".join(lines)
@@ -108,12 +122,12 @@ def _plain(obj: JsonObject | None) -> JsonObject:
     return {field: value for field, value in obj.items() if field != "status"} | {"metadata": metadata}
 
 
-def _masked(before: JsonObject, after: JsonObject) -> tuple[JsonObject, JsonObject]:
+def _masked(before: JsonObject, after: JsonObject, *, secret: bool) -> tuple[JsonObject, JsonObject]:
     """Hide what Secrets hold, but show which of it changes."""
-    if (after["apiVersion"], after["kind"]) != ("v1", "Secret"):
+    if not secret:
         return before, after
     before, after = dict(before), dict(after)
-    for field in _SECRET:
+    for field in _SECRET_FIELDS:
         old, new = before.get(field) or {}, after.get(field) or {}
         same = {key for key in old.keys() & new.keys() if old[key] == new[key]}
         for obj, values, word in ((before, old, "before"), (after, new, "after")):

@@ -1,4 +1,4 @@
-"""What a cluster would make of files, and the controller of the TrainJobs in them, without changing anything.
+"""What a cluster would make of files, and the controller of the jobs in them, without changing anything.
 
 - Every write is a dry run on the server, so that defaults, admission and the fields of others are its own. This takes
   the permissions of the write.
@@ -6,6 +6,7 @@
   come from the schema.
 - What the controller would do is decided by its own planning, from the runtime that counts in the cluster: the snapshot
   of a TrainJob that exists, else the runtime as it would be once the files are applied.
+- Pods and Services of jobs of `kubeflow.org/v1` are shown as the controller would send them: there may be thousands.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from trainmaster.controller.cli.diff.jobs import plan_of
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
 from trainmaster.controller.cli.manifests import Manifest, apply_order, is_trainjob
 from trainmaster.controller.cli.offline import GENERATED, UID, validate_schema
@@ -35,6 +37,10 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
 )
 from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
@@ -50,7 +56,8 @@ class ObjectDiff:
     """One object as it is, and as it would be."""
 
     live: JsonObject | None
-    merged: JsonObject
+    merged: JsonObject | None
+    """None if it would be deleted."""
 
 
 class DryRun:
@@ -61,10 +68,23 @@ class DryRun:
         framework: The plugins.
         namespace: Of objects that name none; default: that of the kubeconfig.
         field_manager: Who applies the files.
+        job_kinds: The kinds of jobs of `kubeflow.org/v1`.
+        gang: Their gang scheduler.
     """
 
-    def __init__(self, client: KubeClient, framework: Framework, *, namespace: str | None, field_manager: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        framework: Framework,
+        *,
+        namespace: str | None,
+        field_manager: str,
+        job_kinds: Sequence[JobKind] = (),
+        gang: GangScheduler | None = None,
+    ) -> None:
         self._client = client
+        self._job_kinds = {(kind.api_version, kind.kind): kind for kind in job_kinds}
+        self._gang = gang
         self._framework = framework
         self._namespace = namespace or client.config.namespace or "default"
         self._field_manager = field_manager
@@ -78,18 +98,22 @@ class DryRun:
         Raises:
             Rejected: The cluster or the controller refuses.
         """
-        diffs, jobs = [], []
+        diffs, jobs = list[ObjectDiff](), list[tuple[Manifest, JsonObject]]()
         for manifest in sorted(manifests, key=apply_order):
-            diff = await self._diff_manifest(manifest)
-            diffs.append(diff)
-            if is_trainjob(manifest):
-                jobs.append((manifest, diff))
-        for manifest, diff in jobs:
+            live, merged = await self._diff_manifest(manifest)
+            diffs.append(ObjectDiff(live, merged))
+            jobs.append((manifest, merged))
+        for manifest, merged in jobs:
+            kind = self._job_kinds.get((manifest.api_version, manifest.kind))
             with _rejections(f"{manifest.place}: {manifest.title}"):
-                diffs += await self._reconciled(manifest, diff)
+                if is_trainjob(manifest):
+                    diffs += await self._reconciled(manifest, merged)
+                elif kind is not None:
+                    diffs += await self._reconciled_job(manifest, kind, merged)
         return diffs
 
-    async def _diff_manifest(self, manifest: Manifest) -> ObjectDiff:
+    async def _diff_manifest(self, manifest: Manifest) -> tuple[JsonObject | None, JsonObject]:
+        """Return what is there, and what would be."""
         with _rejections(f"{manifest.place}: {manifest.title}"):
             resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind)
             if resource is None:
@@ -107,16 +131,16 @@ class DryRun:
         self._changed[key] = merged
         if live is None:
             self._created.add(key)
-        return ObjectDiff(live, merged)
+        return live, merged
 
     def _is_new(self, key: ObjectKey) -> bool:
         """Tell whether an object is only in the files."""
         return key in self._created
 
-    async def _reconciled(self, manifest: Manifest, diff: ObjectDiff) -> list[ObjectDiff]:
+    async def _reconciled(self, manifest: Manifest, merged: JsonObject) -> list[ObjectDiff]:
         """Return what the controller would write for a TrainJob."""
         try:
-            job = parse_trainjob(diff.merged)
+            job = parse_trainjob(merged)
         except ApiTypeError as error:
             raise Rejected([f"{manifest.place}: the TrainJob cannot be read: {'; '.join(error.problems)}"]) from error
         unsupported = unsupported_runtime(job.spec.runtime_ref)
@@ -126,7 +150,7 @@ class DryRun:
             return []
         listers = LiveListers(self._client, self._framework.watches(), self._changed)
         while True:
-            observed = observe(job, diff.merged, listers)
+            observed = observe(job, merged, listers)
             planned = plan(observed, self._framework, deadline_exceeded=False, now=datetime.now(UTC))
             if not await listers.fetch():
                 break
@@ -141,6 +165,29 @@ class DryRun:
             written = _with_live_authority(obj, live)
             diffs.append(ObjectDiff(live, await self._dry_run(resource, written, FIELD_MANAGER)))
         return diffs
+
+    async def _reconciled_job(self, manifest: Manifest, kind: JobKind, merged: JsonObject) -> list[ObjectDiff]:
+        """Return what the controller would write and delete for a job of `kubeflow.org/v1`."""
+        try:
+            job = parse_job(kind, merged)
+        except ApiTypeError as error:
+            raise Rejected([f"{manifest.place}: the job cannot be read: {'; '.join(error.problems)}"]) from error
+        if job.run_policy.managed_by != MANAGED_BY_TRAINING_OPERATOR:
+            return []
+        planned = await plan_of(self._client, job, self._gang)
+        if planned.problem is not None:
+            raise Rejected([f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}"])
+        diffs = []
+        for apply in planned.applies:
+            obj = apply.object
+            resource = await self._rest_mapper.resource(obj["apiVersion"], obj["kind"])
+            if resource is None:
+                what = f"it needs {obj['kind']} of {obj['apiVersion']}, which the cluster does not serve"
+                raise Rejected([f"{manifest.place}: {manifest.title}: {what}"])
+            live = await self._live(resource, obj["metadata"])
+            diffs.append(ObjectDiff(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
+        diffs += [ObjectDiff(None, creation.make()) for creation in planned.creates]
+        return diffs + [ObjectDiff(obj, None) for obj in planned.deletes]
 
     async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
         if not metadata.get("name"):
