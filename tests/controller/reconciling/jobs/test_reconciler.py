@@ -262,6 +262,7 @@ async def test_a_pod_that_the_server_refuses_blocks_the_job_until_it_is_admitted
     outcome = await world.reconcile()
     assert isinstance(outcome, Requeue)
     assert (world.state, world.status["conditions"][-1]["reason"]) == (BLOCKED, "ApplyFailed")
+    assert "startTime" not in world.status
     assert "Warning FailedCreatePod: Error creating: the image is no good" in world.events
     world.refusals.clear()
     await world.settle()

@@ -150,6 +150,8 @@ class JobReconciler:
         planned = plan(observed, self._gang, now=self._clock.now(), wait=self._restart_backoff.wait)
         self._record(job, self._pod_warnings.events(job, observed.pods.values()))
         problem, failure = await self._build(key, job, planned)
+        if problem is not None and not observed.pods:
+            planned.update.not_started()
         problem = self._problem_reporter.keep_wording(key, job.raw, problem)
         planned.update.blocked(problem)
         status_due = await self._write_status(key, job, planned.update)

@@ -69,6 +69,12 @@ class StatusUpdate:
         if again or not self._status.get("startTime"):
             self._status["startTime"] = self._now
 
+    def not_started(self) -> None:
+        """Note that no pods could be created after all: the time of the job has not begun, unless it goes on."""
+        if not self._job.status.get("startTime"):
+            self._status.pop("startTime", None)
+            self._status.pop("replicaStatuses", None)
+
     def suspended(self) -> None:
         """Note that the job is suspended."""
         message = f"{self._job.kind.kind} {self._job.name} is suspended."
