@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support.golden import load_yaml
 from support.jobs.definitions import registry_by
-from support.jobs.differences import Difference, load_differences
+from support.jobs.differences import Difference, EventDifference, load_differences, load_event_differences
 from support.jobs.player import play
 from support.jobs.recorded import Case, Stages, load_case, settled
 from support.original_crds import SCHEMAS
@@ -20,6 +20,7 @@ from support.original_crds import SCHEMAS
 HERE = Path(__file__).parent
 PATHS = sorted((HERE / "v1").glob("*.yaml"))
 DIFFERENCES = load_differences(HERE / "v1-differences.yaml")
+EVENTS = load_event_differences(HERE / "v1-differences.yaml")
 REASONS = load_yaml((HERE / "v1-differences.yaml").read_text())["reasons"]
 
 pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
@@ -29,6 +30,23 @@ pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
 def case_of(path: Path) -> Case:
     """Load a case, once for all tests."""
     return load_case(path)
+
+
+@cache
+def seen_of(path: Path, schemas: str) -> Stages:
+    """Play a case, once for all tests."""
+    return play(case_of(path), registry_by(schemas))
+
+
+def events_of(stages: Stages) -> set[str]:
+    """Return what was told, whenever it was."""
+    return {event for sections in stages.values() for event in sections.get("events", ())}
+
+
+def unlike(path: Path) -> tuple[set[str], set[str]]:
+    """Return the events of a case that we do not tell, and those that we tell besides."""
+    expected, seen = events_of(case_of(path).expected), events_of(seen_of(path, "original"))
+    return expected - seen, seen - expected
 
 
 def expected_of(case: Case, schemas: str) -> Stages:
@@ -44,13 +62,30 @@ def expected_of(case: Case, schemas: str) -> Stages:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_case(path: Path, schemas: str) -> None:
     case = case_of(path)
-    expected, seen = expected_of(case, schemas), settled(play(case, registry_by(schemas)), case.varies)
+    expected, seen = expected_of(case, schemas), settled(seen_of(path, schemas), case.varies)
     for stage in expected:
         wanted, found = (
             {key: value for key, value in each[stage].items() if key != "events"} for each in (expected, seen)
         )
         # Compared as text, because pytest's difference of lines is the one that people can read.
         assert yaml.safe_dump(found) == yaml.safe_dump(wanted), f"stage {stage}"
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_events_are_those_of_the_original(path: Path) -> None:
+    case = case_of(path)
+    missing, extra = unlike(path)
+    assert [event for event in missing if not any(each.explains(case, event, missing=True) for each in EVENTS)] == []
+    assert [event for event in extra if not any(each.explains(case, event, missing=False) for each in EVENTS)] == []
+
+
+@pytest.mark.parametrize("difference", EVENTS, ids=str)
+def test_a_declared_difference_of_events_is_one(difference: EventDifference) -> None:
+    for path in PATHS:
+        for missing, events in zip((True, False), unlike(path), strict=True):
+            if any(difference.explains(case_of(path), event, missing=missing) for event in events):
+                return
+    pytest.fail(f"{difference} matches nothing")
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=str)
@@ -67,4 +102,4 @@ def test_a_declared_difference_is_one(difference: Difference) -> None:
 
 
 def test_every_difference_has_its_reason() -> None:
-    assert REASONS.keys() == {difference.by for difference in DIFFERENCES}
+    assert REASONS.keys() == {difference.by for difference in (*DIFFERENCES, *EVENTS)}

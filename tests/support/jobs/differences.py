@@ -16,6 +16,12 @@ In a list a part is a number, or the name and the value of a field of what is me
 - `value` is what is there instead, or besides; its parent has to exist.
 - `absent: true`: it is not there.
 - `last` is the type of the condition that moves to the end.
+
+Events have entries of their own: regular expressions of what is not told, or told besides.
+
+    by: V1-B30
+    cases: ["*-mpi*"]
+    missing: "Normal ServiceAccount is exist: .*"   # or `extra`
 """
 
 from __future__ import annotations
@@ -80,6 +86,32 @@ class Difference:
                         break
             case "last" if present:
                 parent[key].sort(key=lambda condition: bool(condition["type"] == self.change))
+
+
+@dataclass(frozen=True)
+class EventDifference:
+    """A declared difference of events."""
+
+    by: str
+    cases: list[str]
+    missing: str | None
+    extra: str | None
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.missing or self.extra}"
+
+    def explains(self, case: Case, event: str, *, missing: bool) -> bool:
+        """Tell whether it says that an event is missing, or there besides."""
+        pattern = self.missing if missing else self.extra
+        return pattern is not None and _matches(case.name, self.cases) and bool(re.fullmatch(pattern, event))
+
+
+def load_event_differences(path: Path) -> list[EventDifference]:
+    """Return the differences of events of a file."""
+    return [
+        EventDifference(entry["by"], entry.get("cases", ["*"]), entry.get("missing"), entry.get("extra"))
+        for entry in load_yaml(path.read_text())["events"]
+    ]
 
 
 def load_differences(path: Path) -> list[Difference]:
