@@ -102,4 +102,4 @@ def test_a_declared_difference_is_one(difference: Difference) -> None:
 
 
 def test_every_difference_has_its_reason() -> None:
-    assert REASONS.keys() == {difference.by for difference in (*DIFFERENCES, *EVENTS)}
+    assert REASONS.keys() == {each.by for each in DIFFERENCES} | {each.by for each in EVENTS}
