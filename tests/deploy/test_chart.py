@@ -303,7 +303,7 @@ def test_without_the_jobs_of_the_training_operator_there_is_nothing_of_them() ->
     ],
 )
 @pytest.mark.parametrize("namespaces", [[], ["team-a"]])
-def test_of_the_jobs_that_are_served_alone_there_are_definitions_webhooks_and_rights(
+def test_v1_b34_of_the_jobs_that_are_served_alone_there_are_definitions_webhooks_and_rights(
     options: JsonObject, kinds: set[str], executes: bool, namespaces: list[str]
 ) -> None:
     """Where another controller has a kind, for instance the MPI Operator, its definition is left alone."""

@@ -10,10 +10,14 @@ import yaml
 from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, kustomize, one, overlay, strings
 
 from trainmaster.controller.cli import main
+from trainmaster.controller.configuration import parse_configuration
+from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
 
 pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=12)]
 
+JOBS = sorted((DEPLOY / "crds").glob("kubeflow.org_*.yaml"))
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
@@ -257,6 +261,52 @@ def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs
     assert one(objects, "ClusterRole", binding["roleRef"]["name"])
 
 
+def test_without_the_training_operators_jobs_another_controller_can_go_on_with_them() -> None:
+    added, differing, removed = changed("without-training-operator")
+    assert added == {}
+    assert removed == {
+        ("ValidatingWebhookConfiguration", "", "validator.training-operator.kubeflow.org"),
+        *(("CustomResourceDefinition", "", path.stem.partition("_")[2] + ".kubeflow.org") for path in JOBS),
+    }
+    assert len(removed) == 7
+    ((_, after),) = differing.values()
+    configuration = parse_configuration(load_yaml(after["data"]["controller_manager_config.yaml"]))
+    assert not configuration.training_operator.enabled
+    assert job_kinds(configuration) == []
+
+
+def test_users_of_kubeflow_have_the_roles_that_the_training_operator_brings() -> None:
+    objects = overlay("kubeflow-platform")
+    prefix = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow"
+    found = {
+        name: {label.removeprefix(prefix) for label in objects[kind, namespace, name]["metadata"]["labels"]}
+        for kind, namespace, name in objects
+        if name.startswith("kubeflow-training-")
+    }
+    assert found == {
+        "kubeflow-training-admin": {"-admin"},
+        "kubeflow-training-edit": {"-edit", "-training-admin"},
+        "kubeflow-training-view": {"-view"},
+    }
+    plurals = {path.stem.partition("_")[2] for path in JOBS}
+    for name, verbs in (("edit", {"create", "delete", "patch", "update"}), ("view", set())):
+        rules = one(objects, "ClusterRole", f"kubeflow-training-{name}")["rules"]
+        (rule,) = (rule for rule in rules if "tfjobs" in rule["resources"])
+        assert set(rule["resources"]) == plurals
+        assert set(rule["verbs"]) == {"get", "list", "watch"} | verbs
+    (scaled,) = (
+        rule
+        for rule in one(objects, "ClusterRole", "kubeflow-training-edit")["rules"]
+        if any(resource.endswith("/scale") for resource in rule["resources"])
+    )
+    having = {
+        path.stem.partition("_")[2]
+        for path in JOBS
+        if "scale" in load_yaml(path.read_bytes())["spec"]["versions"][0]["subresources"]
+    }
+    assert set(scaled["resources"]) == {f"{plural}/scale" for plural in having}
+
+
 @pytest.mark.parametrize("order", [COMPONENTS, COMPONENTS[::-1]], ids=["forwards", "backwards"])
 def test_components_can_be_combined(order: list[str], tmp_path: Path) -> None:
     """Together they say what each of them says alone, whichever comes first."""
@@ -267,7 +317,7 @@ def test_components_can_be_combined(order: list[str], tmp_path: Path) -> None:
         for key, obj in added.items():
             assert together[key] == obj
         for key, (before, _) in differing.items():
-            assert together[key] != before
+            assert together.get(key) != before
         assert not removed & together.keys()
     assert {key for key in together if together[key] == standalone.get(key)}
     assert len(together) == len(standalone) + sum(len(changed(name)[0]) - len(changed(name)[2]) for name in COMPONENTS)

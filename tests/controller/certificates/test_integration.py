@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support import enforcement
-from support.admission import NAMESPACE, SERVICE
+from support.admission import NAMESPACE, SERVICE, job_manifest
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
 from support.certificates import go_secret, names, written
@@ -25,6 +25,7 @@ from trainmaster.controller.certificates.secret import SecretData
 from trainmaster.controller.certificates.webhook_configuration import (
     DEFAULTER,
     JOB_VALIDATOR,
+    VALIDATING,
     VALIDATOR,
     ConfigurationName,
 )
@@ -218,11 +219,8 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
             assert await installed.admits()
             found = await installed.secret()
             assert await installed.bundles() == [found.ca_certificate] * 4 + [b"go"] * 5
-            ours = [
-                {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service", "value": _service(place)}
-                for place in range(5)
-            ]
-            await installed.patch_webhooks(JOB_VALIDATOR, ours, manager="kubectl")
+            [ours] = job_manifest()
+            await installed.client.apply(VALIDATING, ours, field_manager="kubectl")
 
             async def trusted() -> bool:
                 return await installed.bundles() == [found.ca_certificate] * 9
@@ -235,11 +233,6 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
         "this manager: it belongs to another installation and is left alone; set trainingOperator.enabled to false "
         "here, or "
     )
-
-
-def _service(place: int) -> dict[str, str]:
-    kind = ("jax", "paddle", "pytorch", "tf", "xgboost")[place]
-    return {"namespace": NAMESPACE, "name": SERVICE, "path": f"/validate-kubeflow-org-v1-{kind}job"}
 
 
 async def test_without_jobs_their_webhooks_are_not_looked_at(installed: CertificateInstallation) -> None:
