@@ -4,7 +4,8 @@
   cluster, also for programs that put them together themselves.
 - `rewriting`, everywhere: names and paths are replaced in what programs are told.
 
-In both, ports are rewritten, since all pods share the network of the host.
+In both, ports are rewritten, since all pods share the network of the host; but with `own_addresses` only those of pods
+that share the ports of a rendezvous (see `addresses`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _PROBE_LIMIT = 10.0
 _FEATURES = {
     "namespaces": "namespaces: pods have their own /etc/hosts, addresses and mounts; ports are rewritten per job",
+    "own ports": "namespaces: pods have their own /etc/hosts, addresses and mounts; ports of JobSets are rewritten",
     "rewriting": "rewriting: pods share 127.0.0.1; names, ports and mount paths are rewritten in what they are told",
 }
 
@@ -48,7 +50,8 @@ class Networking:
 
     def __str__(self) -> str:
         """Describe the mode in one line."""
-        return _FEATURES[self.mode] + (f" ({self.reason})" if self.reason else "")
+        features = _FEATURES["own ports" if self.own_addresses else self.mode]
+        return features + (f" ({self.reason})" if self.reason else "")
 
 
 REWRITING = Networking("rewriting", "as asked for")
