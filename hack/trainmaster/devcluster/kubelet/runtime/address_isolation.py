@@ -160,8 +160,11 @@ def _is_listening(address: str, port: int) -> bool:
     import socket  # noqa: PLC0415 - as above
 
     place = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
-    with open("/proc/net/tcp", encoding="ascii") as sockets:  # noqa: PTH123 - as above
-        return any(place in line and line.split()[1:4:2] == [place, _LISTENS] for line in sockets)
+    try:
+        with open("/proc/net/tcp", encoding="ascii") as sockets:  # noqa: PTH123 - as above
+            return any(place in line and line.split()[1:4:2] == [place, _LISTENS] for line in sockets)
+    except OSError:
+        return False
 
 
 def _bind(thread: int, arguments: list[int], address: str) -> bool:
