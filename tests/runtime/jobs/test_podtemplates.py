@@ -8,6 +8,7 @@ import pytest
 from support.job_kinds import job, job_object, replica
 
 from trainmaster.plugins.jobs.pytorchjob import PyTorchJob
+from trainmaster.plugins.jobs.tfjob import TFJob
 from trainmaster.runtime.jobs.pods import service_ports
 from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
@@ -62,6 +63,16 @@ def test_a_name_is_short_enough_for_the_last_service(workers: int, most: int) ->
 )
 def test_pods_that_would_be_refused_are_refused_with_their_place(obj: JsonObject, message: str) -> None:
     assert validate_job(KIND, obj, None).message == message
+
+
+def test_pods_are_judged_as_those_of_a_small_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells each pod of a hundred thousand others would hold up whoever waits for a verdict."""
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(TFJob, "set_cluster_spec", lambda _kind, job, *_: seen.append((job.name, job.total_replicas)))
+    kind = TFJob()
+    replicas = {"Worker": 60_000, **{f"other{number}": 1 for number in range(1000)}}
+    assert validate_job(kind, job_object(kind, replicas), None).allowed
+    assert seen == [("demo", 29)] * 20
 
 
 def test_what_an_admission_plugin_may_add_is_a_warning() -> None:

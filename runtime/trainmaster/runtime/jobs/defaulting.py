@@ -40,7 +40,7 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
     canonical = {canonical_type(kind, each, given): value for each, value in given.items()}
     replica_specs = {
         each: _replica_spec(kind, each, parse_part(_Replicas, canonical[each], f"{path}.{each}"))
-        for each in sorted(canonical, key=lambda each: _rank(kind, each))
+        for each in sorted(canonical, key=lambda each: rank_of(kind, each))
     }
     spec = {name: copy_tree(value) for name, value in spec.items() if name != kind.replica_specs_field}
     job = Job(
@@ -64,7 +64,8 @@ def canonical_type(kind: JobKind, name: str, given: JsonObject) -> str:
     return name if same in given else same
 
 
-def _rank(kind: JobKind, replica_type: str) -> tuple[int, str]:
+def rank_of(kind: JobKind, replica_type: str) -> tuple[int, str]:
+    """Return the place of a replica type: known ones in the order of the kind, then others by name."""
     known = kind.replica_types
     return (known.index(replica_type), "") if replica_type in known else (len(known), replica_type)
 

@@ -30,7 +30,7 @@ from trainmaster.runtime.jobs.constants import (
     NEVER,
     ON_FAILURE,
 )
-from trainmaster.runtime.jobs.defaulting import canonical_type, parse_job
+from trainmaster.runtime.jobs.defaulting import canonical_type, parse_job, rank_of
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.podtemplates import check_names, check_pods
 from trainmaster.runtime.jobs.types import ReplicaSpec
@@ -125,7 +125,7 @@ def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
     if not given:
         yield FieldError(path, "must be required", "Required")
     seen: dict[str, str] = {}
-    for name in sorted(given, key=lambda each: (*_rank(kind, canonical_type(kind, each, given)), each)):
+    for name in sorted(given, key=lambda each: (*rank_of(kind, canonical_type(kind, each, given)), each)):
         replica_type = canonical_type(kind, name, given)
         place = f"{path}[{name}]"
         if (same := seen.setdefault(replica_type.lower(), name)) != name:
@@ -179,11 +179,6 @@ def _check_run_policy(job: Job) -> Iterator[FieldWarning]:
         yield FieldWarning("spec.runPolicy.schedulingPolicy.minAvailable", detail)
     if job.replica_specs and not total:
         yield FieldWarning(f"spec.{job.kind.replica_specs_field}", "there are no replicas: the job has no pods")
-
-
-def _rank(kind: JobKind, replica_type: str) -> tuple[int, str]:
-    known = kind.replica_types
-    return (known.index(replica_type), "") if replica_type in known else (len(known), replica_type)
 
 
 def _supported(values: tuple[str, ...]) -> str:

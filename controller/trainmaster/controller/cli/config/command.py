@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from trainmaster.controller.cli.config.jobkinds import job_kind_problems
+from trainmaster.controller.cli.config.job_kinds import job_kind_problems
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.cli.config.show import as_json, as_yaml
 from trainmaster.controller.cli.config.text import ConfigurationText, read_text
