@@ -12,12 +12,12 @@ from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jobs.types import ReplicaStatus
 
-JOB = yaml.safe_load((Path(__file__).parent / "job.yaml").read_text())
+JOB, DEFINITION = (yaml.safe_load((Path(__file__).parent / name).read_text()) for name in ("job.yaml", "crd.yaml"))
 ALONE = {**JOB, "spec": {"rayReplicaSpecs": {"Head": JOB["spec"]["rayReplicaSpecs"]["Head"]}}}
 
 
 def test_the_kind_conforms() -> None:
-    check_job_kind("raytrainjob", [JOB, ALONE])
+    check_job_kind("raytrainjob", [JOB, ALONE], definition=DEFINITION)
     check_job_kind("raytrainjob", [JOB], options={"workerCommand": ["join"]})
 
 

@@ -71,7 +71,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_its_own_tests_pass(installed: Path, tmp_path: Path) -> None:
     """With the conformance kit, where it is installed beside Trainmaster."""
-    for name in ("test_acme_jobs.py", "job.yaml"):
+    for name in ("test_acme_jobs.py", "job.yaml", "crd.yaml"):
         shutil.copy(EXAMPLE / name, tmp_path)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "test_acme_jobs.py"),

@@ -44,7 +44,9 @@ def test_all_pods_are_told_where_the_master_is_and_which_they_are(replica_type: 
     ]
 
 
-@pytest.mark.parametrize(("processes", "world"), [("2", "4"), ("auto", "2"), ("gpu", "2"), ("cpu", "2"), ("-", "2")])
+@pytest.mark.parametrize(
+    ("processes", "world"), [("2", "4"), ("auto", "2"), ("gpu", "2"), ("cpu", "2"), ("-", "2"), ("1_0", "2"), ("", "2")]
+)
 def test_v1_b15_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
     """V1-B15: while the rank stays that of the node. torchrun makes both right; jobs count on what there is."""
     env = environment(job(KIND, {"Master": 1, "Worker": 1}, nprocPerNode=processes), "Worker", 0)

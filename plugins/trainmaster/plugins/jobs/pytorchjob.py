@@ -9,6 +9,7 @@ process on each node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import append_env_of_all, env_value
 
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _HPA: Final = ("autoscaling/v2", "HorizontalPodAutoscaler")
 
 
@@ -161,7 +163,4 @@ def _spec(job: Job) -> PyTorchJobSpec:
 
 def _processes(nproc_per_node: str | None) -> int:
     """Return how many processes a node has, if that is a number; those that torchrun counts count as one."""
-    try:
-        return int(nproc_per_node or 1)
-    except ValueError:
-        return 1
+    return int(nproc_per_node) if nproc_per_node and _NUMBER.fullmatch(nproc_per_node) else 1

@@ -261,3 +261,89 @@ def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, *problems = str(error.value).splitlines()
     assert kind == "AcmeJob does not conform:"
     assert [each.partition(" ")[0] for each in problems] == ["group", "port", "there"]
+
+
+def definition(**changes: Any) -> JsonObject:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    spec = {"type": "object", "properties": {"acmeReplicaSpecs": anything}}
+    scale = {
+        "specReplicasPath": ".spec.acmeReplicaSpecs.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+        "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}, "scale": scale},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": anything}}},
+        **changes,
+    }
+    names = {"kind": "AcmeJob", "plural": "acmejobs"}
+    return {
+        "metadata": {"name": "acmejobs.acme.example"},
+        "spec": {"group": "acme.example", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "changes", "expected"),
+    [
+        ({}, {}, []),
+        (
+            {"plural": "acmes"},
+            {},
+            [
+                "metadata.name of the definition is 'acmejobs.acme.example', but the class says 'acmes.acme.example'",
+                "spec.names.plural of the definition is 'acmejobs', but the class says 'acmes'",
+            ],
+        ),
+        ({}, {"storage": False}, ["the definition has no version v1 that is served and stored"]),
+        (
+            {"scale_type": ""},
+            {"subresources": {"scale": {}}},
+            [
+                "spec.versions[0].subresources of the definition lacks status: {}, so nothing can be told of a job",
+                "spec.versions[0].subresources of the definition has scale, but the class has no scale_type",
+            ],
+        ),
+        (
+            {"scale_type": "Boss"},
+            {},
+            [
+                f"spec.versions[0].subresources.scale.{name} of the definition is {path.format('Worker')!r}, "
+                f"but the class says {path.format('Boss')!r}"
+                for name, path in (
+                    ("specReplicasPath", ".spec.acmeReplicaSpecs.{}.replicas"),
+                    ("statusReplicasPath", ".status.replicaStatuses.{}.active"),
+                    ("labelSelectorPath", ".status.replicaStatuses.{}.selector"),
+                )
+            ],
+        ),
+        (
+            {"replica_specs_field": "sheep"},
+            {"subresources": {"status": {}}, "schema": {}},
+            [
+                (
+                    "spec.versions[0].subresources.scale.specReplicasPath of the definition is None, "
+                    "but the class says '.spec.sheep.Worker.replicas'"
+                ),
+                (
+                    "spec.versions[0].subresources.scale.statusReplicasPath of the definition is None, "
+                    "but the class says '.status.replicaStatuses.Worker.active'"
+                ),
+                (
+                    "spec.versions[0].subresources.scale.labelSelectorPath of the definition is None, "
+                    "but the class says '.status.replicaStatuses.Worker.selector'"
+                ),
+                *(
+                    f"spec.versions[0].schema of the definition lacks {each}, which would be dropped"
+                    for each in ("spec.sheep", "status.conditions", "status.replicaStatuses")
+                ),
+            ],
+        ),
+    ],
+)
+def test_a_definition_agrees_with_its_class(attributes: Any, changes: JsonObject, expected: list[str]) -> None:
+    kind = acme(**{"scale_type": "Worker", **attributes})()
+    assert nonconformities(kind, samples(kind), definition(**changes)) == expected

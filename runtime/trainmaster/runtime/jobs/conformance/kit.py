@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from trainmaster.runtime.jobs.conformance.calls import unkept
+from trainmaster.runtime.jobs.conformance.definitions import check_definition
 from trainmaster.runtime.jobs.conformance.oddities import check_odd, oddities
 from trainmaster.runtime.jobs.conformance.pods import check_objects, check_pods
 from trainmaster.runtime.jobs.conformance.statuses import POLICIES, check_statuses
@@ -21,13 +23,19 @@ _LONGEST_PORT_NAME: Final = 15
 
 
 def check_job_kind(
-    name: str, samples: Iterable[JsonObject], *, options: Mapping[str, Any] | None = None, cluster_domain: str = ""
+    name: str,
+    samples: Iterable[JsonObject],
+    *,
+    definition: JsonObject | None = None,
+    options: Mapping[str, Any] | None = None,
+    cluster_domain: str = "",
 ) -> JobKind:
     """Check a kind, and return it, as it was loaded.
 
     Args:
         name: The name of its entry point, for instance `pytorchjob`.
         samples: Jobs that can be admitted, one at least, each with another part of what the kind can do.
+        definition: Its CustomResourceDefinition.
         options: Its options of the configuration.
         cluster_domain: The domain of the cluster.
 
@@ -36,15 +44,18 @@ def check_job_kind(
         PluginInvalid: It cannot be loaded.
     """
     (kind,) = load_job_kinds(enabled=[name], options={name: options or {}}, cluster_domain=cluster_domain)
-    problems = nonconformities(kind, samples)
+    problems = nonconformities(kind, samples, definition)
     if problems:
         raise AssertionError("\n".join([f"{kind.kind} does not conform:", *problems]))
     return kind
 
 
-def nonconformities(kind: JobKind, samples: Iterable[JsonObject]) -> list[str]:
+def nonconformities(kind: JobKind, samples: Iterable[JsonObject], definition: JsonObject | None = None) -> list[str]:
     """Return all that keeps a kind from being used, with the same samples: a line for each problem; none is fine."""
-    return list(dict.fromkeys(_problems(kind, [copy_tree(sample) for sample in samples])))
+    problems = _problems(kind, [copy_tree(sample) for sample in samples])
+    if definition is not None:
+        problems = chain(check_definition(kind, definition), problems)
+    return list(dict.fromkeys(problems))
 
 
 def _problems(kind: JobKind, samples: Sequence[JsonObject]) -> Iterator[str]:
