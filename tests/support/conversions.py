@@ -14,13 +14,24 @@ from support.resolutions import FRAMEWORK, jobset
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
+from trainmaster.runtime.conversion import training_operator
 from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
+from trainmaster.runtime.conversion.training_operator import KINDS
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 RECORDED_FILE = Path(__file__).parents[1] / "runtime/conversion/recorded.yaml"
 GANG_SCHEDULERS = {"volcano": "volcano", "scheduler-plugins": "scheduler-plugins-scheduler"}
 """The gang scheduler of each profile that has one."""
+
+
+JOB_KINDS = {kind.kind: kind for kind in load_job_kinds() if kind.kind in KINDS}
+"""The kinds of jobs, as Trainmaster runs them."""
+
+
+def convert_job(obj: JsonObject, *, gang_scheduler: str = "") -> Conversion:
+    """What a job becomes."""
+    return training_operator.convert_job(JOB_KINDS[obj["kind"]], obj, gang_scheduler=gang_scheduler)
 
 
 @functools.cache
@@ -78,12 +89,13 @@ def environment(container: JsonObject, fields: dict[str, str]) -> dict[str, str]
             text = variable.get("value", "")
             seen[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda found: seen.get(found[1], found[0]), text)
         else:
-            path = variable["valueFrom"]["fieldRef"]["fieldPath"]
-            seen[variable["name"]] = fields[path]
+            source = variable["valueFrom"]
+            known = "fieldRef" in source
+            seen[variable["name"]] = fields[source["fieldRef"]["fieldPath"]] if known else str(source)
     return seen
 
 
-MAPS = {kind: each.replica_specs_field for kind, each in KINDS.items()}
+MAPS = {kind: each.replica_specs_field for kind, each in JOB_KINDS.items()}
 """The field of the replicas of each kind."""
 
 
@@ -91,7 +103,7 @@ def replicas(
     kind: str, count: int = 1, *, policy: str | None = None, pod: JsonObject | None = None, **container: Any
 ) -> JsonObject:
     """Replicas of one type, with the container that trains."""
-    main = {"name": KINDS[kind].container_name, "image": "image:1", **container}
+    main = {"name": JOB_KINDS[kind].container_name, "image": "image:1", **container}
     pod_spec = {"containers": [main], **(pod or {})}
     found: JsonObject = {"replicas": count, "template": {"spec": pod_spec}}
     return found | ({"restartPolicy": policy} if policy else {})
@@ -161,8 +173,9 @@ def new_host(jobset: JsonObject, job: JsonObject, old: str) -> str:
     if set(groups) == {"node"}:
         rank = index + (1 if type_ == "worker" and "Master" in specs else 0)
         return f"{name}-node-0-{rank}.{name}"
-    if job["kind"] == "PaddleJob" and "Master" not in specs:
-        return f"{name}-master-0-0.{name}" if index == 0 else f"{name}-worker-0-{index - 1}.{name}"
+    if job["kind"] == "PaddleJob" and type_ == ("master" if "Master" in specs else "worker"):
+        others = "server" if "Master" in specs else "worker"
+        return f"{name}-master-0-0.{name}" if index == 0 else f"{name}-{others}-0-{index - 1}.{name}"
     if job["kind"] in ("PyTorchJob", "XGBoostJob"):
         return f"{name}-{type_}-{index}-0.{name}"
     return f"{name}-{type_}-0-{index}.{name}"
@@ -181,12 +194,14 @@ def expected_environment(
             continue
         text = str(value).replace("$(POD_IP_DUMMY)", fields["status.podIP"])
         for old, new in hosts.items():
-            text = re.sub(rf"(?<![\w-]){re.escape(old)}(?:\.NS\.svc)?(?![\w.-])", new, text)
+            text = re.sub(rf"(?<![\w-]){re.escape(old)}(?:\.[A-Za-z0-9-]*\.svc)?(?![\w.-])", new, text)
         wanted[variable] = text
     if "PET_MASTER_PORT" in wanted and is_torch:
         wanted["PET_MASTER_PORT"] = "29500"  # torchrun meets at the port of TrainJobs
-    if wanted.get("PET_NPROC_PER_NODE") == "auto" and is_torch:
+    if wanted.get("PET_NPROC_PER_NODE") in ("auto", "cpu") and is_torch:
         del wanted["PET_NPROC_PER_NODE"]  # without GPUs, mlPolicy.torch counts CPUs itself
+    if "TF_CONFIG" in wanted:
+        wanted["TF_CONFIG"] = wanted["TF_CONFIG"].replace('"ps":null', '"ps":[]')  # V1-B39
     if "PET_STANDALONE" in wanted:
         wanted["PET_STANDALONE"] = "1"  # torchrun cannot read the empty text of V1
     return wanted
@@ -195,7 +210,7 @@ def expected_environment(
 def with_commands(job: JsonObject, command: list[str]) -> JsonObject:
     """A job that runs a command in its containers that train, and nothing in others; it asks for no resources."""
     changed: JsonObject = copy_tree(job)
-    kind = KINDS[job["kind"]]
+    kind = JOB_KINDS[job["kind"]]
     for type_, each in changed["spec"][kind.replica_specs_field].items():
         containers = each["template"]["spec"]["containers"]
         names = [container["name"] for container in containers]

@@ -338,4 +338,4 @@ def test_the_job_of_both_initializers_becomes_two(tmp_path: Path) -> None:
 def test_odd_objects_are_refused_with_the_field(obj: JsonObject, path: str) -> None:
     with pytest.raises(ConversionError) as caught:
         convert_early(obj)
-    assert caught.value.path == path
+    assert caught.value.problems[0][0] == path

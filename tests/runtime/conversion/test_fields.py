@@ -8,6 +8,7 @@ import pytest
 from support.conversions import (
     MAPS,
     built,
+    convert_job,
     environment,
     groups_of,
     job,
@@ -25,7 +26,7 @@ from support.conversions import (
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.restarts import ENDLESS
-from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
+from trainmaster.runtime.conversion.training_operator import KINDS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 # The run policy
@@ -46,9 +47,9 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
             False,
         ),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, {"managedBy": "kueue.x-k8s.io/multikueue"}, False),
-        ({"managedBy": "a/b"}, {}, True),
         ({"cleanPodPolicy": "Running"}, {}, False),
         ({"cleanPodPolicy": "All"}, {}, True),
+        ({"cleanPodPolicy": "Some"}, {}, True),
         ({"cleanPodPolicy": "None"}, {}, True),
         ({}, {}, False),
     ],
@@ -336,7 +337,7 @@ def test_another_container_of_the_name_node_gets_another() -> None:
 def test_odd_jobs_are_refused_with_the_field(change: JsonObject, path: str | None) -> None:
     with pytest.raises(ConversionError) as caught:
         convert_job(simple() | change)
-    assert path is None or caught.value.path == path
+    assert path is None or caught.value.problems[0][0] == path
 
 
 @pytest.mark.parametrize(
@@ -349,13 +350,9 @@ def test_odd_jobs_are_refused_with_the_field(change: JsonObject, path: str | Non
         ({"template": {"spec": {"containers": [{"image": "a"}]}}}, "template.spec.containers[0].name"),
         ({"template": {"spec": {"containers": [{"name": "jax"}]}}}, "template.spec.containers[0].image"),
         ({"template": {"spec": {"containers": [{"name": "a", "image": "a"}]}}}, "template.spec.containers"),
-        (
-            {"template": {"spec": {"containers": [{"name": "jax", "image": "a", "env": [{}]}]}}},
-            "template.spec.containers[0].env[0].name",
-        ),
         ({"template": {"spec": {"containers": ["a"]}}}, "template.spec.containers[0]"),
         ({"template": {"spec": "a"}}, "template.spec"),
-        ({"template": {"metadata": {"labels": []}}}, "template.spec.containers"),
+        ({"template": {"metadata": {"labels": []}}}, "template.metadata.labels"),
     ],
 )
 def test_odd_replicas_are_refused_with_the_field(change: JsonObject, path: str) -> None:
@@ -363,16 +360,16 @@ def test_odd_replicas_are_refused_with_the_field(change: JsonObject, path: str) 
     old["spec"]["jaxReplicaSpecs"]["Worker"] |= change
     with pytest.raises(ConversionError) as caught:
         convert_job(old)
-    assert caught.value.path == f"spec.jaxReplicaSpecs.Worker.{path}"
+    assert caught.value.problems[0][0] == f"spec.jaxReplicaSpecs.Worker.{path}"
 
 
 @pytest.mark.parametrize(
-    "policy", [{"cleanPodPolicy": "Some"}, {"backoffLimit": -1}, {"suspend": "yes"}, {"schedulingPolicy": 1}]
+    "policy", [{"managedBy": "a/b"}, {"backoffLimit": -1}, {"suspend": "yes"}, {"schedulingPolicy": 1}]
 )
 def test_odd_run_policies_are_refused_with_the_field(policy: JsonObject) -> None:
     with pytest.raises(ConversionError) as caught:
         convert_job(simple(run_policy=policy))
-    assert caught.value.path == f"spec.runPolicy.{next(iter(policy))}"
+    assert caught.value.problems[0][0] == f"spec.runPolicy.{next(iter(policy))}"
 
 
 @pytest.mark.parametrize(("count", "problem"), [(0, "has no replicas"), (10_001, "has 10001 pods"), (2**31, "pods")])

@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.conversions import built, converted, environment, expected_environment, new_host, pods, problems, recorded
+from support.conversions import (
+    built,
+    convert_job,
+    converted,
+    environment,
+    expected_environment,
+    new_host,
+    pods,
+    problems,
+    recorded,
+)
 
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
+from trainmaster.runtime.conversion.training_operator import KINDS
 from trainmaster.runtime.jsontree import copy_tree
 
 VALID = [name for name, case in recorded().items() if not case.get("refused")]
@@ -16,8 +26,6 @@ REFUSED = [name for name, case in recorded().items() if case.get("refused")]
 WITH_ENVIRONMENT = [name for name in VALID if "environment" in recorded()[name]]
 
 REFUSED_BY_V1_ALONE = {
-    "057-tf-invalid-managed-by": "told as lost",
-    "067-xgb-invalid-managed-by": "told as lost",
     "067-xgb-invalid-master-nil-replicas": "one replica is meant, and there is one",
 }
 """Jobs that V1 refuses and the conversion understands."""

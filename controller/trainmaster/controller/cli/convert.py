@@ -11,19 +11,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.controller.cli.options import reporting_errors
+from trainmaster.controller.cli.offline import check_schema
+from trainmaster.controller.cli.options import CommandError, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
 from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import API_VERSION, KINDS, convert_job
+from trainmaster.runtime.conversion.notes import ConversionError, Note
+from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
+from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.framework import PluginInvalid
+from trainmaster.runtime.jobs.constants import API_VERSION
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.loader import load_job_kinds
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 FAILURE = 1
+
+_ODDITIES: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What comes of reading something that has an odd shape: there may be no schema of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ def command(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    kinds = _job_kinds()
     converted: list[_Converted] = []
     failures = 0
     for found in scan_manifests(arguments.files):
@@ -76,9 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
             failures += 1
             continue
         try:
-            converted.append(_convert(found, gang_scheduler=arguments.gang_scheduler_name))
+            converted.append(_convert(found, kinds, gang_scheduler=arguments.gang_scheduler_name))
         except ConversionError as error:
-            _tell(found, "error", error.path, error.problem)
+            for path, problem in error.problems:
+                _tell(found, "error", path, problem)
             failures += 1
     failures += _tell_collisions(converted)
     if arguments.output == "json":
@@ -93,13 +105,59 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILURE if failures or (lost and arguments.strict) else 0
 
 
-def _convert(manifest: Manifest, *, gang_scheduler: str) -> _Converted:
+def _job_kinds() -> Mapping[str, JobKind]:
+    """Load the kinds of jobs that can be converted."""
+    try:
+        return {kind.kind: kind for kind in load_job_kinds() if kind.kind in KINDS}
+    except PluginInvalid as error:
+        raise CommandError(str(error)) from error
+
+
+def _convert(manifest: Manifest, kinds: Mapping[str, JobKind], *, gang_scheduler: str) -> _Converted:
     obj = manifest.object
-    if manifest.api_version == API_VERSION and manifest.kind in KINDS:
-        return _Converted(manifest, convert_job(obj, gang_scheduler=gang_scheduler))
-    if is_early(obj):
-        return _Converted(manifest, convert_early(obj))
+    try:
+        if manifest.api_version == API_VERSION and manifest.kind in kinds:
+            known, unknown = _checked(obj)
+            conversion = convert_job(kinds[manifest.kind], known, gang_scheduler=gang_scheduler)
+            return _Converted(manifest, Conversion(conversion.objects, [*unknown, *conversion.notes]))
+        if is_early(obj):
+            return _Converted(manifest, convert_early(obj))
+    except _ODDITIES as error:
+        problem = f"has not the shape of a {manifest.kind}: {type(error).__name__}: {error}"
+        raise ConversionError("spec", problem) from error
     return _Converted(manifest, Conversion([obj]), is_changed=False)
+
+
+def _checked(obj: JsonObject) -> tuple[JsonObject, list[Note]]:
+    """Return an object without fields that its schema does not know, and notes of these.
+
+    Raises:
+        ConversionError: It has not the shape of its schema.
+    """
+    answer = check_schema(obj)
+    faults = [each for each in answer[1] if each.severity == "error"] if answer else []
+    wrong = [(each.path, each.message) for each in faults if not each.known]
+    if wrong:
+        first, *others = wrong
+        raise ConversionError(*first, *others)
+    known: JsonObject = copy_tree(obj)
+    notes = []
+    for each in faults:
+        _drop(known, each.path)
+        hint = did_you_mean(each.path.rpartition(".")[2], each.known)
+        notes.append(Note(each.path, f"left out, as the API server leaves it out: there is no such field {hint}"))
+    return known, notes
+
+
+def _drop(node: Any, path: str) -> None:
+    """Drop the field at a path; keys may have dots in them."""
+    if isinstance(node, list):
+        index, _, rest = path.removeprefix("[").partition("]")
+        _drop(node[int(index)], rest.removeprefix("."))
+        return
+    if node.pop(path, None) is None:
+        key = next(key for key in node if path.startswith((f"{key}.", f"{key}[")))
+        _drop(node[key], path.removeprefix(key).removeprefix("."))
 
 
 def _tell(manifest: Manifest, severity: str, path: str, message: str) -> None:

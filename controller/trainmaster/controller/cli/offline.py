@@ -236,7 +236,7 @@ class OfflineValidation:
     def _add_job(self, validated: ValidatedManifest, kind: JobKind) -> None:
         """Add an object whose kind is, but for upper and lower case, one of jobs."""
         manifest = validated.manifest
-        answer = _answer(validated.object)
+        answer = check_schema(validated.object)
         if manifest.kind != kind.kind:
             validated.add("kind", f'{manifest.api_version} has no kind "{manifest.kind}" (did you mean "{kind.kind}"?)')
         elif answer is not None:
@@ -330,13 +330,13 @@ def _add_result(validated: ValidatedManifest, result: ValidationResult, *, sound
 
 def validate_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]]:
     """Return an object of Trainer's kinds with its defaults, and what its schema says is wrong with it."""
-    answer = _answer(obj)
+    answer = check_schema(obj)
     if answer is not None:
         return answer
     raise RuntimeError(f"nobody offers the schema of {obj['kind']} ({SCHEMAS_GROUP}); install trainmaster again")
 
 
-def _answer(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]] | None:
+def check_schema(obj: JsonObject) -> tuple[JsonObject, Sequence[SchemaError]] | None:
     """Ask those who offer schemas about an object; None if nobody knows its kind."""
     answers = (check(obj) for check in _schema_checks())
     return next((answer for answer in answers if answer is not None), None)

@@ -7,7 +7,7 @@ variables of the old names is rewritten where it is certain that a name is meant
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.conversion.notes import Notes
@@ -42,6 +42,10 @@ class HostNames:
 
     def __getitem__(self, old: str) -> str:
         return self._new[old]
+
+    def values(self) -> Iterable[str]:
+        """Return all new names."""
+        return self._new.values()
 
     def rewritten(self, text: str) -> str:
         """Return a text with new names in place of old ones."""

@@ -11,10 +11,12 @@ pods are the same, the variables that V1 gave them, and when the job has succeed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from trainmaster.runtime.api import ApiTypeError
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     API_VERSION,
@@ -29,13 +31,17 @@ from trainmaster.runtime.conversion.hosts import JOBSET_NAME, JOBSET_NAME_FIELD_
 from trainmaster.runtime.conversion.metadata import convert_metadata, drop_status
 from trainmaster.runtime.conversion.notes import ConversionError, Note, Notes
 from trainmaster.runtime.conversion.pod_template import convert_template, depends_on_type, set_variables
-from trainmaster.runtime.conversion.replicas import Group, Replicas, new_names, old_name, read_replicas
+from trainmaster.runtime.conversion.replicas import Group, Replicas, check_size, new_names, read_replicas
 from trainmaster.runtime.conversion.restarts import job_spec, tell_restarts
-from trainmaster.runtime.conversion.run_policy import RunPolicy, convert_run_policy
+from trainmaster.runtime.conversion.run_policy import convert_run_policy
 from trainmaster.runtime.conversion.scheduling import set_gang
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import NEVER
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.pods import training_port
+from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.podspec import env_completion_index, env_field
 
 _GLOBAL_INDEX_FIELD_PATH: Final = "metadata.annotations['jobset.sigs.k8s.io/job-global-index']"
@@ -49,6 +55,12 @@ _TRAINER_FIELDS: Final = {
 _LONGEST_IMAGE: Final = 500
 _MOST_ITEMS: Final = 128
 """What the definition of TrainJobs allows; what is longer stays in the runtime."""
+
+_GENERATED: Final = "xxxxx"
+"""In place of what the API server adds to `generateName`."""
+
+_TYPE: Final = re.compile(r"\[([A-Za-z]\w*)\]")
+"""A type of replicas in the path of a field, as V1 writes it."""
 
 _LONGEST_NAME: Final = 63
 _POD_SUFFIX: Final = 6
@@ -69,69 +81,52 @@ class JobConversion:
     """Converts one job.
 
     Args:
+        kind: Its kind, as Trainmaster runs it.
         obj: The job; it is not changed.
         gang_scheduler: What Training Operator V1 runs with as `--gang-scheduler-name`.
+
+    Raises:
+        ConversionError: It is no job that Training Operator V1 would run.
     """
 
     kind: ClassVar[str]
-    replica_specs_field: ClassVar[str]
-    replica_types: ClassVar[tuple[str, ...]]
-    default_replicas: ClassVar[Mapping[str, int]] = {}
-    """Of the types that do not have one replica by default."""
 
-    container_name: ClassVar[str]
-    port_name: ClassVar[str] = ""
-    default_port: ClassVar[int] = 0
-    default_restart_policy: ClassVar[str]
     framework: ClassVar[str]
-
-    required_type: ClassVar[str] = ""
-    """A type that every job has."""
-
-    single_type: ClassVar[str] = ""
-    """A type that has one replica, if it is there."""
+    """The label of its runtime."""
 
     sets_main_only: ClassVar[bool] = False
     """Whether V1 sets its variables in the container that trains alone."""
 
-    indexless: ClassVar[frozenset[str]] = frozenset()
-    """Types whose only pod has no index in its name."""
-
-    def __init__(self, obj: JsonObject, *, gang_scheduler: str = "") -> None:
+    def __init__(self, kind: JobKind, obj: JsonObject, *, gang_scheduler: str = "") -> None:
+        self.job = _valid_job(kind, obj)
+        self.gang_scheduler = gang_scheduler
         self.notes = Notes()
         self._source = Source(obj)
-        self.gang_scheduler = gang_scheduler
-        self.metadata: JsonObject = {}
-        self.replicas: dict[str, Replicas] = {}
-        self.groups: list[Group] = []
-        self.hosts = HostNames("", "", {})
-
-    def convert(self) -> Conversion:
-        """Return the runtime, the TrainJob, and what there is to tell.
-
-        Raises:
-            ConversionError: It is no job that Training Operator V1 would run.
-        """
         for field in ("apiVersion", "kind"):
             self._source.take(field, str)
         self.metadata = convert_metadata(self._source.part("metadata"), self.notes)
         drop_status(self._source, self.notes)
         spec = self._source.part("spec")
-        run_policy = convert_run_policy(spec.part("runPolicy"), self.notes)
-        source = spec.part(self.replica_specs_field)
-        read = read_replicas(source, self.replica_types, self.default_restart_policy, defaults=self.default_replicas)
-        self.replicas = {each.type: each for each in read}
-        self._check_types()
+        self._run_policy = convert_run_policy(spec.part("runPolicy"), self.notes)
+        self.replicas = {each.type: each for each in read_replicas(spec.part(kind.replica_specs_field), self.job)}
         self.read(spec)
         self.groups = self.group()
-        self._tell_absent()
-        names = new_names(self.name, self.groups, indexless=self.indexless)
-        self._check_name(names.values())
+        names = new_names(self.job, self.jobset, self.groups)
         self.hosts = HostNames(self.name, self.metadata.get("namespace", ""), names)
-        runtime, trainer = self._runtime(run_policy)
+
+    def convert(self) -> Conversion:
+        """Return the runtime, the TrainJob, and what there is to tell.
+
+        Raises:
+            ConversionError: Its name is too long for a TrainJob.
+        """
+        self._check_name()
+        self._tell_absent()
+        runtime, trainer = self._runtime()
+        trainjob = self._trainjob(trainer)
         for path in self._source.left():
             self.notes.tell(path, f"left out: {self.kind} has no such field")
-        return Conversion([runtime, self._trainjob(run_policy, trainer)], self.notes.notes)
+        return Conversion([runtime, trainjob], self.notes.notes)
 
     # What kinds say
 
@@ -139,7 +134,7 @@ class JobConversion:
         """Read what only this kind has in its spec.
 
         Raises:
-            ConversionError: It is no job that Training Operator V1 would run.
+            ConversionError: A field has a value that means nothing.
         """
 
     def group(self) -> list[Group]:
@@ -174,8 +169,10 @@ class JobConversion:
         return None
 
     def successful(self) -> Sequence[str]:
-        """Return the ReplicatedJobs with which the job has succeeded; by default all of them."""
-        return [each.name for each in self.groups]
+        """Return the ReplicatedJobs with which the job has succeeded: those of the type that leads it."""
+        leading = self.job.kind.leading_type(self.job)
+        every = [each.name for each in self.groups]
+        return [each.name for each in self.groups if each.replicas.type == leading] or every
 
     # What kinds use
 
@@ -186,6 +183,11 @@ class JobConversion:
         return name
 
     @property
+    def jobset(self) -> str:
+        """The name of the JobSet, as values of variables can have it."""
+        return self.name or f"$({JOBSET_NAME})"
+
+    @property
     def present(self) -> list[Replicas]:
         """The replicas of which there are any."""
         return [each for each in self.replicas.values() if each.count]
@@ -193,7 +195,7 @@ class JobConversion:
     @property
     def total(self) -> int:
         """The number of pods."""
-        return sum(each.count for each in self.replicas.values())
+        return self.job.total_replicas
 
     @property
     def is_one_group(self) -> bool:
@@ -222,16 +224,8 @@ class JobConversion:
         return Group(NODE, members, main=self.main_container(every[0]), is_node=True, is_trainer=True)
 
     def main_container(self, replicas: Replicas) -> int:
-        """Return the place of the container that trains.
-
-        Raises:
-            ConversionError: There is none.
-        """
-        place = replicas.place_of(self.container_name)
-        if place is None:
-            path = f"{replicas.path}.template.spec.containers"
-            raise ConversionError(path, f'must have one with the name "{self.container_name}", in which V1 trains')
-        return place
+        """Return the place of the container that trains."""
+        return replicas.place_of(self.job.kind.container_name) or 0
 
     def are_alike(self, every: Sequence[Replicas]) -> bool:
         """Tell whether the pods of all these types are the same."""
@@ -242,11 +236,11 @@ class JobConversion:
 
     def host(self, replicas: Replicas, index: int) -> str:
         """Return the new name of a pod."""
-        return self.hosts[old_name(self.name, replicas, index, indexless=self.indexless)]
+        return self.hosts[self.job.kind.pod_name(self.job, replicas.type, index)]
 
     def port(self, replicas: Replicas) -> int:
         """Return the port on which the pods of a type meet others."""
-        return replicas.port(self.container_name, self.port_name, self.default_port)
+        return training_port(self.job, replicas.type)
 
     def rank(self, group: Group, name: str) -> JsonObject:
         """Return a variable with the index of a pod: in its group or, if that is spread, among all pods."""
@@ -254,18 +248,8 @@ class JobConversion:
 
     # The objects
 
-    def _check_types(self) -> None:
-        path = f"spec.{self.replica_specs_field}"
-        if self.required_type and self.required_type not in self.replicas:
-            raise ConversionError(f"{path}.{self.required_type}", "must be present")
-        single = self.replicas.get(self.single_type)
-        if single is not None and single.count != 1:
-            raise ConversionError(f"{single.path}.replicas", f"must be 1, but is {single.count}")
-
-    def _check_name(self, hosts: Iterable[str]) -> None:
-        for problem in dns_label_1035(self.name) if self.name else ():
-            raise ConversionError("metadata.name", problem)
-        longest = max((host.partition(".")[0] for host in hosts), key=len, default="")
+    def _check_name(self) -> None:
+        longest = max((host.partition(".")[0] for host in self.hosts.values()), key=len)
         too_many = len(longest) + _POD_SUFFIX - _LONGEST_NAME
         if self.name and too_many > 0:
             raise ConversionError(
@@ -280,14 +264,14 @@ class JobConversion:
             if id(each) not in there:
                 self.notes.tell(each.path, "left out: there are no replicas of it")
 
-    def _runtime(self, run_policy: RunPolicy) -> tuple[JsonObject, JsonObject]:
+    def _runtime(self) -> tuple[JsonObject, JsonObject]:
         """Return the runtime, and the trainer of the TrainJob."""
         trainer: JsonObject = {}
         jobs = []
         for group in self.groups:
-            if len(self.groups) > 1 and run_policy.backoff_limit is not None and self._counts(group):
+            if len(self.groups) > 1 and self._run_policy.backoff_limit is not None and self._counts(group):
                 self.notes.tell("spec.runPolicy.backoffLimit", "counts for each Job of the JobSet by itself")
-            jobs.append(self._replicated_job(group, run_policy, trainer))
+            jobs.append(self._replicated_job(group, trainer))
         spec: JsonObject = {"replicatedJobs": jobs}
         successful = list(self.successful())
         if successful != [group.name for group in self.groups]:
@@ -301,7 +285,12 @@ class JobConversion:
         runtime["template"] = {"spec": spec}
         pod_specs = [job["template"]["spec"]["template"]["spec"] for job in jobs]
         set_gang(
-            runtime, pod_specs, run_policy.scheduling, scheduler=self.gang_scheduler, pods=self.total, notes=self.notes
+            runtime,
+            pod_specs,
+            self._run_policy.scheduling,
+            scheduler=self.gang_scheduler,
+            pods=self.total,
+            notes=self.notes,
         )
         metadata = {"name": self._runtime_name(), "labels": {FRAMEWORK_LABEL: self.framework}}
         if "namespace" in self.metadata:
@@ -312,9 +301,9 @@ class JobConversion:
         )
 
     def _counts(self, group: Group) -> bool:
-        return bool(group.count) and group.replicas.restart_policy != "Never"
+        return bool(group.count) and group.replicas.restart_policy != NEVER
 
-    def _replicated_job(self, group: Group, run_policy: RunPolicy, trainer: JsonObject) -> JsonObject:
+    def _replicated_job(self, group: Group, trainer: JsonObject) -> JsonObject:
         template = convert_template(group, job=self.name, hosts=self.hosts, notes=self.notes)
         path = f"{group.replicas.path}.template.spec"
         self.complete(group, template["spec"], path)
@@ -327,7 +316,7 @@ class JobConversion:
                 self._keep_users(container, users, trainer, f"{path}.containers[{place}]")
         for replicas, _ in group.members:
             tell_restarts(
-                replicas.restart_policy, run_policy.backoff_limit, f"{replicas.path}.restartPolicy", self.notes
+                replicas.restart_policy, self._run_policy.backoff_limit, f"{replicas.path}.restartPolicy", self.notes
             )
         main = template["spec"]["containers"][group.main]
         if group.is_trainer:
@@ -336,7 +325,7 @@ class JobConversion:
             processes = self.processes()
             if processes is not None:
                 trainer["numProcPerNode"] = processes
-        spec = job_spec(group.replicas.restart_policy, run_policy.backoff_limit, main["name"])
+        spec = job_spec(group.replicas.restart_policy, self._run_policy.backoff_limit, main["name"])
         if (success := self.job_success(group)) is not None:
             spec["successPolicy"] = success
         if not group.is_trainer and not group.is_spread:
@@ -380,18 +369,36 @@ class JobConversion:
         else:
             container["env"] = [*(container.get("env") or ()), *kept.values()]
 
-    def _trainjob(self, run_policy: RunPolicy, trainer: JsonObject) -> JsonObject:
+    def _trainjob(self, trainer: JsonObject) -> JsonObject:
         reference = {"apiGroup": GROUP, "kind": TRAINING_RUNTIME_KIND, "name": self._runtime_name()}
         spec: JsonObject = {"runtimeRef": reference}
         if trainer:
             order = ("numNodes", "numProcPerNode", *_TRAINER_FIELDS.values())
             spec["trainer"] = {field: trainer[field] for field in order if trainer.get(field) not in (None, [], {})}
-        spec |= run_policy.trainjob
+        spec |= self._run_policy.trainjob
         return {"apiVersion": API_VERSION, "kind": TRAINJOB_KIND, "metadata": self.metadata, "spec": spec}
 
     def _runtime_name(self) -> str:
         name: str = self.metadata.get("name") or self.metadata["generateName"].rstrip("-.")
         return name
+
+
+def _valid_job(kind: JobKind, obj: JsonObject) -> Job:
+    """Read a job that Training Operator V1 would run; one whose name is generated gets one."""
+    metadata = obj.get("metadata")
+    if isinstance(metadata, dict) and not metadata.get("name") and isinstance(metadata.get("generateName"), str):
+        obj = {**obj, "metadata": {**metadata, "name": f"{metadata['generateName']}{_GENERATED}"}}
+    try:
+        job = parse_job(kind, obj)
+    except ApiTypeError as error:
+        first, *others = [(path, problem) for path, _, problem in (each.partition(": ") for each in error.problems)]
+        raise ConversionError(*first, *others) from error
+    check_size(job)  # what follows looks at each pod
+    errors = [(_TYPE.sub(r".\1", each.path), each.body) for each in validate_job(kind, obj, None).errors]
+    if errors:
+        first, *others = errors
+        raise ConversionError(*first, *others)
+    return job
 
 
 def _move_to_trainer(container: JsonObject, trainer: JsonObject) -> None:

@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 
 
 class ConversionError(Exception):
-    """An object cannot be converted, because of one of its fields."""
+    """An object cannot be converted, because of some of its fields.
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}" if path else problem)
-        self.path = path
-        self.problem = problem
+    Args:
+        path: One of them.
+        problem: What is wrong with it.
+        others: The same of others.
+    """
+
+    def __init__(self, path: str, problem: str, *others: tuple[str, str]) -> None:
+        self.problems = [(path, problem), *others]
+        super().__init__("; ".join(f"{path}: {problem}" if path else problem for path, problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)

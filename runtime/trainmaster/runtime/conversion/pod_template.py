@@ -18,12 +18,14 @@ from trainmaster.runtime.conversion.hosts import HostNames
 from trainmaster.runtime.conversion.notes import Notes
 from trainmaster.runtime.conversion.replicas import Group
 from trainmaster.runtime.conversion.restarts import pod_restart_policy
+from trainmaster.runtime.jobs.constants import (
+    JOB_NAME_LABEL,
+    JOB_ROLE_LABEL,
+    OPERATOR_NAME_LABEL,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+)
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-
-_PREFIX: Final = "training.kubeflow.org/"
-JOB_NAME_LABEL: Final = f"{_PREFIX}job-name"
-REPLICA_TYPE_LABEL: Final = f"{_PREFIX}replica-type"
-REPLICA_INDEX_LABEL: Final = f"{_PREFIX}replica-index"
 
 _JOBSET_DECIDES: Final = ("hostname", "subdomain")
 
@@ -80,7 +82,7 @@ def set_variables(container: JsonObject, env: Iterable[JsonObject], path: str, n
 def depends_on_type(template: JsonObject) -> bool:
     """Tell whether a template reads labels in which the pods of one job differ."""
     text = json.dumps(template)
-    return any(f"{_PREFIX}{label}" in text for label in ("replica-type", "replica-index", "job-role"))
+    return any(label in text for label in (REPLICA_TYPE_LABEL, REPLICA_INDEX_LABEL, JOB_ROLE_LABEL))
 
 
 def _tell(template: JsonObject, path: str, notes: Notes) -> None:
@@ -97,11 +99,11 @@ def _tell(template: JsonObject, path: str, notes: Notes) -> None:
         if pod_spec.get(field):
             notes.lose(f"{path}.spec.{field}", "left out: the JobSet names its pods, and they find each other by that")
     text = json.dumps({"metadata": template.get("metadata"), "spec": pod_spec})
-    for label in ("operator-name", "job-role"):
-        if f"{_PREFIX}{label}" in text:
+    for label in (OPERATOR_NAME_LABEL, JOB_ROLE_LABEL):
+        if label in text:
             notes.lose(
                 f"{path}.spec",
-                f"speaks of the label {_PREFIX}{label}, which pods of TrainJobs do not have; they have "
+                f"speaks of the label {label}, which pods of TrainJobs do not have; they have "
                 f"{JOB_NAME_LABEL} and those of JobSets, for instance jobset.sigs.k8s.io/replicatedjob-name",
             )
 

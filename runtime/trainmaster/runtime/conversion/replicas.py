@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.runtime.conversion.hosts import JOBSET_NAME
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.restarts import POLICIES
-from trainmaster.runtime.conversion.source import Source, checked, objects
-from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.defaulting import canonical_type
+from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import JsonObject
 
 MAX_PODS: Final = 10_000
@@ -42,12 +41,6 @@ class Replicas:
     def place_of(self, name: str) -> int | None:
         """Return the place of a container."""
         return next((place for place, each in enumerate(self.containers) if each.get("name") == name), None)
-
-    def port(self, container: str, name: str, default: int) -> int:
-        """Return the port of that name that a container declares."""
-        place = self.place_of(container)
-        ports = (self.containers[place].get("ports") if place is not None else None) or []
-        return next((port["containerPort"] for port in ports if port.get("name") == name), default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,98 +74,48 @@ class Group:
         return sum(len(indexes) for _, indexes in self.members)
 
 
-def read_replicas(
-    source: Source, types: Sequence[str], default_policy: str, *, defaults: Mapping[str, int]
-) -> list[Replicas]:
-    """Read the replicas of a job, in the order of the types.
+def read_replicas(source: Source, job: Job) -> list[Replicas]:
+    """Read the replicas of a valid job, in the order of their types."""
+    written = {canonical_type(job.kind, name, dict.fromkeys(source.names)): source.part(name) for name in source.names}
+    return [
+        Replicas(type_, replicas.replicas, replicas.restart_policy, _template(written[type_]), written[type_].path)
+        for type_, replicas in job.replica_specs.items()
+    ]
+
+
+def check_size(job: Job) -> None:
+    """Check that a job has pods, and not too many.
 
     Raises:
-        ConversionError: They are not those of a job that Training Operator V1 would run.
+        ConversionError: It is not so.
     """
-    if not source.names:
-        raise ConversionError(source.path, "is missing or empty; every job has replicas")
-    canonical = {each.lower(): each for each in types}
-    found: dict[str, Replicas] = {}
-    for name in source.names:
-        type_ = canonical.get(name.lower())
-        if type_ is None:
-            raise ConversionError(source.at(name), f"is no type of replicas {did_you_mean(name, types)}")
-        if type_ in found:
-            raise ConversionError(source.at(name), f"{type_} is there twice")
-        found[type_] = _replicas(type_, source.part(name), default_policy, default=defaults.get(type_, 1))
-    ordered = [found[each] for each in types if each in found]
-    pods = sum(each.count for each in ordered)
-    if not pods:
-        raise ConversionError(source.path, "has no replicas; a TrainJob has one node at least, and can be suspended")
-    if pods > MAX_PODS:
-        raise ConversionError(source.path, f"has {pods} pods; a job is converted if it has {MAX_PODS} or fewer")
-    return ordered
+    path = f"spec.{job.kind.replica_specs_field}"
+    if job.replica_specs and not job.total_replicas:
+        raise ConversionError(path, "has no replicas; a TrainJob has one node at least, and can be suspended")
+    if job.total_replicas > MAX_PODS:
+        raise ConversionError(path, f"has {job.total_replicas} pods; a job is converted if it has {MAX_PODS} or fewer")
 
 
-def _replicas(type_: str, source: Source, default_policy: str, *, default: int) -> Replicas:
-    count = source.take("replicas", int)
-    if count is not None and count < 0:
-        raise ConversionError(source.at("replicas"), f"must not be negative, but is {count}")
-    policy = source.take("restartPolicy", str) or default_policy
-    if policy not in POLICIES:
-        raise ConversionError(source.at("restartPolicy"), f'"{policy}" is none of {", ".join(POLICIES)}')
-    template = source.take("template", dict) or {}
-    path = source.at("template.spec")
-    pod_spec = checked(template.get("spec") or {}, dict, path)
-    for field in ("containers", "initContainers", "volumes"):
-        objects(checked(pod_spec.get(field) or [], list, f"{path}.{field}"), f"{path}.{field}")
-    for field in ("containers", "initContainers"):
-        for place, container in enumerate(pod_spec.get(field) or []):
-            _check_container(container, f"{path}.{field}[{place}]")
-            if field == "containers" and not container.get("image"):
-                raise ConversionError(f"{path}.{field}[{place}].image", "is missing")
-    if not pod_spec.get("containers"):
-        raise ConversionError(f"{path}.containers", "must be specified: a pod needs a container")
-    _check_metadata(template, source.at("template.metadata"))
-    return Replicas(type_, default if count is None else count, policy, template, source.path)
+def _template(source: Source) -> JsonObject:
+    for field in ("replicas", "restartPolicy"):
+        source.take(field, object)
+    return source.take("template", dict) or {}
 
 
-def _check_container(container: JsonObject, path: str) -> None:
-    """Check the shape of what is read or changed later."""
-    checked(container.get("name"), str, f"{path}.name")
-    for field in ("command", "args"):
-        checked(container.get(field) or [], list, f"{path}.{field}")
-    for field in ("env", "ports"):
-        members = objects(checked(container.get(field) or [], list, f"{path}.{field}"), f"{path}.{field}")
-        for place, member in enumerate(members):
-            if field == "env":
-                checked(member.get("name"), str, f"{path}.env[{place}].name")
-            else:
-                checked(member.get("containerPort"), int, f"{path}.ports[{place}].containerPort")
-    checked(container.get("resources") or {}, dict, f"{path}.resources")
-
-
-def _check_metadata(template: JsonObject, path: str) -> None:
-    metadata = checked(template.get("metadata") or {}, dict, path)
-    for field in ("labels", "annotations"):
-        checked(metadata.get(field) or {}, dict, f"{path}.{field}")
-
-
-def new_names(job: str, groups: Iterable[Group], *, indexless: frozenset[str] = frozenset()) -> dict[str, str]:
+def new_names(job: Job, jobset: str, groups: Iterable[Group]) -> dict[str, str]:
     """Return the new host name of each pod, by its old name.
 
     Args:
-        job: The name of the job; nothing if it is generated.
+        job: The job.
+        jobset: The name of the JobSet.
         groups: All of its pods.
-        indexless: Types whose only pod has no index in its old name.
     """
-    jobset = job or f"$({JOBSET_NAME})"
     names = {}
     for group in groups:
         new = 0
         for replicas, indexes in group.members:
             for index in indexes:
                 place = f"{new}-0" if group.is_spread else f"0-{new}"
-                names[old_name(job, replicas, index, indexless=indexless)] = f"{jobset}-{group.name}-{place}.{jobset}"
+                names[job.kind.pod_name(job, replicas.type, index)] = f"{jobset}-{group.name}-{place}.{jobset}"
                 new += 1
     return names
-
-
-def old_name(job: str, replicas: Replicas, index: int, *, indexless: frozenset[str] = frozenset()) -> str:
-    """Return what a pod of a V1 job is called."""
-    return f"{job}-{replicas.word}" if replicas.type in indexless else f"{job}-{replicas.word}-{index}"

@@ -12,13 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.runtime.conversion.notes import Notes
+from trainmaster.runtime.jobs.constants import ALWAYS, EXIT_CODE, NEVER, ON_FAILURE
 from trainmaster.runtime.jsontree import JsonObject
-
-ALWAYS: Final = "Always"
-ON_FAILURE: Final = "OnFailure"
-NEVER: Final = "Never"
-EXIT_CODE: Final = "ExitCode"
-POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
 
 ENDLESS: Final = 2**31 - 1
 """The backoffLimit of a Job that never gives up: an absent one would mean 6."""

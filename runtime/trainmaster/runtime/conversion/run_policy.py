@@ -8,15 +8,13 @@ from typing import Final
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE, MANAGED_BY_TRAINER
 from trainmaster.runtime.conversion.notes import ConversionError, Notes
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import CLEAN_NONE, CLEAN_RUNNING, MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jsontree import JsonObject
 
 _MANAGED_BY: Final = {
-    "kubeflow.org/training-operator": MANAGED_BY_TRAINER,
+    MANAGED_BY_TRAINING_OPERATOR: MANAGED_BY_TRAINER,
     MANAGED_BY_MULTIKUEUE: MANAGED_BY_MULTIKUEUE,
 }
-_KEEP: Final = "None"
-_RUNNING: Final = "Running"
-_ALL: Final = "All"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,10 @@ class RunPolicy:
 
 
 def convert_run_policy(source: Source, notes: Notes) -> RunPolicy:
-    """Read a run policy.
+    """Read the run policy of a valid job.
 
     Raises:
-        ConversionError: A field has the wrong type, or a value that means nothing.
+        ConversionError: A field has a value that means nothing.
     """
     trainjob: JsonObject = {}
     if (suspend := source.take("suspend", bool)) is not None:
@@ -87,39 +85,27 @@ def _convert_manager(source: Source, trainjob: JsonObject, notes: Notes) -> None
     manager = source.take("managedBy", str)
     if manager is None:
         return
-    if manager in _MANAGED_BY:
-        trainjob["managedBy"] = _MANAGED_BY[manager]
-        if _MANAGED_BY[manager] != manager:
-            notes.tell(source.at("managedBy"), f"becomes {_MANAGED_BY[manager]}")
-        return
-    notes.lose(
-        source.at("managedBy"),
-        f'left out, so Trainer runs the job: "{manager}" cannot manage TrainJobs; only {MANAGED_BY_MULTIKUEUE} can',
-    )
+    trainjob["managedBy"] = _MANAGED_BY[manager]
+    if _MANAGED_BY[manager] != manager:
+        notes.tell(source.at("managedBy"), f"becomes {_MANAGED_BY[manager]}")
 
 
 def convert_cleanup(source: Source, notes: Notes) -> None:
-    """Tell what becomes of a cleanPodPolicy, which a JobSet has not.
-
-    Raises:
-        ConversionError: It is none that there is.
-    """
+    """Tell what becomes of a cleanPodPolicy, which a JobSet has not. V1 takes every other word for All."""
     policy, path = source.take("cleanPodPolicy", str), source.at("cleanPodPolicy")
-    if policy == _KEEP:
+    if policy == CLEAN_NONE:
         notes.lose(
             path,
             "pods that still run when the job has ended are stopped: a JobSet keeps only those that have ended; "
             "let what has to go on run in a job of its own",
         )
-    elif policy == _RUNNING:
+    elif policy == CLEAN_RUNNING:
         notes.tell(path, "is what JobSets do: pods that still run when the job has ended are deleted")
-    elif policy == _ALL:
+    elif policy:
         notes.lose(
             path,
             "pods that have ended are kept as long as the TrainJob; ttlSecondsAfterFinished deletes both",
         )
-    elif policy is not None:
-        raise ConversionError(path, f'"{policy}" is none of {_ALL}, {_RUNNING}, {_KEEP}')
 
 
 def _scheduling_policy(source: Source) -> SchedulingPolicy:

@@ -11,23 +11,23 @@ from trainmaster.runtime.conversion.kinds.paddlejob import PaddleJob
 from trainmaster.runtime.conversion.kinds.pytorchjob import PyTorchJob
 from trainmaster.runtime.conversion.kinds.tfjob import TFJob
 from trainmaster.runtime.conversion.kinds.xgboostjob import XGBoostJob
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import JsonObject
-
-API_VERSION: Final = "kubeflow.org/v1"
 
 KINDS: Final[dict[str, type[JobConversion]]] = {
     each.kind: each for each in (PyTorchJob, TFJob, XGBoostJob, MPIJob, PaddleJob, JAXJob)
 }
 
 
-def convert_job(obj: JsonObject, *, gang_scheduler: str = "") -> Conversion:
+def convert_job(kind: JobKind, obj: JsonObject, *, gang_scheduler: str = "") -> Conversion:
     """Convert a job of one of `KINDS`.
 
     Args:
-        obj: The job; it is not changed.
+        kind: Its kind, as Trainmaster runs it.
+        obj: The job, of the shape that its definition demands; it is not changed.
         gang_scheduler: What Training Operator V1 runs with as `--gang-scheduler-name`; nothing: without gangs.
 
     Raises:
         ConversionError: It is no job that Training Operator V1 would run.
     """
-    return KINDS[obj["kind"]](obj, gang_scheduler=gang_scheduler).convert()
+    return KINDS[kind.kind](kind, obj, gang_scheduler=gang_scheduler).convert()

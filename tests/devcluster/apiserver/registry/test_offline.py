@@ -76,3 +76,12 @@ def test_the_definitions_are_those_that_are_deployed() -> None:
     directory = Path(offline.__file__).parent / "definitions"
     read = {path.stem: orjson.loads(path.read_bytes()) for path in directory.glob("*.json")}
     assert read == {path.stem: load_yaml(path.read_text()) for path in (ROOT / "deploy/crds").glob("*.yaml")}
+
+
+def test_jobs_of_the_training_operator_are_checked_too() -> None:
+    worker = {"replicas": "2", "templat": {}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "demo"}}
+    found = faults(job | {"spec": {"jaxReplicaSpecs": {"Worker": worker}}})
+    assert ("spec.jaxReplicaSpecs.Worker.templat", "unknown field") in found
+    assert any(path == "spec.jaxReplicaSpecs.Worker.replicas" and "integer" in message for path, message in found)
+    assert check({**job, "kind": "MXJob"}) is None

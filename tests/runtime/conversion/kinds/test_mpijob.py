@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.conversions import groups_of, job, job_spec, lost, problems, replicas, runtime_of, told, trainjob_of
+from support.conversions import (
+    convert_job,
+    groups_of,
+    job,
+    job_spec,
+    lost,
+    problems,
+    replicas,
+    runtime_of,
+    told,
+    trainjob_of,
+)
 from support.resolutions import FRAMEWORK
 
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import convert_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
 
@@ -140,4 +150,4 @@ def test_the_older_place_of_the_clean_up_policy() -> None:
 def test_odd_jobs_are_refused(types: JsonObject, spec: JsonObject, path: str) -> None:
     with pytest.raises(ConversionError) as caught:
         convert_job(job(KIND, types, **spec))
-    assert caught.value.path == path
+    assert caught.value.problems[0][0] == path

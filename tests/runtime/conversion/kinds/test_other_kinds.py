@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.conversions import (
     built,
+    convert_job,
     environment,
     groups_of,
     job,
@@ -20,7 +21,6 @@ from support.conversions import (
 
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import convert_job
 
 
 def seen(conversion: Conversion, name: str) -> dict[str, str | None]:
@@ -64,7 +64,7 @@ def test_xgboost_variables_that_the_user_sets_stay(tmp_path: Path) -> None:
 def test_xgboost_needs_a_master() -> None:
     with pytest.raises(ConversionError) as caught:
         convert_job(job("XGBoostJob", {"Worker": replicas("XGBoostJob")}))
-    assert caught.value.path == "spec.xgbReplicaSpecs.Master"
+    assert caught.value.problems[0][0] == "spec.xgbReplicaSpecs.Master"
 
 
 def test_paddle_workers_meet_at_the_first(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.conversions import (
     built,
+    convert_job,
     environment,
     groups_of,
     job,
@@ -23,7 +24,6 @@ from support.conversions import (
 
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import convert_job
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = "PyTorchJob"
@@ -70,9 +70,8 @@ def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject, tm
 
 
 def test_a_master_alone_and_workers_alone() -> None:
-    alone = converted(replicas(KIND), replicas(KIND, 0, args=["other"]))
+    alone = converted(replicas(KIND), None)
     assert "successPolicy" not in job_spec(alone)
-    assert "spec.pytorchReplicaSpecs.Worker" in told(alone)
     workers = converted(None, replicas(KIND, 2))
     assert "successPolicy" not in job_spec(workers)
     # V1 gives workers without a master no address; the policy does.
@@ -114,6 +113,15 @@ def test_variables_of_torchrun_that_the_user_sets_stay() -> None:
     conversion = converted(None, replicas(KIND, 2, env=env))
     assert "torch" not in runtime_of(conversion)["mlPolicy"]
     assert {each["PET_MASTER_ADDR"] for each in seen(conversion).values()} == {"elsewhere"}
+
+
+def test_variables_of_torchrun_that_v1_sets_are_left_out_of_the_users(tmp_path: Path) -> None:
+    env = [{"name": "PET_NODE_RANK", "value": "7"}, {"name": "MASTER_ADDR", "value": "x"}, {"name": "A", "value": "1"}]
+    conversion = converted(replicas(KIND, env=env), None)
+    assert trainjob_of(conversion)["trainer"]["env"] == [{"name": "A", "value": "1"}]
+    path = "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].env"
+    assert {f"{path}[0]", f"{path}[1]"} <= set(told(conversion))
+    assert not problems(conversion.objects, tmp_path)
 
 
 def test_sidecars_get_the_variables_too(tmp_path: Path) -> None:
@@ -199,4 +207,4 @@ def test_an_empty_rendezvous_configuration_is_none() -> None:
 def test_odd_jobs_are_refused(types: JsonObject, spec: JsonObject, path: str) -> None:
     with pytest.raises(ConversionError) as caught:
         convert_job(job(KIND, types, **spec))
-    assert caught.value.path == path
+    assert caught.value.problems[0][0] == path

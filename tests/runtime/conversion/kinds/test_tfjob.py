@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.conversions import built, environment, groups_of, job, job_spec, lost, pods, problems, replicas, runtime_of
+from support.conversions import (
+    built,
+    convert_job,
+    environment,
+    groups_of,
+    job,
+    job_spec,
+    lost,
+    pods,
+    problems,
+    replicas,
+    runtime_of,
+)
 
 from trainmaster.runtime.conversion.job import Conversion
 from trainmaster.runtime.conversion.notes import ConversionError
-from trainmaster.runtime.conversion.training_operator import convert_job
 
 KIND = "TFJob"
 
@@ -35,7 +46,7 @@ def test_each_type_is_a_replicated_job(tmp_path: Path) -> None:
     }
     found = configs(conversion)
     assert list(found) == [
-        address.removesuffix(":2222") for type_ in ("chief", "ps", "worker", "evaluator") for address in cluster[type_]
+        address.removesuffix(":2222") for type_ in ("chief", "evaluator", "ps", "worker") for address in cluster[type_]
     ]
     assert found["demo-worker-0-1.demo"] == {
         "cluster": cluster,
@@ -85,11 +96,11 @@ def test_dynamic_workers_know_themselves_only() -> None:
     assert lost(conversion) == ["spec.enableDynamicWorker"]
 
 
-def test_dynamic_workers_without_servers_have_none_as_in_v1() -> None:
+def test_dynamic_workers_without_servers_have_an_empty_list_of_them() -> None:
     conversion = convert_job(job(KIND, {"Worker": replicas(KIND, 2)}, enableDynamicWorker=True))
     assert configs(conversion)["demo-node-0-1.demo"]["cluster"] == {
         "worker": {"1": "demo-node-0-1.demo:2222"},
-        "ps": None,
+        "ps": [],
     }
 
 

@@ -25,17 +25,15 @@ class Elastic:
 
     Args:
         source: The policy.
+        limits: The policy with its limits, which may have defaults.
         workers: How many workers there are.
         notes: Where to tell what is lost.
-
-    Raises:
-        ConversionError: A field has the wrong type.
     """
 
-    def __init__(self, source: Source, workers: int, notes: Notes) -> None:
-        lowest, highest = source.take("minReplicas", int), source.take("maxReplicas", int)
-        self._lowest = next((each for each in (lowest, highest) if each is not None), workers)
-        self._highest = next((each for each in (highest, lowest) if each is not None), workers)
+    def __init__(self, source: Source, limits: JsonObject, workers: int, notes: Notes) -> None:
+        for name in ("minReplicas", "maxReplicas"):
+            source.take(name, int)
+        self._lowest, self._highest = limits["minReplicas"], limits["maxReplicas"]
         self._backend = source.take("rdzvBackend", str) or "c10d"
         self._host, self._port = source.take("rdzvHost", str), source.take("rdzvPort", int)
         self._id = source.take("rdzvId", str)

@@ -14,12 +14,6 @@ class JAXJob(JobConversion):
     """Converts a JAXJob."""
 
     kind = "JAXJob"
-    replica_specs_field = "jaxReplicaSpecs"
-    replica_types = ("Worker",)
-    container_name = "jax"
-    port_name = "jaxjob-port"
-    default_port = 6666
-    default_restart_policy = "Never"
     framework = "jax"
 
     def environment(self, group: Group) -> Iterable[JsonObject]:

@@ -7,8 +7,8 @@ TrainJob do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Iterable
+from typing import Final
 
 from trainmaster.runtime.api.constants import INTEL_MPI, LAUNCHER, MPI_RESERVED_ENV, NODE, OPEN_MPI
 from trainmaster.runtime.conversion.job import JobConversion
@@ -16,11 +16,12 @@ from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.replicas import Group, Replicas
 from trainmaster.runtime.conversion.run_policy import convert_cleanup
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_value
 
 _LAUNCHER: Final = "Launcher"
-_WORKER: Final = "Worker"
+__SSHD: Final = ("/usr/sbin/sshd", "-De")
 _SSHD: Final = ("/usr/sbin/sshd", "-De")
 _EXEC_FILES: Final = ("/etc/mpi/kubexec.sh", "/opt/kube/kubectl", "/etc/mpi/discover_hosts.sh")
 """What V1 puts into launchers, and a TrainJob does not."""
@@ -33,15 +34,8 @@ class MPIJob(JobConversion):
     """Converts an MPIJob."""
 
     kind = "MPIJob"
-    replica_specs_field = "mpiReplicaSpecs"
-    replica_types = (_LAUNCHER, _WORKER)
-    default_replicas: ClassVar[Mapping[str, int]] = {_WORKER: 0}
-    container_name = "mpi"
-    default_restart_policy = "Never"
     framework = "mpi"
-    required_type = single_type = _LAUNCHER
     sets_main_only = True
-    indexless = frozenset({_LAUNCHER})
 
     _slots = 1
     _main_container: str | None = None
@@ -68,14 +62,14 @@ class MPIJob(JobConversion):
             )
         ]
         if self._workers:
-            worker = self.replicas[_WORKER]
+            worker = self.replicas[WORKER]
             members = [(worker, range(worker.count))]
             groups.insert(0, Group(NODE, members, main=self.main_container(worker), is_node=True))
         return groups
 
     def main_container(self, replicas: Replicas) -> int:
         """Return the container in which ranks run: the first one, or in workers the `mainContainer`."""
-        if replicas.type != _WORKER or self._main_container is None:
+        if replicas.type != WORKER or self._main_container is None:
             return 0
         place = replicas.place_of(self._main_container)
         if place is None:
@@ -130,10 +124,6 @@ class MPIJob(JobConversion):
         """The number of hosts on which ranks run."""
         return self._workers + self._runs_on_launcher
 
-    def successful(self) -> Sequence[str]:
-        """V1 looks at the launcher alone."""
-        return [LAUNCHER]
-
     def depends_on(self, group: Group) -> list[JsonObject]:
         """Let the launcher wait for the workers, except in a gang, which starts at once."""
         if group.name != LAUNCHER or not self._workers or self.gang_scheduler:
@@ -142,7 +132,7 @@ class MPIJob(JobConversion):
 
     @property
     def _workers(self) -> int:
-        worker = self.replicas.get(_WORKER)
+        worker = self.replicas.get(WORKER)
         return worker.count if worker else 0
 
     @property

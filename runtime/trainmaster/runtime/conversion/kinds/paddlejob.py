@@ -7,17 +7,16 @@ and the others get its name: they are two ReplicatedJobs. With a Master (a param
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.runtime.conversion.job import JobConversion
 from trainmaster.runtime.conversion.replicas import Group, Replicas
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import MASTER, WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_field, env_value
 
-MASTER: Final = "Master"
-WORKER: Final = "Worker"
 _MEETING: Final = "master"
 _POD_IP: Final = "POD_IP_DUMMY"
 
@@ -26,12 +25,6 @@ class PaddleJob(JobConversion):
     """Converts a PaddleJob."""
 
     kind = "PaddleJob"
-    replica_specs_field = "paddleReplicaSpecs"
-    replica_types = (MASTER, WORKER)
-    container_name = "paddle"
-    port_name = "master"
-    default_port = 36543
-    default_restart_policy = "OnFailure"
     framework = "paddle"
 
     def read(self, spec: Source) -> None:
@@ -58,7 +51,7 @@ class PaddleJob(JobConversion):
         """Return the variables in the order of V1."""
         meeting = self._meeting
         yield env_value("PYTHONUNBUFFERED", 1)
-        yield env_value("PADDLE_JOB_ID", self.metadata.get("name") or "$(JOBSET_NAME)")
+        yield env_value("PADDLE_JOB_ID", self.jobset)
         yield env_value("PADDLE_NNODES", self.total)
         if group is self.groups[0]:
             yield env_field(_POD_IP, "status.podIP")
@@ -67,12 +60,6 @@ class PaddleJob(JobConversion):
             yield env_value("PADDLE_MASTER", f"{self.host(meeting, 0)}:{self.port(meeting)}")
         if self._has_servers:
             yield env_value("PADDLE_SERVER_NUM" if group.replicas.type == MASTER else "PADDLE_TRAINER_NUM", 1)
-
-    def successful(self) -> Sequence[str]:
-        """V1 looks at the servers alone, if there are any."""
-        if not self._has_servers:
-            return [each.name for each in self.groups]
-        return [each.name for each in self.groups if each.replicas.type == MASTER]
 
     @property
     def _has_servers(self) -> bool:

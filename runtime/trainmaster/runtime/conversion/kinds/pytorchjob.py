@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.runtime.api.constants import (
@@ -23,14 +23,11 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.conversion.job import JobConversion
 from trainmaster.runtime.conversion.kinds.elastic import Elastic
-from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.replicas import Group
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import MASTER, WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_value
-
-MASTER: Final = "Master"
-WORKER: Final = "Worker"
 
 _WORDS: Final = ("auto", "cpu", "gpu")
 _MOST_TARGETS: Final = 8
@@ -41,14 +38,7 @@ class PyTorchJob(JobConversion):
     """Converts a PyTorchJob."""
 
     kind = "PyTorchJob"
-    replica_specs_field = "pytorchReplicaSpecs"
-    replica_types = (MASTER, WORKER)
-    container_name = "pytorch"
-    port_name = "pytorchjob-port"
-    default_port = 23456
-    default_restart_policy = "OnFailure"
     framework = "torch"
-    single_type = MASTER
 
     _processes: str | None = "auto"
     """nprocPerNode; None where the elastic policy says it."""
@@ -60,10 +50,8 @@ class PyTorchJob(JobConversion):
         """Read nprocPerNode and the elastic policy."""
         given = spec.take("nprocPerNode", str)
         if "elasticPolicy" in spec:
-            if WORKER not in self.replicas:
-                path = f"spec.{self.replica_specs_field}.{WORKER}"
-                raise ConversionError(path, "must be configured if elastic policy is used")
-            self._elastic = Elastic(spec.part("elasticPolicy"), self.replicas[WORKER].count, self.notes)
+            limits = self.job.spec["elasticPolicy"]
+            self._elastic = Elastic(spec.part("elasticPolicy"), limits, self.replicas[WORKER].count, self.notes)
         elastic_processes = self._elastic.processes if self._elastic else None
         self._says_processes = given is not None
         self._processes = given or (None if elastic_processes is not None else "auto")
@@ -81,6 +69,10 @@ class PyTorchJob(JobConversion):
         if not self._has_policy:
             return every
         return [each for each in every if each["name"] not in TORCH_RESERVED_ENV]
+
+    def reserved(self) -> frozenset[str]:
+        """Return the variables of torchrun, where the policy sets them."""
+        return TORCH_RESERVED_ENV if self._has_policy else frozenset()
 
     def ml_policy(self) -> JsonObject:
         """Return the torch policy, where it gives what V1 gave."""
@@ -112,11 +104,6 @@ class PyTorchJob(JobConversion):
         if MASTER in self.replicas:
             return {"rules": [{"succeededIndexes": "0"}]}
         return {"rules": [{"succeededCount": 1}]} if self._elastic else None
-
-    def successful(self) -> Sequence[str]:
-        """With a master of its own template, that is the one."""
-        names = [each.name for each in self.groups]
-        return [MASTER.lower()] if MASTER.lower() in names else names
 
     @property
     def _has_policy(self) -> bool:

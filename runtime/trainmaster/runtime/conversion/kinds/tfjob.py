@@ -6,19 +6,19 @@ TF_CONFIG is the same for all pods of a type but for the index, which Kubernetes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from trainmaster.runtime.conversion.job import JobConversion
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.replicas import Group, Replicas
 from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.jobs.constants import WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_completion_index, env_value
 
 CHIEFS: Final = ("Chief", "Master")
 PS: Final = "PS"
-WORKER: Final = "Worker"
 _ALL_WORKERS: Final = "AllWorkers"
 _INDEX: Final = "JOB_COMPLETION_INDEX"
 """Kubernetes sets this variable last, unless it is there; so it has to be, to be used by another one."""
@@ -28,12 +28,6 @@ class TFJob(JobConversion):
     """Converts a TFJob."""
 
     kind = "TFJob"
-    replica_specs_field = "tfReplicaSpecs"
-    replica_types = ("Chief", "Master", PS, WORKER, "Evaluator")
-    container_name = "tensorflow"
-    port_name = "tfjob-port"
-    default_port = 2222
-    default_restart_policy = "Never"
     framework = "tensorflow"
     sets_main_only = True
 
@@ -42,8 +36,6 @@ class TFJob(JobConversion):
 
     def read(self, spec: Source) -> None:
         """Read when the job has succeeded, and whether workers come and go."""
-        if all(each in self.replicas for each in CHIEFS):
-            raise ConversionError(f"spec.{self.replica_specs_field}", "must not have more than 1 Chief or Master role")
         policy = spec.take("successPolicy", str)
         if policy not in (None, "", _ALL_WORKERS):
             raise ConversionError(spec.at("successPolicy"), f'"{policy}" is neither empty nor {_ALL_WORKERS}')
@@ -70,12 +62,6 @@ class TFJob(JobConversion):
             return None
         return {"rules": [{"succeededIndexes": "0"}]}
 
-    def successful(self) -> Sequence[str]:
-        """V1 looks at the chief, or else at the workers."""
-        decisive = self._chief or self.replicas.get(WORKER)
-        names = [each.name for each in self.groups if each.replicas is decisive]
-        return names or [each.name for each in self.groups]
-
     @property
     def _chief(self) -> Replicas | None:
         return next((each for each in self.present if each.type in CHIEFS and each.count), None)
@@ -83,9 +69,9 @@ class TFJob(JobConversion):
     def _address(self, replicas: Replicas, index: int) -> str:
         return f"{self.host(replicas, index)}:{self.port(replicas)}"
 
-    def _addresses(self, type_: str) -> list[str] | None:
+    def _addresses(self, type_: str) -> list[str]:
         replicas = self.replicas.get(type_)
-        return [self._address(replicas, index) for index in range(replicas.count)] if replicas else None
+        return [self._address(replicas, index) for index in range(replicas.count)] if replicas else []
 
     def _full(self, group: Group) -> str:
         cluster = {each.word: self._addresses(each.type) for each in self.replicas.values()}
@@ -96,8 +82,7 @@ class TFJob(JobConversion):
         """Workers know themselves and all parameter servers, parameter servers know themselves."""
         type_ = group.replicas.type
         own = f"{group.name}-0-$({_INDEX})"
-        jobset = self.name or "$(JOBSET_NAME)"
-        address = f"{jobset}-{own}.{jobset}:{self.port(group.replicas)}"
+        address = f"{self.jobset}-{own}.{self.jobset}:{self.port(group.replicas)}"
         cluster: JsonObject = {"worker": {}, "ps": []}
         if type_ == WORKER:
             cluster = {"worker": {f"$({_INDEX})": address}, "ps": self._addresses(PS)}

@@ -6,31 +6,21 @@ is the index among all pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
 
 from trainmaster.runtime.api.constants import XGBOOST_RESERVED_ENV
 from trainmaster.runtime.conversion.job import JobConversion
 from trainmaster.runtime.conversion.replicas import Group
+from trainmaster.runtime.jobs.constants import MASTER, WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_value
-
-MASTER: Final = "Master"
-WORKER: Final = "Worker"
 
 
 class XGBoostJob(JobConversion):
     """Converts an XGBoostJob."""
 
     kind = "XGBoostJob"
-    replica_specs_field = "xgbReplicaSpecs"
-    replica_types = (MASTER, WORKER)
-    container_name = "xgboost"
-    port_name = "xgboostjob-port"
-    default_port = 9999
-    default_restart_policy = "Never"
     framework = "xgboost"
-    required_type = single_type = MASTER
 
     def group(self) -> list[Group]:
         """Return one group if master and workers are the same."""
@@ -60,8 +50,3 @@ class XGBoostJob(JobConversion):
     def job_success(self, group: Group) -> JsonObject | None:
         """V1 looks at the master alone."""
         return {"rules": [{"succeededIndexes": "0"}]} if self.is_one_group and group.count > 1 else None
-
-    def successful(self) -> Sequence[str]:
-        """With a master of its own template, that is the one."""
-        names = [each.name for each in self.groups]
-        return [MASTER.lower()] if MASTER.lower() in names else names
