@@ -12,7 +12,7 @@ pods are the same, the variables that V1 gave them, and when the job has succeed
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -164,6 +164,11 @@ class JobConversion:
         """Return what a group waits for."""
         return []
 
+    @property
+    def trainer_fields(self) -> Collection[str]:
+        """The fields of the container that trains that the TrainJob can say."""
+        return _TRAINER_FIELDS
+
     def job_success(self, group: Group) -> JsonObject | None:
         """Return the success policy of a Job, if it need not be that all its pods succeed."""
         return None
@@ -308,10 +313,12 @@ class JobConversion:
         path = f"{group.replicas.path}.template.spec"
         self.complete(group, template["spec"], path)
         for place, container in enumerate(template["spec"]["containers"]):
-            users = container.pop("env", None) if group.is_trainer and place == group.main else None
+            is_main = group.is_trainer and place == group.main
+            users = container.pop("env", None) if is_main and "env" in self.trainer_fields else None
             has_variables = place == group.main or not self.sets_main_only
             env = self._named(self.environment(group)) if has_variables else []
-            set_variables(container, env, f"{path}.containers[{place}]", self.notes)
+            reserved = self.reserved() if is_main else frozenset()
+            set_variables(container, env, reserved, f"{path}.containers[{place}]", self.notes)
             if users:
                 self._keep_users(container, users, trainer, f"{path}.containers[{place}]")
         for replicas, _ in group.members:
@@ -320,7 +327,7 @@ class JobConversion:
             )
         main = template["spec"]["containers"][group.main]
         if group.is_trainer:
-            _move_to_trainer(main, trainer)
+            _move_to_trainer(main, trainer, self.trainer_fields)
             trainer["numNodes"] = self.nodes
             processes = self.processes()
             if processes is not None:
@@ -401,11 +408,11 @@ def _valid_job(kind: JobKind, obj: JsonObject) -> Job:
     return job
 
 
-def _move_to_trainer(container: JsonObject, trainer: JsonObject) -> None:
+def _move_to_trainer(container: JsonObject, trainer: JsonObject, fields: Collection[str]) -> None:
     """Let the TrainJob say what it can say about the container that trains."""
     for field, theirs in _TRAINER_FIELDS.items():
         value = container.get(field)
-        if field == "env" or not value:
+        if field == "env" or field not in fields or not value:
             continue
         if field == "image" and len(value) > _LONGEST_IMAGE:
             continue

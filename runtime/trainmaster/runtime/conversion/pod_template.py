@@ -66,15 +66,18 @@ def convert_template(group: Group, *, job: str, hosts: HostNames, notes: Notes) 
     return {"metadata": metadata, "spec": pod_spec} if metadata else {"spec": pod_spec}
 
 
-def set_variables(container: JsonObject, env: Iterable[JsonObject], path: str, notes: Notes) -> None:
-    """Give a container the variables that V1 set; the user's of the same names never counted."""
+def set_variables(
+    container: JsonObject, env: Iterable[JsonObject], reserved: frozenset[str], path: str, notes: Notes
+) -> None:
+    """Give a container the variables that V1 set; the user's of the same names, and of reserved ones, never counted."""
     variables = [copy_tree(each) for each in env]
-    names = {each["name"] for each in variables}
+    names = {each["name"] for each in variables} | reserved
     users = container.get("env") or []
     for place, each in enumerate(users):
         if each["name"] in names:
             notes.tell(f"{path}.env[{place}]", f"left out: {each['name']} is set for the job, as V1 set it")
     merged = variables + [each for each in users if each["name"] not in names]
+    container.pop("env", None)
     if merged:
         container["env"] = merged
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from support.conversions import (
+    built,
     convert_job,
     groups_of,
     job,
     job_spec,
     lost,
+    pods,
     problems,
     replicas,
     runtime_of,
@@ -66,6 +68,21 @@ def test_a_launcher_with_a_gpu_is_a_host_too(tmp_path: Path) -> None:
     launcher = job_spec(conversion, "launcher")["template"]["spec"]["containers"][0]
     assert "env" not in launcher
     assert not problems(conversion.objects, tmp_path)
+
+
+def test_a_launcher_that_is_a_host_keeps_its_variables_and_resources_to_itself() -> None:
+    """The TrainJob would give them to the workers, too."""
+    env = [{"name": "WHO", "value": "launcher"}, {"name": "OMPI_MCA_plm_rsh_agent", "value": "mine"}]
+    launcher = replicas(KIND, env=env, **GPU)
+    worker = replicas(KIND, 1, env=[{"name": "WHO", "value": "worker"}], resources={"limits": {"nvidia.com/gpu": "4"}})
+    conversion = converted(launcher, worker)
+    found = {host: pod["containers"][0] for host, pod, _ in pods(built(conversion))}
+    launched, worked = found["demo-launcher-0-0.demo"], found["demo-node-0-0.demo"]
+    assert worked["env"] == [{"name": "WHO", "value": "worker"}]
+    assert worked["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
+    assert {"name": "WHO", "value": "launcher"} in launched["env"]
+    assert "OMPI_MCA_plm_rsh_agent" not in [each["name"] for each in launched["env"]]
+    assert launched["resources"] == GPU["resources"]
 
 
 def test_a_launcher_without_workers_runs_the_ranks_itself(tmp_path: Path) -> None:

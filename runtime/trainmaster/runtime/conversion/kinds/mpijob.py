@@ -7,7 +7,7 @@ TrainJob do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from trainmaster.runtime.api.constants import INTEL_MPI, LAUNCHER, MPI_RESERVED_ENV, NODE, OPEN_MPI
@@ -118,6 +118,12 @@ class MPIJob(JobConversion):
     def processes(self) -> int | None:
         """Return the slots: the policy alone would count GPUs where it says 1."""
         return self._slots
+
+    @property
+    def trainer_fields(self) -> Collection[str]:
+        """What the TrainJob can say: a launcher that is a host would share variables and resources with workers."""
+        shared = {"env", "resources"} if self._runs_on_launcher and self._workers else set()
+        return [field for field in super().trainer_fields if field not in shared]
 
     @property
     def nodes(self) -> int:
