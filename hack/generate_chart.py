@@ -62,6 +62,9 @@ _FOR_ANOTHER_CHART: Final = "jobset"
 
 CONFIG: Final = "manager.config"
 _CONCURRENCY: Final = ("trainJob", "trainingRuntime", "clusterTrainingRuntime")
+_JOB_CONCURRENCY: Final = tuple(
+    f"{kind}.kubeflow.org" for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob")
+)
 
 
 def copies() -> Iterator[tuple[Path, str]]:
@@ -162,7 +165,7 @@ def _configuration_schema() -> JsonObject:
     limit = {"type": "integer", "minimum": 1}
     made["properties"]["controller"]["properties"]["groupKindConcurrency"] = {
         "type": "object",
-        "properties": dict.fromkeys(_CONCURRENCY, limit),
+        "properties": dict.fromkeys((*_CONCURRENCY, *_JOB_CONCURRENCY), limit),
         "additionalProperties": False,
     }
     return made

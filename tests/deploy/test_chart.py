@@ -181,7 +181,14 @@ def read_configuration(objects: dict[Id, JsonObject]) -> Configuration:
 def test_every_option_of_the_configuration_can_be_set() -> None:
     """The chart knows options by the models of the manager, not by a list of its own."""
     config = {
-        "controller": {"groupKindConcurrency": {"trainJob": 7, "trainingRuntime": 2, "clusterTrainingRuntime": 3}},
+        "controller": {
+            "groupKindConcurrency": {
+                "trainJob": 7,
+                "trainingRuntime": 2,
+                "clusterTrainingRuntime": 3,
+                "PyTorchJob.kubeflow.org": 4,
+            }
+        },
         "clientConnection": {"qps": 0.5, "burst": 3},
         "featureGates": {"TrainJobStatus": True},
         "plugins": {"disabled": ["flux"], "options": {"mpi": {}}},
@@ -195,6 +202,7 @@ def test_every_option_of_the_configuration_can_be_set() -> None:
         "TrainJob.trainer.kubeflow.org": 7,
         "TrainingRuntime.trainer.kubeflow.org": 2,
         "ClusterTrainingRuntime.trainer.kubeflow.org": 3,
+        "PyTorchJob.kubeflow.org": 4,
     }
     assert (configuration.client_connection.qps, configuration.client_connection.burst) == (0.5, 3)
     assert configuration.plugins.disabled == ["flux"]

@@ -16,7 +16,8 @@ from support.training import RENDEZVOUS, until
 
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, job_resource
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
@@ -149,6 +150,21 @@ async def test_what_is_wrong_is_refused_where_it_is_written(place: Place) -> Non
     with pytest.raises(ApiError, match=r"PET_NNODES") as refused:
         await place.submit("reserved", on="strict", trainer={"env": [{"name": "PET_NNODES", "value": "7"}]})
     assert "admission webhook" in str(refused.value)
+    (kind,) = (kind for kind in load_job_kinds() if kind.kind == "PyTorchJob")
+    with pytest.raises(ApiError, match=r"must have at least one container with name pytorch") as refused:
+        await place.client.create(job_resource(kind), unnamed_job(place.namespace))
+    assert 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org"' in str(refused.value)
+
+
+def unnamed_job(namespace: str) -> JsonObject:
+    """A PyTorchJob whose container has another name than torch's."""
+    template = {"spec": {"containers": [{"name": "main", "image": IMAGE}]}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "unnamed", "namespace": namespace},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}},
+    }
 
 
 @pytest.mark.kubectl

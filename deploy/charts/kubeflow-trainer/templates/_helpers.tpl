@@ -112,7 +112,7 @@ app.kubernetes.io/component: {{ $component }}
 {{- $kinds := dict "trainJob" "TrainJob" "trainingRuntime" "TrainingRuntime" "clusterTrainingRuntime" "ClusterTrainingRuntime" -}}
 {{- $concurrency := dict -}}
 {{- range $key, $value := . -}}
-{{- $_ := set $concurrency (printf "%s.trainer.kubeflow.org" (get $kinds $key)) $value -}}
+{{- $_ := set $concurrency (ternary (printf "%s.trainer.kubeflow.org" (get $kinds $key)) $key (hasKey $kinds $key)) $value -}}
 {{- end -}}
 {{- $_ := set $config "controller" (dict "groupKindConcurrency" $concurrency) -}}
 {{- end -}}
