@@ -15,7 +15,7 @@ from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
 from trainmaster.runtime.conversion import training_operator
-from trainmaster.runtime.conversion.job import Conversion
+from trainmaster.runtime.conversion.notes import Conversion
 from trainmaster.runtime.conversion.training_operator import KINDS
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -169,7 +169,6 @@ def jobs(draw: st.DrawFn) -> JsonObject:
     own = _own_fields(draw, values, kind.kind)
     if "Worker" not in wanted:
         own.pop("elasticPolicy", None)
-        own.pop("mainContainer", None)
     metadata = {
         "namespace": values.text(),
         "labels": {"kueue.x-k8s.io/queue-name": values.text()},

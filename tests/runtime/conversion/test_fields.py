@@ -23,8 +23,7 @@ from support.conversions import (
     trainjob_of,
 )
 
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 from trainmaster.runtime.conversion.restarts import ENDLESS
 from trainmaster.runtime.conversion.training_operator import KINDS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

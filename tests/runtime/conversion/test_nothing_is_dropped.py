@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.conversions import convert_job, problems
+from support.conversions import JOB_KINDS, convert_job, problems
 from support.generated_jobs import jobs
 
 from trainmaster.runtime.conversion.source import leaves
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
+
+ROOT = Path(__file__).resolve().parents[3]
 
 MEANT_OTHERWISE = (
     *(r"apiVersion", r"kind"),
@@ -83,3 +86,55 @@ def test_every_output_is_valid(tmp_path_factory: pytest.TempPathFactory, job: Js
     objects = convert_job(job, gang_scheduler=gang_scheduler).objects
     directory: Path = tmp_path_factory.mktemp("converted")
     assert not problems(objects, directory)
+
+
+@pytest.mark.parametrize("kind", sorted(JOB_KINDS))
+def test_every_field_of_the_definition_is_known(kind: str) -> None:
+    """None is told as one that the kind does not have."""
+    definition = load_yaml((ROOT / f"deploy/crds/kubeflow.org_{kind.lower()}s.yaml").read_bytes())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    types = {"XGBoostJob": ["Master", "Worker"], "MPIJob": ["Launcher", "Worker"]}.get(kind, ["Worker"])
+    template = {"spec": {"containers": [{"name": JOB_KINDS[kind].container_name, "image": "i"}]}}
+    spec = {
+        name: _sample(name, field)
+        for name, field in schema["properties"].items()
+        if name != JOB_KINDS[kind].replica_specs_field
+    }
+    specs = {each: {"replicas": 1, "restartPolicy": "Never", "template": template} for each in types}
+    fields = schema["properties"][JOB_KINDS[kind].replica_specs_field]["additionalProperties"]["properties"]
+    assert set(fields) == {"replicas", "restartPolicy", "template"}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "job"},
+        "spec": {**spec, JOB_KINDS[kind].replica_specs_field: specs},
+    }
+    if kind == "PyTorchJob":
+        del job["spec"]["nprocPerNode"]  # type: ignore[attr-defined]  # it excludes the older field, which is set
+    unknown = [note.path for note in convert_job(job).notes if "has no such field" in note.message]
+    assert not unknown
+
+
+_WORDS = {
+    "cleanPodPolicy": "Running",
+    "managedBy": "kueue.x-k8s.io/multikueue",
+    "successPolicy": "AllWorkers",
+    "mainContainer": "mpi",
+}
+
+
+def _sample(name: str, schema: dict[str, Any]) -> Any:
+    """Some value of a field."""
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            return {each: _sample(each, field) for each, field in schema["properties"].items()}
+        case "object":
+            return {"cpu": "1"}
+        case "array":
+            return [] if name == "metrics" else [_sample(name, schema["items"])]
+        case "integer":
+            return 1
+        case "boolean":
+            return True
+        case _:
+            return _WORDS.get(name, "some")

@@ -20,8 +20,7 @@ from trainmaster.controller.cli.offline import check_schema
 from trainmaster.controller.cli.options import CommandError, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError, Note
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError, Note
 from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import PluginInvalid

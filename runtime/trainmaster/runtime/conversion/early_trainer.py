@@ -19,8 +19,7 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.conversion.early.runtime import convert_runtime
 from trainmaster.runtime.conversion.early.trainjob import EARLY_GROUP, OLD_FIELDS, convert_trainjob
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import Notes
+from trainmaster.runtime.conversion.notes import Conversion, Notes
 from trainmaster.runtime.conversion.source import Source
 from trainmaster.runtime.jsontree import JsonObject
 

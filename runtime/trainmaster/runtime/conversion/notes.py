@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class ConversionError(Exception):
@@ -31,6 +34,16 @@ class Note:
 
     lost: bool = False
     """Whether it has no equivalent, so that the output means something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What becomes of one object."""
+
+    objects: Sequence[JsonObject]
+    """In the order in which they are to be created; shared parts are not to be changed."""
+
+    notes: Sequence[Note] = ()
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH, JOB_INDEX_FIELD_PATH, NODE
@@ -66,20 +66,18 @@ def convert_template(group: Group, *, job: str, hosts: HostNames, notes: Notes) 
     return {"metadata": metadata, "spec": pod_spec} if metadata else {"spec": pod_spec}
 
 
-def set_variables(
-    container: JsonObject, env: Iterable[JsonObject], reserved: frozenset[str], path: str, notes: Notes
-) -> None:
-    """Give a container the variables that V1 set; the user's of the same names, and of reserved ones, never counted."""
-    variables = [copy_tree(each) for each in env]
-    names = {each["name"] for each in variables} | reserved
-    users = container.get("env") or []
+def users_variables(users: list[JsonObject], names: Collection[str], path: str, notes: Notes) -> list[JsonObject]:
+    """Return the variables of the user that counted: the last of each name, and none of `names`, which V1 set last."""
+    kept: dict[str, JsonObject] = {}
     for place, each in enumerate(users):
-        if each["name"] in names:
-            notes.tell(f"{path}.env[{place}]", f"left out: {each['name']} is set for the job, as V1 set it")
-    merged = variables + [each for each in users if each["name"] not in names]
-    container.pop("env", None)
-    if merged:
-        container["env"] = merged
+        name = each["name"]
+        if name in names:
+            notes.tell(f"{path}[{place}]", f"left out: {name} is set for the job, as V1 set it")
+            continue
+        if name in kept:
+            notes.tell(f"{path}[{place}]", f"is the value of {name} that is kept, as it was the one that counted")
+        kept[name] = each
+    return list(kept.values())
 
 
 def depends_on_type(template: JsonObject) -> bool:

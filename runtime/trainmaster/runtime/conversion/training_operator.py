@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.runtime.conversion.job import Conversion, JobConversion
+from trainmaster.runtime.conversion.building import build
+from trainmaster.runtime.conversion.job import JobConversion
 from trainmaster.runtime.conversion.kinds.jaxjob import JAXJob
 from trainmaster.runtime.conversion.kinds.mpijob import MPIJob
 from trainmaster.runtime.conversion.kinds.paddlejob import PaddleJob
 from trainmaster.runtime.conversion.kinds.pytorchjob import PyTorchJob
 from trainmaster.runtime.conversion.kinds.tfjob import TFJob
 from trainmaster.runtime.conversion.kinds.xgboostjob import XGBoostJob
+from trainmaster.runtime.conversion.notes import Conversion
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -30,4 +32,8 @@ def convert_job(kind: JobKind, obj: JsonObject, *, gang_scheduler: str = "") -> 
     Raises:
         ConversionError: It is no job that Training Operator V1 would run.
     """
-    return KINDS[kind.kind](kind, obj, gang_scheduler=gang_scheduler).convert()
+    job = KINDS[kind.kind](kind, obj, gang_scheduler=gang_scheduler)
+    objects = build(job)
+    for path in job.left():
+        job.notes.tell(path, f"left out: {kind.kind} has no such field")
+    return Conversion(objects, job.notes.notes)

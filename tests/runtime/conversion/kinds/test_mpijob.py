@@ -23,8 +23,7 @@ from support.conversions import (
 from support.resolutions import FRAMEWORK
 
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
 

@@ -19,8 +19,7 @@ from support.conversions import (
     told,
 )
 
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 
 
 def seen(conversion: Conversion, name: str) -> dict[str, str | None]:

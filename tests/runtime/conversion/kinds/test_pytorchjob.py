@@ -22,8 +22,7 @@ from support.conversions import (
     trainjob_of,
 )
 
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = "PyTorchJob"

@@ -21,8 +21,7 @@ from support.conversions import (
     runtime_of,
 )
 
-from trainmaster.runtime.conversion.job import Conversion
-from trainmaster.runtime.conversion.notes import ConversionError
+from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 
 KIND = "TFJob"
 

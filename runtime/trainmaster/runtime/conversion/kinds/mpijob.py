@@ -21,7 +21,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_value
 
 _LAUNCHER: Final = "Launcher"
-__SSHD: Final = ("/usr/sbin/sshd", "-De")
 _SSHD: Final = ("/usr/sbin/sshd", "-De")
 _EXEC_FILES: Final = ("/etc/mpi/kubexec.sh", "/opt/kube/kubectl", "/etc/mpi/discover_hosts.sh")
 """What V1 puts into launchers, and a TrainJob does not."""
@@ -43,6 +42,8 @@ class MPIJob(JobConversion):
     def read(self, spec: Source) -> None:
         """Read the slots and the main container; cleanPodPolicy has an older place, too."""
         self._main_container = spec.take("mainContainer", str) or None
+        if self._main_container and not self._workers:
+            self.notes.tell(spec.at("mainContainer"), "left out: there are no workers")
         slots = spec.take("slotsPerWorker", int)
         if slots is not None and slots < 1:
             raise ConversionError(spec.at("slotsPerWorker"), f"must be 1 or more, but is {slots}")
