@@ -19,7 +19,8 @@ from support.commands import trainmaster
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted(path for path in (ROOT / "docs/guides").glob("*.md") if path.stem != "README")
-NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost"}
+GUIDES.append(ROOT / "docs/v1-jobs.md")
+NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost", "v1/pytorchjob": "torch"}
 TIMEOUT = 240
 
 pytestmark = [
@@ -65,7 +66,9 @@ def commands(guide: Path) -> str:
 
 def guide_marks(guide: Path) -> list[pytest.MarkDecorator]:
     text = commands(guide)
-    needed = next((module for name, module in NEEDED.items() if f"run examples/{name}" in text), None)
+    needed = next(
+        (module for name, module in NEEDED.items() if re.search(f"(run|apply -f) examples/{name}", text)), None
+    )
     found = marks(guide.stem, needed)
     if "kubectl" in text:
         missing = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -17,6 +20,7 @@ client = pytest.importorskip("kubernetes.client")
 
 pytestmark = pytest.mark.slow(seconds=30)
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs/v1-jobs.md"
 PATIENCE = {"wait_timeout": 60, "polling_interval": 0.1}
 ENDED = ("Running", "Restarting", "Failed")
 KINDS = {
@@ -303,3 +307,12 @@ def test_torchrun_on_three_nodes(training_client: Any) -> None:
     training_client.wait_for_job_conditions("reduces", **PATIENCE)
     logs, _ = training_client.get_job_logs("reduces")
     assert logs["reduces-master-0"].splitlines()[-1] == "3 processes, sum 6"
+
+
+def test_the_program_of_the_guide_works(kubeconfig: Path, tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / ".trainmaster").symlink_to(kubeconfig.parent)
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "training for 3 epochs\n\n"), done.stderr
