@@ -19,6 +19,7 @@ class Options(JobKindOptions):
 class AcmeJob(JobKind):
     kind = "AcmeJob"
     plural = "acmejobs"
+    group = "GROUP"
     framework = "acme"
     replica_specs_field = "acmeReplicaSpecs"
     replica_types = ("Worker",)
@@ -30,12 +31,12 @@ class AcmeJob(JobKind):
 """
 
 
-def install_acmejob(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def install_acmejob(directory: Path, monkeypatch: pytest.MonkeyPatch, *, group: str = "kubeflow.org") -> None:
     """Install the kind AcmeJob into a directory, for the duration of a test."""
     info = directory / "acme-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[trainmaster.jobs]\nacmejob = acme_jobs:AcmeJob\n")
-    (directory / "acme_jobs.py").write_text(_MODULE)
+    (directory / "acme_jobs.py").write_text(_MODULE.replace("GROUP", group))
     monkeypatch.syspath_prepend(str(directory))
     monkeypatch.delitem(sys.modules, "acme_jobs", raising=False)

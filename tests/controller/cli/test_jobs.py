@@ -12,6 +12,9 @@ from support.commands import trainmaster
 from support.job_kinds import job_object
 
 from trainmaster.controller.cli import main
+from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.cli.run.submit import require_trainjobs
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -130,6 +133,19 @@ def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
         "warning: nobody offers the schema of AcmeJob: names and types of its fields are unchecked",
         "jobs.yaml:5:1: error: AcmeJob a: spec.acmeReplicaSpecs: Required value: must be required",
     ]
+
+
+def test_a_kind_of_another_group_is_known_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_acmejob(tmp_path, monkeypatch, group="acme.example")
+    replicas = {"Worker": {"template": {"spec": {"containers": [{"name": "acme", "image": "a"}]}}}}
+    job = {"apiVersion": "acme.example/v1", "kind": "AcmeJob", "metadata": {"name": "a"}}
+    file = write({**job, "spec": {"acmeReplicaSpecs": replicas}})
+    assert main(["render", "-f", file, "--only", "Pod"]) == 0
+    assert "name: a-worker-0" in capsys.readouterr().out
+    with pytest.raises(Rejected, match="AcmeJob a: only TrainJobs are followed"):
+        require_trainjobs(load_manifests([file]))
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
-from trainmaster.runtime.jobs.constants import API_VERSION as JOB_API_VERSION
 from trainmaster.runtime.jobs.loader import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
@@ -99,8 +98,8 @@ def is_trainjob(manifest: Manifest) -> bool:
 
 
 def is_job(manifest: Manifest) -> bool:
-    """Whether it is a job of `kubeflow.org/v1`."""
-    return manifest.api_version == JOB_API_VERSION and manifest.kind.lower() in installed_kinds()
+    """Whether it is a job of `kubeflow.org/v1`, or, by its kind, of one that others offer."""
+    return manifest.kind.lower() in installed_kinds()
 
 
 def apply_order(manifest: Manifest) -> int:
