@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.crds import definition
 from support.golden import load_yaml
 from support.job_kinds import replica
 
@@ -15,7 +15,6 @@ from trainmaster.runtime.jobs.conformance import check_job_kind
 from trainmaster.runtime.jobs.loader import installed_kinds, load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
-DEFINITIONS = Path(__file__).parents[3] / "deploy/crds"
 CASES = [load_yaml(path.read_text()) for path in (Path(__file__).parents[2] / "golden" / "v1").glob("*.yaml")]
 
 ALL: dict[str, JsonObject] = {
@@ -72,9 +71,8 @@ def test_our_kinds_conform(name: str) -> None:
         "metadata": {"name": "everything"},
         "spec": {kind.replica_specs_field: replicas, **ALL.get(name, {})},
     }
-    definition = yaml.safe_load((DEFINITIONS / f"kubeflow.org_{kind.plural}.yaml").read_text())
     samples = [everything, *recorded(name)]
-    check_job_kind(name, samples, definition=definition, cluster_domain="corp.example")
+    check_job_kind(name, samples, definition=definition(kind.kind), cluster_domain="corp.example")
 
 
 @pytest.mark.parametrize("transport", ["kubectl-exec", "ssh"])
