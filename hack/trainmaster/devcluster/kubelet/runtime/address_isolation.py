@@ -174,7 +174,9 @@ def _bind(thread: int, arguments: list[int], address: str) -> bool:
     if socket is None:
         return False
     with socket:
-        socket.bind((address, port))
+        # A signal may have taken the answer to the same question away, and the process has asked again.
+        if socket.getsockname() != (address, port):
+            socket.bind((address, port))
     return True
 
 
@@ -184,7 +186,11 @@ def _connect(thread: int, descriptor: int, place: tuple[str, int]) -> bool:
     if socket is None:
         return False
     with socket:
-        socket.connect(place)
+        try:
+            socket.connect(place)
+        except OSError as error:
+            if error.errno != errno.EISCONN or socket.getpeername() != place:  # as in `_bind`
+                raise
     return True
 
 
