@@ -95,8 +95,8 @@ class Api:
             response.close()
 
 
-async def for_all(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> None:
-    """Do the work for all items, some at once."""
+async def for_all(items: Iterable[T], work: Callable[[T], Awaitable[object]], *, at_once: int = AT_ONCE) -> None:
+    """Do the work for all items, so many at once."""
     remaining = iter(items)
 
     async def worker() -> None:
@@ -104,7 +104,7 @@ async def for_all(items: Iterable[T], work: Callable[[T], Awaitable[object]]) ->
             await work(item)
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(AT_ONCE):
+        for _ in range(at_once):
             tasks.create_task(worker())
 
 

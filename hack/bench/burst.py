@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.api import MERGE_PATCH, Api, BenchmarkFailed, for_all
+from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
 from bench.processes import Manager, Process, Server, api_server, manager
 from bench.samples import NAMESPACE, job_name, namespace
@@ -235,12 +235,14 @@ class _Run:
                 complete.see(obj["metadata"]["name"])
 
         async def live(number: int) -> None:
-            for name, status in workload.reports(number):
-                await self._patch(f"{workload.built.path(NAMESPACE)}/{name}/status", status)
+            for reports in workload.reports(number):
+                async with asyncio.TaskGroup() as tasks:
+                    for name, status in reports.items():
+                        tasks.create_task(self._patch(f"{workload.built.path(NAMESPACE)}/{name}/status", status))
 
         watching = self.api.watching(workload.resource.path(NAMESPACE), see)
         async with self._phase("live", process) as phase, watching as reading:
-            await for_all(range(jobs), live)
+            await for_all(range(jobs), live, at_once=AT_ONCE // workload.built_each)
             await self._wait(complete, reading, f"{workload.kind}s completed", process)
         cpu = phase.cpu * 1000 / (jobs * workload.built_each)
         self._set(life__cpu=self._get("create.cpu") + cpu)

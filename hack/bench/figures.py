@@ -102,7 +102,9 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         ),
         "pytorchjob.life.events": Figure("per job", Kind.COUNT, "events from creation to completion"),
         "pytorchjob.life.cpu": Figure("ms/pod", Kind.DURATION, "CPU of the manager, from creation to completion"),
-        "pytorchjob.manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
+        "pytorchjob.manager.lists": Figure(
+            "", Kind.COUNT, "list requests after the start: to whom the webhooks lead", Budget(1.0)
+        ),
         "pytorchjob.manager.peak_memory": Figure("MB", Kind.MEMORY, "highest resident memory (VmHWM)"),
         "pytorchjob.manager.worst_stall": Figure("ms", Kind.DURATION, "longest time without a turn of the event loop"),
     }

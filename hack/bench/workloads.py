@@ -66,8 +66,8 @@ class Workload(Protocol):
     def job_of(self, built: JsonObject) -> str:
         """Return the name of the job that something was made of."""
 
-    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
-        """Yield the life of what was made of a job: names, and patches of their status, in order."""
+    def reports(self, number: int) -> Iterator[Mapping[str, JsonObject]]:
+        """Yield the life of what was made of a job: patches of statuses by name, those together that come at once."""
 
     def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
         """Yield what all jobs need besides their namespace."""
@@ -96,10 +96,10 @@ class TrainJobs:
         name: str = built["metadata"]["name"]
         return name
 
-    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
+    def reports(self, number: int) -> Iterator[Mapping[str, JsonObject]]:
         """Yield what a JobSet controller reports."""
-        yield samples.job_name(number), samples.running()
-        yield samples.job_name(number), samples.completed()
+        yield {samples.job_name(number): samples.running()}
+        yield {samples.job_name(number): samples.completed()}
 
     def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
         """Yield the runtime."""
@@ -131,13 +131,12 @@ class PyTorchJobs:
         name: str = built["metadata"]["labels"][_JOB_NAME]
         return name
 
-    def reports(self, number: int) -> Iterator[tuple[str, JsonObject]]:
-        """Yield what kubelets report: first all run, then the workers end, and then the master."""
+    def reports(self, number: int) -> Iterator[Mapping[str, JsonObject]]:
+        """Yield what kubelets report, each on a node of its own: first that all pods run, then that they have ended."""
         job = samples.job_name(number)
-        pods = [*(f"{job}-worker-{index}" for index in range(samples.WORKERS)), f"{job}-master-0"]
+        pods = [f"{job}-master-0", *(f"{job}-worker-{index}" for index in range(samples.WORKERS))]
         for phase in ("Running", "Succeeded"):
-            for pod in pods:
-                yield pod, samples.pod_status(phase)
+            yield {pod: samples.pod_status(phase) for pod in pods}
 
     def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
         """Yield nothing: a PyTorchJob says all itself."""
