@@ -269,6 +269,21 @@ async def test_a_pod_that_the_server_refuses_blocks_the_job_until_it_is_admitted
     assert (world.names("Pod"), world.state) == (ALL, "Created")
 
 
+async def test_the_time_of_a_job_does_not_begin_before_a_pod_of_it_could_be_created() -> None:
+    """A quota keeps it waiting for longer than its deadline."""
+    world = world_with({"activeDeadlineSeconds": 30})
+    for name in ALL:
+        world.refusals[f"create Pod {name}"] = Forbidden(status=403, reason="Forbidden", message="exceeded quota")
+    await world.reconcile()
+    assert world.conditions == [("Created", "True"), (BLOCKED, "True")]
+    await world.clock.advance(60)
+    await world.reconcile()
+    assert world.state == BLOCKED
+    world.refusals.clear()
+    await world.settle()
+    assert (world.names("Pod"), world.state) == (ALL, "Created")
+
+
 async def test_what_may_not_be_created_is_not_tried_a_thousand_times() -> None:
     world = JobWorld(pytorchjob(worker=replicas(1000)))
     for index in range(1000):
