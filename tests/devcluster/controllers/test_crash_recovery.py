@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.brittle_store import BrittleStore
 
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, NODES, PODS, SERVICES
-from trainmaster.devcluster.apiserver.storage import Record, Store
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-
-
-class BrittleStore(Store):
-    """A store whose writes fail now and then, as if the process had been killed just before them."""
-
-    def __init__(self, chooser: random.Random) -> None:
-        super().__init__()
-        self.chooser = chooser
-        self.failure_rate = 0.0
-
-    def put(self, *args: Any, **kwargs: Any) -> Record:
-        self._perhaps_fail()
-        return super().put(*args, **kwargs)
-
-    def delete(self, *args: Any, **kwargs: Any) -> Record:
-        self._perhaps_fail()
-        return super().delete(*args, **kwargs)
-
-    def _perhaps_fail(self) -> None:
-        if self.chooser.random() < self.failure_rate:
-            raise OSError("killed")
 
 
 @pytest.fixture(autouse=True)

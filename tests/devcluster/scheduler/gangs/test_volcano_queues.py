@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
+from support.brittle_store import BrittleStore
 
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
     EVENTS,
     NODES,
@@ -15,7 +19,9 @@ from trainmaster.devcluster.apiserver.resources import (
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
 )
-from trainmaster.devcluster.apiserver.storage import Event
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
+from trainmaster.devcluster.controllers.indexer import find
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
@@ -210,3 +216,70 @@ async def test_a_group_whose_pods_are_all_lost_queues_again(cluster: Stepper) ->
 async def test_an_amount_that_is_none_is_refused(cluster: Stepper) -> None:
     with pytest.raises(StatusError, match=r"spec\.capability\.nvidia\.com/gpu"):
         await queue(cluster, "research", gpus="many")
+
+
+def pod_of(group: JsonObject, index: int) -> JsonObject:
+    container = {"name": "main", "image": "img", "resources": {"limits": {GPU: "1"}}}
+    name = group["metadata"]["name"]
+    metadata = {"name": f"{name}-{index}", "annotations": {"scheduling.k8s.io/group-name": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+class Operator(SingleLoopController):
+    """Makes the three pods of each group that has left its queue, as the training operator does."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._loop = ControlLoop("operator", self._reconcile, api=api)
+        self._loop.watch_keys(VOLCANO_POD_GROUPS)
+
+    async def _reconcile(self, key: ObjectKey) -> None:
+        group = find(self._api, key)
+        if group is None or group.get("status", {}).get("phase", "Pending") == "Pending":
+            return
+        for index in range(3):
+            pod = pod_of(group, index)
+            pod["spec"]["schedulerName"] = "volcano"
+            if find(self._api, ObjectKey(PODS, key.namespace, pod["metadata"]["name"])) is None:
+                await self._api.create(PODS, pod, namespace=key.namespace)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int) -> None:
+    """Writes fail and processes are killed at random; there is room for one of the two groups at a time."""
+    store = BrittleStore(random.Random(seed))
+    cluster = Stepper(store=store)
+    await cluster.namespace("default")
+    await install_definitions(cluster.api, GANG_DEFINITIONS)
+    node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "laptop"}})
+    await cluster.api.update(NODES, {**node, "status": {"allocatable": {GPU: "4"}}}, subresource="status")
+
+    def start() -> None:
+        cluster.start(Scheduler(cluster.api), QueueController(cluster.api), Operator(cluster.api))
+
+    async def unsteady() -> None:
+        store.failure_rate = 0.3
+        for _ in range(3):
+            await cluster.advance(20)
+            cluster.stop()
+            start()
+        store.failure_rate = 0.0
+        await cluster.advance(60)
+
+    with capture_logs():  # hundreds of failures, and all of them are meant
+        start()
+        for name in ("first", "second"):
+            await group(cluster, name, members=3, gpus=3)
+        await unsteady()
+        assert (phase(cluster, "first"), phase(cluster, "second")) == ("Running", "Pending")
+        assert bound(cluster) == ["first-0", "first-1", "first-2"]
+        assert len(cluster.objects(PODS)) == 3
+        await cluster.set_pods("Succeeded")
+        await unsteady()
+        assert (phase(cluster, "first"), phase(cluster, "second")) == ("Completed", "Running")
+        assert len(bound(cluster)) == 6
+        cluster.stop()
+        before = cluster.api.revision
+        start()
+        await cluster.settle()
+        assert cluster.api.revision == before, "a restart has nothing to write"
