@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.namespaces import FOUND, needs_namespaces
-from support.node import Node, eventually, sh
+from support.node import MODES, Node, eventually, sh
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
 from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
@@ -21,6 +22,11 @@ RESOLVING = pytest.mark.parametrize(
     "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
 )
 """Where names are rewritten, that of a pod is an address from the beginning."""
+
+SHARING = pytest.param(
+    replace(FOUND, own_addresses=False), id="namespaces-without-own-addresses", marks=needs_namespaces
+)
+"""On older kernels and other machines."""
 
 PORT = 23456
 
@@ -174,6 +180,7 @@ print(connection.recv(1), address[1])
 """
 
 
+@pytest.mark.parametrize("node", [*MODES, SHARING], indirect=True)
 async def test_pods_of_several_jobs_listen_on_one_port(node: Node, kubelet: Kubelet) -> None:
     """As frameworks do, on all interfaces."""
     jobs = ("one", "two")
