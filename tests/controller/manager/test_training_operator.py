@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from support.jobworld import pytorchjob, replicas
 from support.stack import QUIET, Stack, api_server, manager
 from support.training import until
@@ -24,7 +25,7 @@ from trainmaster.devcluster.crds.install import (
     TRAINING_OPERATOR_DEFINITIONS,
     install_definitions,
 )
-from trainmaster.devcluster.testing.faults import Delay
+from trainmaster.devcluster.testing.faults import Delay, Refuse
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 CONFIGURATIONS = Resource(
@@ -76,6 +77,24 @@ async def test_without_definitions_nothing_is_read_and_they_are_found_when_they_
         await create_job(stack)
         await until(lambda: pod_names(stack))
         assert await pod_names(stack) == ["demo-worker-0"]
+
+
+async def test_a_kind_that_may_not_be_read_holds_up_no_other(stack: Stack) -> None:
+    """A role of before the kind came, for instance: TrainJobs would not be admitted any more."""
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    refused = stack.cluster.faults.add(Refuse(403), resource="rolebindings", user_agent="trainmaster/")
+    async with (
+        manager(stack.access, configuration=QUIET) as running,
+        TestClient(TestServer(running.healthz.application())) as probes,
+    ):
+        await create_job(stack)
+        await until(lambda: pod_names(stack))
+
+        async def is_ready() -> bool:
+            return refused.count > 0 and (await probes.get("/readyz")).status == 200
+
+        await until(is_ready)
 
 
 async def test_switched_off_it_does_not_even_ask(stack: Stack) -> None:

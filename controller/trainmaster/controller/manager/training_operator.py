@@ -4,6 +4,7 @@ Guarantees:
 - While the server serves none of the kinds, nothing of theirs is read: discovery is asked every `DISCOVERY_INTERVAL`,
   for which no right is needed.
 - While another operator is in charge (see `other_operator`), nothing of theirs is read either.
+- A kind whose jobs, or what they own, may not be read is not served; all others are, and the manager is ready.
 - No job is seen before the pods, and all else that jobs own, of its namespace are there. Other kinds do not wait.
 - A kind that jobs own may be installed later (V1-B26): its absence is told by the jobs that need it, and all jobs are
   reconciled again when it is served.
@@ -25,6 +26,7 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
 from trainmaster.controller.kube.cache.outages import Outages
+from trainmaster.controller.kube.cache.partition import Partition
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -179,8 +181,11 @@ class TrainingOperator:
         return list(self._started)
 
     def not_synced(self) -> list[str]:
-        """The resources whose caches have not synced and should have, each with the reason if there is one."""
-        waiting = (each for each in self._started if not each.is_ready)
+        """The resources whose caches have not synced and should have, each with the reason if there is one.
+
+        What the server refuses is not among them: TrainJobs, and other kinds, are served without it. The log tells.
+        """
+        waiting = (each for each in self._started if not all(map(_is_read_or_refused, each.partitions.values())))
         return [each.name + (f" ({each.failure})" if each.failure else "") for each in waiting]
 
     async def run(self) -> None:
@@ -302,6 +307,10 @@ class TrainingOperator:
             log.debug("what the server serves cannot be asked", error=str(error))
             return False
         return any(each.get("name") == resource.plural for each in found.get("resources") or [])
+
+
+def _is_read_or_refused(partition: Partition) -> bool:
+    return partition.is_ready or (partition.failure is not None and partition.failure.is_refused)
 
 
 def _is_ready(informer: Informer, namespace: str | None) -> bool:
