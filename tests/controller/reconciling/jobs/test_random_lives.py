@@ -1,0 +1,185 @@
+"""Random lives: users, kubelets, schedulers, a server that refuses, caches that lag, processes that end.
+
+Whatever happened: when nothing does any more, a job has what it wants, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any, cast
+
+import pytest
+from support.jobworld import JobWorld, job_object, pytorchjob, replicas
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError, TooManyRequests, TransportError
+from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.runtime.jobs.podgroup import gang_scheduler
+from trainmaster.runtime.jsontree import JsonObject
+
+STEPS = 60
+SEEDS = 15
+
+PHASES = ("Pending", "Running", "Running", "Running", "Succeeded", "Failed")
+POLICIES = ("Never", "OnFailure", "Always", "ExitCode")
+REFUSALS: tuple[KubeError, ...] = (
+    ServerError(status=500, reason="InternalError", message="broken"),
+    Forbidden(status=403, reason="Forbidden", message="exceeded quota"),
+    TooManyRequests(status=429, reason="TooManyRequests", message="later"),
+    TransportError("reset"),
+)
+
+
+class RandomWorld(JobWorld):
+    """A world in which anything happens."""
+
+    def __init__(self, job: JsonObject, *, gang: str, chance: random.Random) -> None:
+        self.chance = chance
+        self.trouble = 0.0
+        super().__init__(job, gang=gang)
+        self.gang = gang
+
+    def _ask(self, request: str) -> None:
+        super()._ask(request)
+        if self.chance.random() < self.trouble:
+            raise self.chance.choice(REFUSALS)
+
+    def restart(self) -> None:
+        """Have another process reconcile, which remembers nothing."""
+        self.reconciler = JobReconciler(
+            self.kind,
+            self.resource,
+            client=cast("KubeClient", self),
+            stores=self.stores,
+            gang=gang_scheduler(self.gang),
+            recorder=self,
+            clock=self.clock,
+        )
+
+    async def try_reconcile(self) -> None:
+        with contextlib.suppress(KubeError):
+            await self.reconcile()
+
+    async def step(self) -> None:
+        """Have one of them do something."""
+        self.chance.choice([self._pods_change, self._author_acts, self._world_changes])()
+        self.collect()
+        for _ in range(self.chance.randrange(3)):
+            await self.try_reconcile()
+
+    def _pods_change(self) -> None:
+        chance, pods = self.chance, self.names("Pod")
+        if pods and chance.random() < 0.8:
+            code, restarts = chance.choice([0, 1, 137]), chance.randrange(3)
+            self.set_phase(chance.choice(pods), chance.choice(PHASES), exit_code=code, restarts=restarts)
+        elif pods:
+            self.set_phase(chance.choice(pods), "Failed", exit_code=143, deleting=True)
+        if ("PodGroup", "demo") in self.server and chance.random() < 0.5:
+            self.put({**self.server["PodGroup", "demo"], "status": {"phase": "Inqueue"}})
+
+    def _author_acts(self) -> None:
+        chance, field = self.chance, self.kind.replica_specs_field
+        if chance.random() < 0.5:
+            policy = {**self.job["spec"]["runPolicy"], "suspend": chance.random() < 0.5}
+            self.patch_spec(runPolicy=policy)
+        else:
+            types = {**self.job["spec"][field]}
+            types["Worker"] = {**types["Worker"], "replicas": chance.randrange(4) + 1}
+            self.patch_spec(**{field: types})
+
+    def _world_changes(self) -> None:
+        chance = self.chance
+        others = [(kind, name) for kind, name in self.server if kind not in (self.kind.kind, "Pod")]
+        match chance.randrange(5):
+            case 0 if others and not self.lagging:
+                self.remove(*chance.choice(others))
+            case 1:
+                self.trouble = chance.choice([0.0, 0.0, 0.3])
+            case 2 if self.lagging:
+                self.catch_up_with_deletions()
+            case 2:
+                self.lagging = True
+            case 3:
+                self.restart()
+            case _:
+                self.clock.step(chance.choice([0.1, 2.0, 40.0]))
+
+    def collect(self) -> None:
+        """Have pods that are on their way out be gone, now and then."""
+        for name in self.names("Pod"):
+            gone = self.pod(name)["metadata"].get("deletionTimestamp")
+            if gone and not self.lagging and self.chance.random() < 0.5:
+                self.remove("Pod", name)
+
+    def catch_up_with_deletions(self) -> None:
+        """Have the caches show what the server has, and nothing else."""
+        for kind, store in self._by_kind.items():
+            for key in store.keys():  # noqa: SIM118 - a store is no mapping
+                if (kind, key.partition("/")[2]) not in self.server:
+                    store.delete(key)
+            store.update_resource_version(str(self._version))
+        self.catch_up()
+
+    async def calm(self) -> None:
+        """Have everything be as it should, until nothing changes."""
+        self.trouble, self.refusals = 0.0, {}
+        self.catch_up_with_deletions()
+        for _ in range(6):
+            self.clock.step(400.0)
+            for name in self.names("Pod"):
+                if self.pod(name)["metadata"].get("deletionTimestamp"):
+                    self.remove("Pod", name)
+                elif (self.pod(name).get("status") or {}).get("phase") in (None, "Pending"):
+                    self.set_phase(name, "Running")
+            if ("PodGroup", "demo") in self.server:
+                self.put({**self.server["PodGroup", "demo"], "status": {"phase": "Running"}})
+            await self.settle()
+
+
+def job_of(kind: str, chance: random.Random) -> JsonObject:
+    lead, worker = chance.choice(POLICIES), chance.choice(POLICIES)
+    policy: dict[str, Any] = {"cleanPodPolicy": chance.choice(["None", "Running", "All"])}
+    if chance.random() < 0.3:
+        policy["backoffLimit"] = chance.randrange(6)
+    if kind == "MPIJob":
+        types = {"Launcher": replicas(1, lead, container="mpi"), "Worker": replicas(2, worker, container="mpi")}
+        return job_object("MPIJob", types, policy=policy)
+    return pytorchjob(master=replicas(1, lead), worker=replicas(2, worker), policy=policy)
+
+
+@pytest.mark.parametrize("gang", ["", "volcano"])
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob"])
+async def test_after_any_life_a_job_has_what_it_wants_and_nothing_else(kind: str, gang: str) -> None:
+    ends: set[str] = set()
+    for seed in range(SEEDS):
+        chance = random.Random(f"{kind} {gang} {seed}")
+        world = RandomWorld(job_of(kind, chance), gang=gang, chance=chance)
+        for _ in range(STEPS):
+            await world.step()
+        await world.calm()
+        conditions = {each["type"] for each in world.status["conditions"] if each["status"] == "True"}
+        assert "Blocked" not in conditions, seed
+        specs = world.job["spec"][world.kind.replica_specs_field]
+        wanted = [
+            f"demo-{each.lower()}" if each == "Launcher" else f"demo-{each.lower()}-{index}"
+            for each, spec in specs.items()
+            for index in range(spec["replicas"])
+        ]
+        if conditions & {"Succeeded", "Failed"}:
+            assert world.status["completionTime"], seed
+            assert len(conditions & {"Succeeded", "Failed"}) == 1, seed
+            if world.job["spec"]["runPolicy"]["cleanPodPolicy"] == "All":
+                assert (world.names("Pod"), world.names("Service")) == ([], []), seed
+            assert world.names("PodGroup") == [], seed
+            ends.add("finished")
+        elif world.job["spec"]["runPolicy"].get("suspend"):
+            assert (world.names("Pod"), world.names("Service"), world.names("PodGroup")) == ([], [], []), seed
+            assert "Suspended" in conditions, seed
+            ends.add("suspended")
+        else:
+            assert world.names("Pod") == sorted(wanted), seed
+            assert world.names("Service") == (sorted(wanted) if kind == "PyTorchJob" else []), seed
+            assert "Running" in conditions, seed
+            ends.add("runs")
+    assert ends == {"finished", "suspended", "runs"}
