@@ -47,7 +47,7 @@ async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_wha
 
 async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = JobWorld(pytorchjob(master=replicas(1)))
-    for point in ("build", "update_job_status", "set_cluster_spec"):
+    for point in ("default", "build", "update_job_status", "set_cluster_spec"):
         with monkeypatch.context() as patched:
             patched.setattr(type(world.kind), point, lambda *_args: 1 / 0)
             with pytest.raises(ZeroDivisionError):

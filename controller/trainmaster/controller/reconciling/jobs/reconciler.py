@@ -136,7 +136,11 @@ class JobReconciler:
         try:
             job = parse_job(self._kind, raw)
         except ApiTypeError as error:
-            return await self._report_unreadable(key, raw, error)
+            message = f"the {self._kind.kind} cannot be read: {error}"
+            return await self._report_unread(key, raw, Problem(f"{self._kind.kind}Invalid", message, retry=False))
+        except Exception as error:
+            await self._report_unread(key, raw, self._failure(error))
+            raise
         try:
             return await self._reconcile(key, job)
         except KubeError:
@@ -202,17 +206,18 @@ class JobReconciler:
 
     async def _report_failure(self, key: str, job: Job, error: Exception) -> None:
         """Tell the owner of a job that nobody foresaw what became of it; the log has the rest."""
-        kind = self._kind.kind
-        told = f"an error of Trainmaster or of the kind {kind} keeps the job from being worked on: "
-        problem = Problem("InternalError", f"{told}{type(error).__name__}: {error}; the log of the manager has more")
+        problem = self._failure(error)
         update = StatusUpdate(job, self._clock.now())
         update.blocked(problem)
         await self._write_status(key, job, update)
         self._problem_reporter.report(key, job.raw, problem)
 
-    async def _report_unreadable(self, key: str, raw: JsonObject, error: ApiTypeError) -> Outcome:
-        """Tell the owner of a job that the API server accepted it, but nobody can read it."""
-        problem = Problem(f"{self._kind.kind}Invalid", f"the {self._kind.kind} cannot be read: {error}", retry=False)
+    def _failure(self, error: Exception) -> Problem:
+        told = f"an error of Trainmaster or of the kind {self._kind.kind} keeps the job from being worked on: "
+        return Problem("InternalError", f"{told}{type(error).__name__}: {error}; the log of the manager has more")
+
+    async def _report_unread(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
+        """Tell the owner of a job that the API server accepted it, but that it could not be read."""
         status = raw.get("status")
         old = status if isinstance(status, dict) else {}
         stored = old.get("conditions")
