@@ -261,6 +261,28 @@ def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs
     assert one(objects, "ClusterRole", binding["roleRef"]["name"])
 
 
+def test_v1_b31_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
+    objects = overlay("namespaced")
+    wide = {(group, resource) for group, resource, _ in granted(one(objects, "ClusterRole"))}
+    assert not {each for each in wide if each[0] == "kubeflow.org" or each[1] in {"pods", "services", "podgroups"}}
+    for namespace in NAMED:
+        verbs = {verb for _, resource, verb in granted(objects["Role", namespace, MANAGER]) if resource == "tfjobs"}
+        assert verbs == {"get", "list", "watch", "delete"}
+    leases = {verb for _, resource, verb in granted(objects["Role", "kubeflow", MANAGER]) if resource == "leases"}
+    assert leases >= {"get", "create", "update"}
+
+
+def granted(role: JsonObject) -> set[tuple[str, str, str]]:
+    """What a role grants: group, resource, verb."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def test_without_the_training_operators_jobs_another_controller_can_go_on_with_them() -> None:
     added, differing, removed = changed("without-training-operator")
     assert added == {}
