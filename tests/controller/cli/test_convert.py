@@ -239,3 +239,26 @@ def test_odd_shapes_are_told_in_one_line_each(
     assert told
     assert all(line.startswith(f"trainmaster: {file}:") and " error: JAXJob demo: " in line for line in told)
     assert summary.endswith(", 1 error")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "hint"),
+    [
+        ("kubeflow.org/v1", "PytorchJob", '(did you mean "PyTorchJob of kubeflow.org/v1"?)'),
+        ("kubeflow.org/v2beta1", "MPIJob", '(did you mean "MPIJob of kubeflow.org/v1"?)'),
+        ("kubeflow.org/v1", "Notebook", None),
+        ("batch/v1", "Job", None),
+    ],
+)
+def test_jobs_that_nobody_can_convert_are_told(
+    api_version: str, kind: str, hint: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "demo"}}
+    file = write(tmp_path / "a.yaml", obj)
+    assert main(["convert", "-f", file]) == 0
+    printed = capsys.readouterr()
+    assert documents(printed.out) == [obj]
+    assert f"printed as they are: {kind}" in printed.err
+    told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"
+    assert (told in printed.err) == (hint is not None)
+    assert main(["convert", "-f", file, "--strict"]) == (0 if hint is None else 1)

@@ -25,6 +25,7 @@ from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.constants import API_VERSION
+from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -124,7 +125,17 @@ def _convert(manifest: Manifest, kinds: Mapping[str, JobKind], *, gang_scheduler
     except _ODDITIES as error:
         problem = f"has not the shape of a {manifest.kind}: {type(error).__name__}: {error}"
         raise ConversionError("spec", problem) from error
-    return _Converted(manifest, Conversion([obj]), is_changed=False)
+    return _Converted(manifest, Conversion([obj], _unconvertible(manifest, kinds)), is_changed=False)
+
+
+def _unconvertible(manifest: Manifest, kinds: Iterable[str]) -> list[Note]:
+    """Tell what its author may have taken for something that is converted: another kind of jobs, or another version."""
+    group, _, _ = manifest.api_version.partition("/")
+    if group != JOBS_GROUP or not manifest.kind.endswith("Job"):
+        return []
+    known = [f"{kind} of {API_VERSION}" for kind in kinds]
+    hint = did_you_mean(f"{manifest.kind} of {manifest.api_version}", known)
+    return [Note("kind", f"printed as it is: nobody knows what it would be as a TrainJob {hint}", lost=True)]
 
 
 def _checked(obj: JsonObject) -> tuple[JsonObject, list[Note]]:
