@@ -18,7 +18,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-pytestmark = pytest.mark.slow(seconds=30)
+pytestmark = pytest.mark.slow(seconds=12)
 
 TELL = """
 import json, os, pathlib, time
@@ -57,15 +57,11 @@ TORCH = {"rank": "RANK", "host": "MASTER_ADDR", "port": "MASTER_PORT"}
 JAX = {"rank": "PROCESS_ID", "host": "COORDINATOR_ADDRESS", "port": "COORDINATOR_PORT"}
 CASES = {
     "001-pytorch-pytest-plain": TORCH,
-    "006-pytorch-custom-ports": TORCH,
-    "013-pytorch-elastic-hpa": None,
     "042-tf-chief-ps-worker-evaluator": None,
-    "045-tf-dynamic-worker-no-ps": None,
     "064-xgb-exitcode": TORCH,
     "071-mpi-launcher-workers": None,
     "087-jax-four-workers-port": JAX,
     "095-paddle-workers": None,
-    "096-paddle-master-workers": None,
 }
 
 

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -230,7 +231,8 @@ def test_odd_shapes_are_told_in_one_line_each(
 ) -> None:
     """Also where nobody offers the schema: the image of the controller has no embedded cluster."""
     if not has_schema:
-        monkeypatch.setattr("trainmaster.controller.cli.convert.check_schema", lambda _: None)
+        missing = Mock(side_effect=ModuleNotFoundError(name="trainmaster.devcluster"))
+        monkeypatch.setattr("trainmaster.controller.cli.convert.check_schema", missing)
     file = write(tmp_path / "a.yaml", job() | change)
     assert main(["convert", "-f", file]) == 1
     printed = capsys.readouterr()
