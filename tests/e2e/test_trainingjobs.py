@@ -200,6 +200,33 @@ async def test_an_evicted_replica_is_replaced(cluster_home: Path, tmp_path: Path
     await kubectl("delete", "pytorchjob", "evicted")
 
 
+async def test_an_elastic_job_has_an_autoscaler_and_is_scaled_by_hand(cluster_home: Path, tmp_path: Path) -> None:
+    kubectl, name = Kubectl(cluster_home / ".trainmaster" / "kubeconfig", tmp_path), "elastic"
+    asked = job(name, tmp_path / "unused")
+    replicas = asked["spec"]["pytorchReplicaSpecs"]
+    del replicas["Master"]
+    replicas["Worker"]["replicas"] = 1
+    replicas["Worker"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
+    target = {"type": "Utilization", "averageUtilization": 80}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    asked["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(asked))
+    async with kubectl.watching("pods") as pods:
+        await kubectl("apply", "-f", str(tmp_path / "job.yaml"))
+        await pods.until(f"{name}-worker-0", "1/1", "Running")
+        row = (await shown(kubectl, "hpa"))[name]
+        assert row[:6] == ["PyTorchJob/elastic", "cpu:", "<unknown>/80%", "1", "3", "0"]
+        assert (await kubectl("scale", "pytorchjob", name, "--replicas=2")).endswith("scaled\n")
+        await pods.until(f"{name}-worker-1", "1/1", "Running")
+    await kubectl("wait", "--for=jsonpath={.status.replicaStatuses.Worker.active}=2", f"pytorchjob/{name}")
+    scale = ("--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.selector}")
+    wanted, running, selector = (await kubectl("get", f"pytorchjob/{name}", *scale)).split()
+    assert (wanted, running) == ("2", "2")
+    assert len(await kubectl.rows("pods", "-l", selector)) == 2
+    await kubectl("delete", "pytorchjob", name)
+    await kubectl("wait", "--for=delete", f"hpa/{name}", "--timeout=60s")
+
+
 UIDS = ("-o", "custom-columns=NAME:.metadata.name,UID:.metadata.uid")
 VERSIONS = ("-o", "custom-columns=NAME:.metadata.name,VERSION:.metadata.resourceVersion,PHASE:.status.phase")
 NODES = ("-o", "custom-columns=NAME:.metadata.name,VERSION:.metadata.resourceVersion,NODE:.spec.nodeName")
