@@ -26,7 +26,6 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
 from trainmaster.controller.kube.cache.outages import Outages
-from trainmaster.controller.kube.cache.partition import Partition
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -183,9 +182,11 @@ class TrainingOperator:
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, each with the reason if there is one.
 
-        What the server refuses is not among them: TrainJobs, and other kinds, are served without it. The log tells.
+        What the server refuses is not among them, nor what waits for that: all else is served without. The log tells.
         """
-        waiting = (each for each in self._started if not all(map(_is_read_or_refused, each.partitions.values())))
+        refused = {each for each in self._started if _is_refused(each)}
+        refused |= {each.informer for each in self._kinds if not refused.isdisjoint(each.children)}
+        waiting = (each for each in self._started if each not in refused and not each.is_ready)
         return [each.name + (f" ({each.failure})" if each.failure else "") for each in waiting]
 
     async def run(self) -> None:
@@ -309,8 +310,8 @@ class TrainingOperator:
         return any(each.get("name") == resource.plural for each in found.get("resources") or [])
 
 
-def _is_read_or_refused(partition: Partition) -> bool:
-    return partition.is_ready or (partition.failure is not None and partition.failure.is_refused)
+def _is_refused(informer: Informer) -> bool:
+    return any(each.failure is not None and each.failure.is_refused for each in informer.partitions.values())
 
 
 def _is_ready(informer: Informer, namespace: str | None) -> bool:
