@@ -35,6 +35,9 @@ class ManagerConfiguration:
     registers_webhooks: bool
     """Whether its webhooks are those that the cluster registers."""
 
+    served_jobs: frozenset[str] | None = None
+    """The kinds of jobs of the Training Operator whose webhooks it has, in lower case; None: all."""
+
 
 def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> ManagerConfiguration | None:
     """Complete the user's configuration; None if it cannot be read, which the manager will report."""
@@ -69,7 +72,17 @@ def merge_configuration(path: Path | None, webhooks: ManagerWebhooks) -> Manager
         readiness=_readiness(content["health"]),
         registers_webhooks=content["webhook"].get("enabled") is not False
         and all(content["webhook"][key] == webhook[key] for key in ("port", "certDir")),
+        served_jobs=_served_jobs(content.get("trainingOperator")),
     )
+
+
+def _served_jobs(section: Any) -> frozenset[str] | None:
+    if not isinstance(section, dict):
+        return None  # the manager will object if there is one
+    if section.get("enabled") is False:
+        return frozenset()
+    chosen = section.get("enableScheme")
+    return frozenset(str(kind).lower() for kind in chosen) if isinstance(chosen, list) and chosen else None
 
 
 def _readiness(health: dict[str, Any]) -> str | None:

@@ -215,7 +215,7 @@ class ManagerProcess:
             # Once: they outlive a manager that starts again, and may have been taken away on purpose since.
             while not self._registered:
                 try:
-                    await self._webhooks.register(api)
+                    await self._webhooks.register(api, jobs=configuration.served_jobs)
                     self._registered = True
                 except StatusError as error:
                     if error.code < 500:

@@ -23,6 +23,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, Wr
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ensure_certificates, write_private
 from trainmaster.devcluster.listener import HOST, free_port
+from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
@@ -59,10 +60,18 @@ class ManagerWebhooks:
         write_private(directory / "tls.key", made.key.read_bytes())
         services.register(namespace=_NAMESPACE, name=_SERVICE, address=HOST, local_port=self.port)
 
-    async def register(self, api: Api) -> None:
-        """Have the API server call the webhooks of the manager from now on."""
+    async def register(self, api: Api, *, jobs: frozenset[str] | None = None) -> None:
+        """Have the API server call the webhooks of the manager from now on.
+
+        Args:
+            api: Where they are registered.
+            jobs: The kinds of jobs of the Training Operator that are served, in lower case; default: all.
+        """
         bundle = base64.b64encode(self._authority).decode("ascii")
         for resource, configuration in _configurations():
+            configuration["webhooks"] = [each for each in configuration["webhooks"] if _is_served(each, jobs)]
+            if not configuration["webhooks"]:
+                continue
             for webhook in configuration["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = bundle
             name = configuration["metadata"]["name"]
@@ -87,6 +96,12 @@ async def unregister_webhooks(api: Api) -> None:
     for resource, configuration in _configurations():
         with contextlib.suppress(StatusError):  # there was none
             await api.delete(resource, None, configuration["metadata"]["name"])
+
+
+def _is_served(webhook: JsonObject, jobs: frozenset[str] | None) -> bool:
+    """Tell whether the manager answers a webhook: about kinds of jobs that are not served it knows nothing."""
+    [rule] = webhook["rules"]
+    return jobs is None or rule["apiGroups"] != [JOBS_GROUP] or rule["resources"][0].removesuffix("s") in jobs
 
 
 def _configurations() -> list[tuple[GroupResource, JsonObject]]:
