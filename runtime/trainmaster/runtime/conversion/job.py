@@ -57,6 +57,9 @@ class JobConversion:
     framework: ClassVar[str]
     """The label of its runtime."""
 
+    is_ranked: ClassVar[bool] = False
+    """Whether V1 gives a rank to each pod, whatever its type, so that a pod has to know its index among all of them."""
+
     sets_main_only: ClassVar[bool] = False
     """Whether V1 sets its variables in the container that trains alone."""
 
@@ -94,8 +97,11 @@ class JobConversion:
         """
 
     def group(self) -> list[Group]:
-        """Return which pods are the same; by default those of each type."""
-        return [self.group_of(each) for each in self.present]
+        """Return which pods are the same: those of each type, or all of those that are ranked together."""
+        present = self.present
+        if self.is_ranked and len(present) > 1 and self.are_alike(present):
+            return [self.node_group(present)]
+        return [self.group_of(each) for each in present]
 
     def environment(self, group: Group) -> Iterable[JsonObject]:
         """Return the variables that V1 sets in the containers of a group."""
@@ -168,7 +174,7 @@ class JobConversion:
         """Whether all pods are the same: nodes of one trainer."""
         return len(self.groups) == 1
 
-    def group_of(self, replicas: Replicas, *, is_spread: bool = False) -> Group:
+    def group_of(self, replicas: Replicas) -> Group:
         """Return the pods of one type as a group, the nodes of the trainer if there are no others."""
         alone = len(self.present) == 1
         return Group(
@@ -177,7 +183,7 @@ class JobConversion:
             main=self.main_container(replicas),
             is_node=alone,
             is_trainer=alone,
-            is_spread=is_spread and not alone,
+            is_spread=self.is_ranked and not alone,
         )
 
     def node_group(self, every: Sequence[Replicas]) -> Group:

@@ -39,6 +39,7 @@ class PyTorchJob(JobConversion):
 
     kind = "PyTorchJob"
     framework = "torch"
+    is_ranked = True
 
     _processes: str | None = "auto"
     """nprocPerNode; None where the elastic policy says it."""
@@ -55,13 +56,6 @@ class PyTorchJob(JobConversion):
         elastic_processes = self._elastic.processes if self._elastic else None
         self._says_processes = given is not None
         self._processes = given or (None if elastic_processes is not None else "auto")
-
-    def group(self) -> list[Group]:
-        """Return one group if master and workers are the same."""
-        present = self.present
-        if len(present) > 1 and self.are_alike(present):
-            return [self.node_group(present)]
-        return [self.group_of(each, is_spread=True) for each in present]
 
     def environment(self, group: Group) -> Iterable[JsonObject]:
         """Return the variables in the order of V1, without those that the torch policy sets."""

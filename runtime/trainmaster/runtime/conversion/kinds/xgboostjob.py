@@ -21,13 +21,7 @@ class XGBoostJob(JobConversion):
 
     kind = "XGBoostJob"
     framework = "xgboost"
-
-    def group(self) -> list[Group]:
-        """Return one group if master and workers are the same."""
-        present = self.present
-        if len(present) > 1 and self.are_alike(present):
-            return [self.node_group(present)]
-        return [self.group_of(each, is_spread=True) for each in present]
+    is_ranked = True
 
     def environment(self, group: Group) -> Iterable[JsonObject]:
         """Return the variables in the order of V1."""
