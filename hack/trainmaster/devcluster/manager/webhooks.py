@@ -23,10 +23,10 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, Wr
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ensure_certificates, write_private
 from trainmaster.devcluster.listener import HOST, free_port
-from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
+_JOBS_GROUP: Final = "kubeflow.org"
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
 _NAMESPACE: Final = "kubeflow-system"
 
@@ -101,7 +101,7 @@ async def unregister_webhooks(api: Api) -> None:
 def _is_served(webhook: JsonObject, jobs: frozenset[str] | None) -> bool:
     """Tell whether the manager answers a webhook: about kinds of jobs that are not served it knows nothing."""
     [rule] = webhook["rules"]
-    return jobs is None or rule["apiGroups"] != [JOBS_GROUP] or rule["resources"][0].removesuffix("s") in jobs
+    return jobs is None or rule["apiGroups"] != [_JOBS_GROUP] or rule["resources"][0].removesuffix("s") in jobs
 
 
 def _configurations() -> list[tuple[GroupResource, JsonObject]]:
