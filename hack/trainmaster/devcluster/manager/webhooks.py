@@ -29,6 +29,7 @@ from trainmaster.runtime.yamltext import load_yaml_documents
 _JOBS_GROUP: Final = "kubeflow.org"
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
 _NAMESPACE: Final = "kubeflow-system"
+_JOBS_GROUP: Final = "kubeflow.org"
 
 _FILES: Final = ("webhooks.yaml", "training_operator_webhooks.yaml")
 _PACKAGED: Final = Path(__file__).parent / "manifests"
