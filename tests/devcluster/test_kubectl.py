@@ -409,3 +409,11 @@ async def test_roles_are_enforced_where_asked_for(binary: str, tmp_path: Path) -
         listed = (await kubectl("auth", "can-i", "--list", me)).out
         assert re.search(r"^pods +\[\] +\[\] +\[get list watch\]$", listed, re.MULTILINE)
         assert "cannot create resource" in (await kubectl("create", "configmap", "a", me, code=1)).err
+
+
+async def test_a_kind_that_no_group_has_is_named(kubectl: Kubectl) -> None:
+    """kubectl asks for the OpenAPI document of version 2 then; without it, it said to switch validation off."""
+    manifest = {"apiVersion": "batch/v1", "kind": "Jobb", "metadata": {"name": "typo"}}
+    failed = await kubectl("apply", "-f", "-", stdin=orjson.dumps(manifest).decode(), code=1)
+    assert 'no matches for kind "Jobb" in version "batch/v1"' in failed.err
+    assert "validate=false" not in failed.err

@@ -25,6 +25,9 @@ from trainmaster.runtime.version import __version__
 _CHECKS = ("ping", "store")
 _JWKS_PATH = "/openid/v1/jwks"
 _DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+_OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_OPENAPI_V2_EMPTY = b"\x0a\x032.0"
+"""A Document of gnostic's OpenAPIv2.proto: its field 1, `swagger`, is the text "2.0"."""
 
 
 class NonResourceHandler:
@@ -57,6 +60,7 @@ class NonResourceHandler:
             web.get("/api/{version}{slash:/?}", self.resources),
             web.get("/apis/{group}{slash:/?}", self.group),
             web.get("/apis/{group}/{version}{slash:/?}", self.resources),
+            web.get("/openapi/v2", self.openapi_v2),
             web.get("/openapi/v3", self.openapi_index),
             web.get("/openapi/v3/{path:.+}", self.openapi_document),
             web.get("/.well-known/openid-configuration", self.openid_configuration),
@@ -119,6 +123,18 @@ class NonResourceHandler:
         """Handle /api/<version> and /apis/<group>/<version>."""
         group, version = request.match_info.get("group", ""), request.match_info["version"]
         return _cacheable(request, self._discovery.resource_list(group, version))
+
+    async def openapi_v2(self, request: web.Request) -> web.Response:
+        """Handle /openapi/v2: a document without schemas, in JSON or in protobuf.
+
+        kubectl asks for it when a manifest has a kind that no document of version 3 has, and takes it that such a kind
+        needs no validation. Without any document it tells people to switch validation off.
+        """
+        if _OPENAPI_V2_PROTOBUF in request.headers.get("Accept", ""):
+            # What clients ask for is no media type, strictly; what a real server answers with is.
+            return web.Response(body=_OPENAPI_V2_EMPTY, content_type=_OPENAPI_V2_PROTOBUF.replace("@", "."))
+        info = {"title": "Trainmaster embedded cluster", "version": __version__}
+        return json_response({"swagger": "2.0", "info": info, "paths": {}})
 
     async def openapi_index(self, _request: web.Request) -> web.Response:
         """Handle /openapi/v3."""
