@@ -9,6 +9,8 @@ from typing import Final, TypeAlias
 UNTIL_GRANTED: Final = 60.0
 """Seconds at most until what failed for want of a right is tried again: no event tells that it was granted."""
 
+UNTIL_FREED: Final = 30.0
+"""Seconds at most until a name is tried again that somebody else has: of what is not ours no event tells."""
 
 EXPECTATIONS_RECHECK: Final = 1.0
 """Seconds until expectations are checked again; the events that fulfil them usually come much earlier."""

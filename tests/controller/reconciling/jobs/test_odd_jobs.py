@@ -11,7 +11,7 @@ from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.jobs.apply import LARGEST_BATCH
-from trainmaster.controller.reconciling.outcomes import DONE
+from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -71,6 +71,22 @@ async def test_a_pod_without_our_label_is_missed_by_the_cache_and_said_to_be() -
     await world.reconcile()
     assert blocked(world)["reason"] == "NameTaken"
     assert f'Pod "demo-master-0" has lost the label {JOB_NAME_LABEL}' in blocked(world)["message"]
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Service"])
+async def test_a_name_that_somebody_gives_back_is_taken_soon(kind: str) -> None:
+    """No event tells of it, since the caches have only what has our labels: the backoff alone grows to 1000 s."""
+    world = JobWorld(pytorchjob(master=replicas(1)))
+    world.lagging = True
+    world.put({"apiVersion": "v1", "kind": kind, "metadata": {"name": "demo-master-0", "namespace": "default"}})
+    world.lagging = False
+    outcome = await world.reconcile()
+    assert blocked(world)["message"].startswith(f'{kind} "demo-master-0" exists and does not belong to')
+    assert isinstance(outcome, Requeue)
+    assert outcome.at_latest == UNTIL_FREED
+    world.remove(kind, "demo-master-0")
+    await world.settle()
+    assert not blocked(world)
 
 
 async def test_what_may_not_be_deleted_is_told() -> None:

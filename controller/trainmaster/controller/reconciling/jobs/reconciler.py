@@ -30,13 +30,14 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier, NameTaken
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
-from trainmaster.controller.reconciling.jobs.plan import Plan, plan
+from trainmaster.controller.reconciling.jobs.plan import NAME_TAKEN, Plan, plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
     EXPECTATIONS_RECHECK,
+    UNTIL_FREED,
     UNTIL_GRANTED,
     WAITING_INTERVAL,
     ExpectationsPending,
@@ -176,6 +177,8 @@ class JobReconciler:
                 requeue_after = min(requeue_after or UNTIL_GRANTED, UNTIL_GRANTED)
             return Requeue(str(failure), at_latest=requeue_after)
         if problem is not None and problem.retry:
+            if problem.reason == NAME_TAKEN:
+                requeue_after = min(requeue_after or UNTIL_FREED, UNTIL_FREED)
             return Requeue(problem.message, at_latest=requeue_after)
         return DONE if requeue_after is None else RequeueAfter(requeue_after)
 
