@@ -242,6 +242,20 @@ def test_a_deprecated_field_is_warned_of() -> None:
     assert warning == "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead"
 
 
+@pytest.mark.parametrize("number", ["two", "0", "-1", "1.5", "CPU", ""])
+def test_a_number_of_processes_that_torchrun_cannot_read_is_warned_of(number: str) -> None:
+    (warning,) = warnings(job(KIND, {"Master": 1}, nprocPerNode=number))
+    assert warning == (
+        "spec.nprocPerNode: torchrun knows a number from 1 on, auto, cpu, gpu and xpu, and fails unless "
+        f'"{number}" is the name of a type of devices'
+    )
+
+
+@pytest.mark.parametrize("number", ["1", "8", "auto", "cpu", "gpu", "xpu"])
+def test_a_number_of_processes_that_torchrun_can_read_is_not(number: str) -> None:
+    assert warnings(job(KIND, {"Master": 1}, nprocPerNode=number)) == []
+
+
 RUNNING = "Running: PyTorchJob demo is running."
 RUNNING_WORKERS = "Running: PyTorchJob team/demo is running."
 RESTARTING = "Restarting: PyTorchJob demo is restarting because 1 {} replica(s) failed."

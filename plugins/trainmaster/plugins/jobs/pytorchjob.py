@@ -35,6 +35,9 @@ from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import append_env_of_all, env_value
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
+_PROCESSES: Final = re.compile(r"auto|cpu|gpu|xpu|\+?0*[1-9][0-9]*")
+"""What torchrun takes for --nproc-per-node on every machine."""
+
 _HPA: Final = ("autoscaling/v2", "HorizontalPodAutoscaler")
 
 
@@ -77,7 +80,11 @@ class PyTorchJob(JobKind):
     def validate(self, job: Job, old: Job | None) -> Iterator[FieldError | FieldWarning]:
         """Check the elastic policy, and how many replicas there are; a Master need not say that it is one (V1-B16)."""
         path = f"spec.{self.replica_specs_field}"
-        elastic = _spec(job).elastic_policy
+        elastic, processes = _spec(job).elastic_policy, _spec(job).nproc_per_node
+        if processes is not None and not _PROCESSES.fullmatch(processes):
+            known = "a number from 1 on, auto, cpu, gpu and xpu"
+            detail = f'torchrun knows {known}, and fails unless "{processes}" is the name of a type of devices'
+            yield FieldWarning("spec.nprocPerNode", detail)
         if elastic is not None:
             if WORKER not in job.replica_specs:
                 yield FieldError(f"{path}[{WORKER}]", "must be configured if elastic policy is used", "Required")

@@ -64,7 +64,7 @@ def enqueue_problem(
     capability = capability_of(queue)
     if any(held.get(name, _ZERO) + amount > capability[name] for name, amount in wanted.items() if name in capability):
         return QUOTA_EXCEEDED
-    # What nobody in front of it asks for is no obstacle for this group.
+    # That others lack what this group does not ask for is no obstacle.
     return CLUSTER_OVERUSED if snapshot.insufficient({name: owed[name] for name in wanted}) else ""
 
 
