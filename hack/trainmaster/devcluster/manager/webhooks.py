@@ -26,7 +26,6 @@ from trainmaster.devcluster.listener import HOST, free_port
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-_JOBS_GROUP: Final = "kubeflow.org"
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
 _NAMESPACE: Final = "kubeflow-system"
 _JOBS_GROUP: Final = "kubeflow.org"
