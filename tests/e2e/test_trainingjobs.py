@@ -135,6 +135,16 @@ async def test_a_pytorchjob_from_its_creation_to_its_end(cluster_home: Path, tmp
     assert [await kubectl("logs", pod, "-c", "pytorch") for pod in PODS[1:]] == [f"sent {n}\n" for n in (1, 2, 3)]
     address = await kubectl("get", "pod", PODS[0], "-o", "jsonpath={.status.podIP}")
     assert address in await kubectl("logs", PODS[1], "-c", "init-pytorch")
+    worker = " ".join((await kubectl("describe", "pod", PODS[1])).split())
+    for fact in (
+        "Controlled By: PyTorchJob/pytest",
+        "Init Containers: init-pytorch:",
+        "State: Terminated Reason: Completed Exit Code: 0",
+        "MASTER_ADDR: pytest-master-0",
+        "Started container init-pytorch",
+        "Successfully assigned default/pytest-worker-0",
+    ):
+        assert fact in worker
     succeeded = await condition(kubectl, "Succeeded")
     assert succeeded["message"] == "PyTorchJob pytest is successfully completed."
     assert (await condition(kubectl, "Running"))["status"] == "False"
