@@ -6,6 +6,7 @@ import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
 
 from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
+from trainmaster.controller.reconciling.jobs.reconciler import MANY_PODS, SECONDS_PER_POD
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
 from trainmaster.controller.reconciling.problems import BLOCKED
 from trainmaster.runtime.jsontree import JsonObject
@@ -291,6 +292,25 @@ async def test_what_may_not_be_created_is_not_tried_a_thousand_times() -> None:
         world.refusals[f"create Pod demo-worker-{index}"] = refusal
     await world.reconcile()
     assert len(list(requests_of(world, "create"))) <= 4
+
+
+async def test_a_job_of_many_pods_is_not_looked_at_for_each_of_their_events() -> None:
+    world = JobWorld(pytorchjob(worker=replicas(MANY_PODS)))
+    await world.settle()
+    await world.clock.advance(1)
+    world.run()
+    assert await world.reconcile() == DONE
+    world.set_phase("demo-worker-0", "Succeeded", exit_code=0)
+    seconds = MANY_PODS * SECONDS_PER_POD
+    for _ in range(3):
+        outcome = await world.reconcile()
+        assert isinstance(outcome, ExpectationsPending)
+        assert outcome.seconds == pytest.approx(seconds)
+    await world.clock.advance(seconds)
+    await world.reconcile()
+    await world.clock.advance(1)
+    await world.reconcile()
+    assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 1
 
 
 async def test_c1_what_was_built_before_is_built_again_only_for_a_job_that_still_exists() -> None:

@@ -5,6 +5,7 @@ Guarantees:
 - A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
 - C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them.
 - What nobody foresaw, in a kind of somebody else's for instance, is told by the job that it befell, and hurts no other.
+- A job of many pods is not looked at for each of their events: what it costs grows with both.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
 """
 
@@ -63,6 +64,10 @@ log = structlog.get_logger(__name__)
 
 _FINISHED: Final = (SUCCEEDED, FAILED)
 
+MANY_PODS: Final = 200
+SECONDS_PER_POD: Final = 0.001
+"""From so many pods on, the time from one look at a job to the next, for each of its pods."""
+
 
 class JobReconciler:
     """Reconciles the jobs of one kind.
@@ -96,6 +101,9 @@ class JobReconciler:
         self._metrics = JobsMetrics(kind.framework)
         self._expectations = Expectations(clock=clock)
         self._problem_reporter = ProblemReporter(recorder, clock, kind=kind.kind)
+        self._next_look: dict[str, float] = {}
+        """When a job of many pods is looked at next, by key."""
+
         self._pod_warnings = PodWarnings()
         self._restart_backoff = RestartBackoff(clock)
         self._applier = Applier(
@@ -123,9 +131,14 @@ class JobReconciler:
             return ExpectationsPending(EXPECTATIONS_RECHECK)
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             # Its children go with it, by garbage collection.
+            self._next_look.pop(key, None)
             self._problem_reporter.forget(key)
             self._status_writer.forget(key)
             return DONE
+        early = self._next_look.get(key, 0.0) - self._clock.monotonic()
+        if early > 0:
+            return ExpectationsPending(early)
+        self._next_look.pop(key, None)
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
             message = f"the {self._kind.kind} cannot be read: {reason}; correct it"
@@ -152,6 +165,8 @@ class JobReconciler:
 
     async def _reconcile(self, key: str, job: Job) -> Outcome:
         observed = observe(job, self._stores)
+        if len(observed.pods) >= MANY_PODS:
+            self._next_look[key] = self._clock.monotonic() + len(observed.pods) * SECONDS_PER_POD
         planned = plan(observed, self._gang, now=self._clock.now(), wait=self._restart_backoff.wait)
         self._record(job, self._pod_warnings.events(job, observed.pods.values()))
         problem, failure = await self._build(key, job, planned)
