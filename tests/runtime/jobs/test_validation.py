@@ -193,6 +193,18 @@ WARNED = {
         valid(runPolicy={"schedulingPolicy": {"minAvailable": 4}}),
         "spec.runPolicy.schedulingPolicy.minAvailable: the job has 3 pods, so a gang scheduler waits for 4 for ever",
     ),
+    "backoffLimit": (
+        valid(runPolicy={"backoffLimit": -1}),
+        "spec.runPolicy.backoffLimit: -1 is less than 0: the job fails at once",
+    ),
+    "activeDeadlineSeconds": (
+        valid(runPolicy={"activeDeadlineSeconds": 0}),
+        "spec.runPolicy.activeDeadlineSeconds: 0 is less than 1: the job fails at once",
+    ),
+    "ttlSecondsAfterFinished": (
+        valid(runPolicy={"ttlSecondsAfterFinished": -1}),
+        "spec.runPolicy.ttlSecondsAfterFinished: -1 is less than 0: the job is deleted as soon as it has ended",
+    ),
     "no pods": (job_object(KIND, {"Worker": 0}), f"{SPECS}: there are no replicas: the job has no pods"),
     "restartPolicy of the template": (
         with_replica(template={"spec": {"containers": [{"name": "acme", "image": "a"}], "restartPolicy": "Always"}}),

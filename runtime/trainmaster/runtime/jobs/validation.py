@@ -173,6 +173,13 @@ def _check_run_policy(job: Job) -> Iterator[FieldWarning]:
             f'"{policy.clean_pod_policy}" is none of {", ".join(_CLEAN_POD_POLICIES)}, and is taken for {CLEAN_ALL}'
         )
         yield FieldWarning("spec.runPolicy.cleanPodPolicy", detail)
+    for field, given, least, effect in (
+        ("backoffLimit", policy.backoff_limit, 0, "the job fails at once"),
+        ("activeDeadlineSeconds", policy.active_deadline_seconds, 1, "the job fails at once"),
+        ("ttlSecondsAfterFinished", policy.ttl_seconds_after_finished, 0, "the job is deleted as soon as it has ended"),
+    ):
+        if given is not None and given < least:
+            yield FieldWarning(f"spec.runPolicy.{field}", f"{given} is less than {least}: {effect}")
     members = policy.scheduling_policy.min_available
     if members is not None and members > total:
         detail = f"the job has {total} pods, so a gang scheduler waits for {members} for ever"
