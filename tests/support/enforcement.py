@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ async def enforced(directory: Path) -> AsyncIterator[Enforced]:
     """A cluster with the definitions and the manager's account, which has no rights yet."""
     async with api_server(directory, rbac=True) as stack:
         assert stack.cluster is not None
-        stack.cluster.api.admit_by(OwnerReferencesPermissionEnforcement(stack.cluster.api))
+        api = stack.cluster.api
+        api.admit_by(AdmissionChain(OwnerReferencesPermissionEnforcement(api), RoleEscalationCheck(api)))
         account = KINDS["ServiceAccount"]
         metadata = {"name": NAME, "namespace": NAMESPACE}
         body = {"apiVersion": account.api_version, "kind": account.kind, "metadata": metadata}
@@ -132,6 +134,27 @@ async def enforced(directory: Path) -> AsyncIterator[Enforced]:
         kubeconfig.write_text(yaml.safe_dump(document))
         kubeconfig.chmod(0o600)
         yield Enforced(stack, await load_config(kubeconfig=str(kubeconfig)))
+
+
+class AdmissionChain:
+    """Several admission plugins that only validate, one after the other."""
+
+    def __init__(self, *plugins: OwnerReferencesPermissionEnforcement | RoleEscalationCheck) -> None:
+        self._plugins = plugins
+
+    def handles(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
+        """Look at what any of them looks at."""
+        return any(each.handles(kind, operation, subresource) for each in self._plugins)
+
+    async def mutate(self, request: AdmissionRequest, obj: JsonObject, *, reshape: Reshape) -> JsonObject:
+        """Change nothing."""
+        return obj
+
+    async def validate(self, request: AdmissionRequest, obj: JsonObject | None) -> None:
+        """Refuse what any of them refuses."""
+        for each in self._plugins:
+            if each.handles(request.kind, request.operation, request.subresource):
+                await each.validate(request, obj)
 
 
 class OwnerReferencesPermissionEnforcement:
@@ -177,6 +200,47 @@ class OwnerReferencesPermissionEnforcement:
                 record(USER_AGENT, wanted)
             if not self._authorizer.authorize(user, wanted).allowed:
                 raise _refusal(request)
+
+
+class RoleEscalationCheck:
+    """Who writes a Role holds what it gives away, as kube-apiserver has it; what is held for that is a right in use."""
+
+    def __init__(self, api: Api) -> None:
+        self._authorizer = RbacAuthorizer(api)
+
+    def handles(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:
+        """Look at Roles that are created or changed."""
+        return kind.kind == "Role" and operation != "DELETE" and not subresource
+
+    async def mutate(self, request: AdmissionRequest, obj: JsonObject, *, reshape: Reshape) -> JsonObject:
+        """Change nothing."""
+        return obj
+
+    async def validate(self, request: AdmissionRequest, obj: JsonObject | None) -> None:
+        """Refuse a Role that gives away what its author does not have."""
+        user = User(request.user["username"], tuple(request.user["groups"]))
+        if not user.name.endswith(f":{NAME}"):
+            return
+        for rule in (obj or {}).get("rules") or ():
+            for group, full, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"]):
+                resource, _, subresource = full.partition("/")
+                for name in rule.get("resourceNames") or [""]:
+                    wanted = Attributes(
+                        verb=verb,
+                        group=group,
+                        version="v1",
+                        resource=resource,
+                        subresource=subresource,
+                        namespace=request.namespace,
+                        name=name,
+                    )
+                    record(USER_AGENT, wanted)
+                    if not self._authorizer.authorize(user, wanted).allowed:
+                        raise forbidden(
+                            f"user {user.name} is attempting to grant RBAC permissions not currently held: {rule}",
+                            resource=request.kind.resource,
+                            name=request.name,
+                        )
 
 
 def _blocking(obj: Mapping[str, Any] | None) -> dict[str, JsonObject]:
