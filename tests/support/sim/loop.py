@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -60,7 +61,8 @@ class _NoInput:
         if timeout is None:
             raise Deadlock("every task waits and no timer is set")
         if timeout > 0:
-            self.now += timeout
+            # Rounded up: a timer that fires before its time by the last digit would be set again at the same moment.
+            self.now = math.nextafter(self.now + timeout, math.inf)
             self._turns = 0
         else:
             self._turns += 1
@@ -159,7 +161,10 @@ class SimClock:
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call `callback` at `when` of `monotonic`."""
-        return self._loop.call_at(when + self.slept, callback)
+        at = when + self.slept
+        while at - self.slept < when:
+            at = math.nextafter(at, math.inf)
+        return self._loop.call_at(at, callback)
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[Any]:
         """Cancel the block after `seconds` and raise `TimeoutError` in its place."""

@@ -46,6 +46,10 @@ def custom_columns(declared: Iterable[JsonObject]) -> tuple[Column, ...]:
     return tuple(columns) if len(columns) > 1 else (NAME, AGE)
 
 
+def _reference(reference: JsonObject) -> str:
+    return f"{reference.get('kind', '')}/{reference.get('name', '')}"
+
+
 def _custom_column(declared: JsonObject) -> Column:
     find = compile_path(declared["jsonPath"])
     kind = declared["type"]
@@ -327,7 +331,7 @@ POD_DISRUPTION_BUDGETS = (
 )
 HORIZONTAL_POD_AUTOSCALERS = (
     NAME,
-    _column("Reference", lambda obj: "{kind}/{name}".format(**obj["spec"]["scaleTargetRef"])),
+    _column("Reference", lambda obj: _reference((obj.get("spec") or {}).get("scaleTargetRef") or {})),
     _column("Targets", metric_targets),
     _column("MinPods", lambda obj: str(obj["spec"].get("minReplicas", "<unset>"))),
     _column("MaxPods", _at(".spec.maxReplicas", 0), kind="integer"),
