@@ -146,7 +146,8 @@ async def test_a_full_disk_refuses_changes_and_ends_neither_the_cluster_nor_its_
         async def refused() -> bool:
             nonlocal number
             number += 1
-            body = {"metadata": {"name": f"a{number}"}, "data": {"x": "y" * 10_000}}
+            # Less than a pod has: what is left must not be enough for one.
+            body = {"metadata": {"name": f"a{number}"}, "data": {"x": "y" * 100}}
             return (await disk.request("POST", CONFIGMAPS, body))[0] == 507
 
         await disk.until(refused)
