@@ -140,7 +140,7 @@ class Soak:
         """Wait until every collection is watched again, and whatever else was open is closed."""
         watches = next(line.fields["informers"] for line in self.manager.lines() if line.event == "caches are filled")
         deadline = time.monotonic() + FORM.patience
-        # One more asks, every ten seconds, whether the server serves jobs of kubeflow.org/v1 meanwhile.
+        # One more asks now and then whether the server serves jobs of kubeflow.org/v1 meanwhile.
         while (now := await self.measure()).connections not in (watches, watches + 1) or now.exceeds(idle):
             assert time.monotonic() < deadline, f"{now} instead of {watches} watches and at most {idle}"
             await asyncio.sleep(0.5)

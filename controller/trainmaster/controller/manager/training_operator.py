@@ -60,8 +60,8 @@ from trainmaster.runtime.listers import Watch
 
 log = structlog.get_logger(__name__)
 
-DISCOVERY_INTERVAL: Final = 10.0
-"""Seconds between two questions whether a kind is served that was not."""
+DISCOVERY_INTERVAL: Final = 30.0
+"""Seconds between two questions whether a kind is served that was not; no connection is kept for as long."""
 
 JOB_WORKERS: Final = 16
 """Reconciles wait for the server most of the time, so many fit into one process."""
@@ -194,7 +194,8 @@ class TrainingOperator:
         rest = list(self._kinds)
         async with asyncio.TaskGroup() as tasks:
             while rest:
-                served = [each for each in rest if await self._is_served(each.resource)]
+                names = await self._served_names({each.resource.api_version for each in rest})
+                served = [each for each in rest if (each.resource.api_version, each.resource.plural) in names]
                 if served and self._other is not None and await self._other.is_in_charge():
                     served = []
                 for each in served:
@@ -299,15 +300,18 @@ class TrainingOperator:
         for each in self._kinds:
             each.controller.queue.retry_now()
 
-    async def _is_served(self, resource: Resource) -> bool:
-        """Ask the server whether it serves a kind; one that cannot be asked serves nothing yet."""
-        try:
-            status, _, body = await self._client.raw("GET", f"/apis/{resource.api_version}")
-            found = orjson.loads(body) if status == HTTPStatus.OK else {}
-        except (KubeError, orjson.JSONDecodeError) as error:
-            log.debug("what the server serves cannot be asked", error=str(error))
-            return False
-        return any(each.get("name") == resource.plural for each in found.get("resources") or [])
+    async def _served_names(self, api_versions: set[str]) -> set[tuple[str, str]]:
+        """Ask the server which resources it serves in some API versions; what cannot be asked serves nothing yet."""
+        names: set[tuple[str, str]] = set()
+        for api_version in sorted(api_versions):
+            try:
+                status, _, body = await self._client.raw("GET", f"/apis/{api_version}")
+                found = orjson.loads(body) if status == HTTPStatus.OK else {}
+            except (KubeError, orjson.JSONDecodeError) as error:
+                log.debug("what the server serves cannot be asked", error=str(error))
+                continue
+            names |= {(api_version, str(each.get("name"))) for each in found.get("resources") or []}
+        return names
 
 
 def _is_refused(informer: Informer) -> bool:
