@@ -229,9 +229,11 @@ class Applier:
             await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
             log.debug("deleted", kind=kind, object=metadata["name"])
             self._event(job, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
-        except (NotFound, Conflict):
-            # Gone already, or another one by now: either way this one is no more, and the cache is behind.
+        except NotFound:
             log.debug("to be deleted, but gone already", kind=kind, object=metadata["name"])
+        except Conflict:
+            # Another one by now, which the cache is going to show; or it stands still, and has to go.
+            raise
         except ApiError as error:
             self._event(job, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
             raise

@@ -320,7 +320,6 @@ class Applier:
         try:
             await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
             log.info("deleted", kind=obj["kind"], object=metadata["name"])
-        except (NotFound, Conflict):
-            # Gone already, or another one by now: either way this one is no more, and the cache is behind.
+        except NotFound:
             log.debug("to be deleted, but gone already", kind=obj["kind"], object=metadata["name"])
         self._expectations.expect_deletion(key, obj, store)
