@@ -1,24 +1,50 @@
-"""Ownership: what makes an object that of a TrainJob."""
+"""Ownership: what makes an object that of a TrainJob, or of a job of another kind."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.meta import ObjectMeta
 from trainmaster.runtime.jsontree import JsonObject
 
 
-def owner_reference(job: TrainJob) -> JsonObject:
-    """Build the reference that makes a TrainJob the controller of an object."""
+class Owner(Protocol):
+    """What objects may belong to."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its metadata; of them the name and the UID count."""
+
+
+def controller_reference(api_version: str, kind: str, owner: Owner) -> JsonObject:
+    """Build the reference that makes an owner, of that API version and kind, the controller of an object."""
     return {
-        "apiVersion": job.api_version,
-        "kind": job.kind,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
 
 
-def is_controlled_by(obj: JsonObject, job: TrainJob) -> bool:
-    """Tell whether a TrainJob is the controller of an object: by UID, since a name may have been used before (E-5)."""
+def owner_reference(job: TrainJob) -> JsonObject:
+    """Build the reference that makes a TrainJob the controller of an object."""
+    return controller_reference(job.api_version, job.kind, job)
+
+
+def is_controlled_by(obj: JsonObject, owner: Owner) -> bool:
+    """Tell whether an owner is the controller of an object: by UID, since a name may have been used before (E-5)."""
     references = obj["metadata"].get("ownerReferences") or []
-    return any(reference.get("controller") and reference.get("uid") == job.metadata.uid for reference in references)
+    return any(reference.get("controller") and reference.get("uid") == owner.metadata.uid for reference in references)
+
+
+def is_left_over(obj: JsonObject, kind: str, owner: Owner) -> bool:
+    """Tell whether an object belonged to an earlier owner of the same kind and name: it will be garbage-collected."""
+    return any(
+        reference.get("controller")
+        and (reference.get("kind"), reference.get("name")) == (kind, owner.metadata.name)
+        and reference.get("uid") != owner.metadata.uid
+        for reference in obj["metadata"].get("ownerReferences") or []
+    )

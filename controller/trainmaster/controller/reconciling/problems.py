@@ -32,6 +32,9 @@ RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 
 RUNTIME_DENIED: Final = "RuntimeForbidden"
 
+NAME_TAKEN: Final = "NameTaken"
+"""Condition reason: an object of somebody else has the name of one of ours."""
+
 EVENT_ACTION: Final = "Reconciling"
 
 REPORT_INTERVAL: Final = 30.0
@@ -66,6 +69,14 @@ class Problem:
         text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
         ending = " ..." if len(encoded) > _EVENT_TEXT_LIMIT else ""
         return f"{kind} resources reconciliation failed: {text}{ending}"
+
+
+class NameTaken(Exception):
+    """An object of the name exists, is somebody else's, and no cache shows it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from trainmaster.runtime.jobs.constants import (
 )
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import controller_reference
 
 
 def job_labels(job: Job) -> dict[str, str]:
@@ -34,11 +35,4 @@ def replica_selector(job: Job, replica_type: str) -> str:
 
 def owner_reference(job: Job) -> JsonObject:
     """Return the reference that makes a job the controller of an object."""
-    return {
-        "apiVersion": job.kind.api_version,
-        "kind": job.kind.kind,
-        "name": job.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return controller_reference(job.kind.api_version, job.kind.kind, job)

@@ -24,20 +24,22 @@ import structlog
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.events.recorder import Recorder
-from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.observe import JobStores
-from trainmaster.controller.reconciling.jobs.plan import NAME_TAKEN, Apply, Creation, is_left_over, name_taken
-from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.jobs.plan import Apply, Creation, name_taken
+from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
+from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 
 log = structlog.get_logger(__name__)
 
@@ -62,17 +64,7 @@ def policy_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
         resource: The same, as a resource.
     """
     part = kind.controller_name
-    yield PolicyRule(resource=resource, verbs=("get",), needed_by=part, reason="build nothing for a job that is gone")
-    yield PolicyRule(
-        resource=resource, verbs=("delete",), needed_by=part, reason="end what has outlived ttlSecondsAfterFinished"
-    )
-    yield PolicyRule(
-        resource=resource,
-        subresource="finalizers",
-        verbs=("update",),
-        needed_by=part,
-        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
-    )
+    yield from owner_rules(resource, needed_by=part)
     for watch in kind.watches():
         yield owned_rule(watch, needed_by=part, deletes=not kind.keeps_objects)
     for grant in kind.grants():
@@ -101,14 +93,6 @@ def shared_rules(*, has_services: bool) -> Iterator[PolicyRule]:
     """Return the rights to write the pods of jobs, and their Services if they have any."""
     for each in (PODS, SERVICES) if has_services else (PODS,):
         yield PolicyRule(resource=each, verbs=("get", "create", "delete"), needed_by=JOBS, reason=_BUILD)
-
-
-class NameTaken(Exception):
-    """An object of the name exists, is somebody else's, and no cache shows it."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
 
 
 class Applier:
@@ -149,21 +133,11 @@ class Applier:
             other = self._stores.others[obj["apiVersion"], obj["kind"]]
             resource = other.resource
             try:
-                if other.creates_only:
-                    written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
-                else:
-                    precondition = {"resourceVersion": ABSENT} if each.uid is None else {"uid": each.uid}
-                    sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
-                    written = await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
+                written = await write_owned(self._client, resource, obj, uid=each.uid, create=other.creates_only)
             except (AlreadyExists, Conflict) as conflict:
                 if each.uid is None:
                     await self._meet(key, job, obj, conflict)
                 raise
-            except NotFound as error:
-                if error.reason:
-                    raise
-                missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
-                raise NotFound(status=404, reason="NotFound", message=missing) from error
             log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
             self._expectations.expect_write(key, written, other.store)
 
@@ -175,7 +149,7 @@ class Applier:
             KubeError: The server refused one, or could not be asked.
         """
         if creations and job.status:
-            await self._check_owner(job)
+            await check_owner(self._client, self._resource, job.raw)
         await self._side_by_side([partial(self._create, key, job, each) for each in creations])
 
     async def delete(self, key: str, job: Job, objects: Iterable[JsonObject]) -> None:
@@ -205,19 +179,8 @@ class Applier:
 
     async def delete_expired(self, key: str, job: Job) -> bool:
         """Delete a job that has outlived its time to live, unless it is another one or has changed."""
-        metadata = job.raw["metadata"]
-        try:
-            await self._client.delete(
-                self._resource,
-                metadata["namespace"],
-                metadata["name"],
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],
-            )
-        except NotFound:
-            log.debug("to be deleted, but gone already")
+        if not await delete_owner(self._client, self._resource, job.raw):
             return False
-        log.info("deleted, its time to live has passed")
         self._event(job, "SuccessfulDeleteJob", f"Deleted job: {job.name}")
         self._expectations.expect_deletion(key, job.raw, self._stores.jobs)
         return True
@@ -270,24 +233,13 @@ class Applier:
             live = await self._client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
         except NotFound:
             return
-        if not is_left_over(live, job):
-            own = any(each.get("uid") == job.metadata.uid for each in live["metadata"].get("ownerReferences") or [])
-            if not own:
+        if not is_left_over(live, job.kind.kind, job):
+            if not is_controlled_by(live, job):
                 raise NameTaken(name_taken(obj["kind"], metadata["name"], job)) from conflict
             wanted, labels = metadata.get("labels") or {}, live["metadata"].get("labels") or {}
             if JOB_NAME_LABEL in wanted and JOB_NAME_LABEL not in labels:
                 raise NameTaken(_unlabelled(obj["kind"], metadata["name"])) from conflict
         self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
-
-    async def _check_owner(self, job: Job) -> None:
-        """Read the job itself, and refuse to go on if the cache is behind: its event will bring the key back."""
-        metadata = job.raw["metadata"]
-        try:
-            live = await self._client.get(self._resource, metadata["namespace"], metadata["name"])
-        except NotFound as error:
-            raise Conflict(status=409, reason="Conflict", message="the job is gone, the cache lags") from error
-        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-            raise Conflict(status=409, reason="Conflict", message="the job has changed, the cache lags")
 
     def _of(self, obj: JsonObject) -> tuple[Resource, Store]:
         if obj["apiVersion"] == PODS.api_version:

@@ -36,7 +36,7 @@ from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_beyond, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.problems import BLOCKED, NAME_TAKEN, Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import (
@@ -54,8 +54,7 @@ from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
 from trainmaster.runtime.jobs.validation import check_job, excess_of
 from trainmaster.runtime.jsontree import JsonObject
-
-NAME_TAKEN: Final = "NameTaken"
+from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 
 Wait: TypeAlias = Callable[[str, str], float]
 """Tells the seconds until a failed pod may be replaced, by the UID of the job and the name of the pod."""
@@ -156,16 +155,6 @@ def name_taken(kind: str, name: str, job: Job) -> Problem:
     )
 
 
-def is_left_over(obj: JsonObject, job: Job) -> bool:
-    """Whether an object belonged to an earlier job of the same name: garbage collection will remove it."""
-    return any(
-        reference.get("controller")
-        and (reference.get("kind"), reference.get("name")) == (job.kind.kind, job.name)
-        and reference.get("uid") != job.metadata.uid
-        for reference in obj["metadata"].get("ownerReferences") or []
-    )
-
-
 def _errors(job: Job, *, has_pods: bool) -> list[FieldError]:
     """Return what is wrong with a job that nobody admitted; of one that has pods, why no more can be made."""
     if has_pods:
@@ -260,9 +249,9 @@ def _plan_creation(creation: Creation, store: Store, observed: Observed, planned
     existing = observed.existing(store, creation.name)
     if existing is None:
         planned.creates.append(creation)
-    elif is_left_over(existing, observed.job):
+    elif is_left_over(existing, observed.job.kind.kind, observed.job):
         planned.waiting = True
-    elif planned.problem is None and not _is_own(existing, observed.job):
+    elif planned.problem is None and not is_controlled_by(existing, observed.job):
         planned.problem = name_taken(creation.kind, creation.name, observed.job)
 
 
@@ -301,9 +290,9 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
         planned.applies.append(Apply(obj))
     elif not obj["metadata"]["ownerReferences"]:
         pass  # nobody's, and there
-    elif is_left_over(existing, observed.job):
+    elif is_left_over(existing, observed.job.kind.kind, observed.job):
         planned.waiting = True
-    elif not _is_own(existing, observed.job):
+    elif not is_controlled_by(existing, observed.job):
         planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
     elif is_terminating(existing):
         planned.waiting = True
@@ -381,8 +370,3 @@ def _surplus_services(observed: Observed, replicas: Replicas) -> list[JsonObject
 
 def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
     return (obj for obj in objects if not is_terminating(obj))
-
-
-def _is_own(obj: JsonObject, job: Job) -> bool:
-    references = obj["metadata"].get("ownerReferences") or []
-    return any(each.get("controller") and each.get("uid") == job.metadata.uid for each in references)

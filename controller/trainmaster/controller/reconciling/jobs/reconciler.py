@@ -29,9 +29,9 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
-from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier, NameTaken
+from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
-from trainmaster.controller.reconciling.jobs.plan import NAME_TAKEN, Plan, plan
+from trainmaster.controller.reconciling.jobs.plan import Plan, plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
@@ -48,7 +48,7 @@ from trainmaster.controller.reconciling.outcomes import (
     TerminalError,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
+from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem, ProblemReporter
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.metrics.jobs import JobsMetrics

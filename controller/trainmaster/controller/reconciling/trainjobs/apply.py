@@ -28,7 +28,7 @@ import structlog
 from cachetools import LRUCache
 
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
-from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
@@ -44,9 +44,10 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
-from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
+from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
+from trainmaster.controller.reconciling.problems import NameTaken, ProblemReporter
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed
-from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan, is_left_over, name_taken
+from trainmaster.controller.reconciling.trainjobs.plan import Apply, Plan, name_taken
 from trainmaster.controller.reconciling.write_backoff import (
     FieldConflict,
     WriteBackoff,
@@ -57,7 +58,7 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resourc
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
-from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 
 log = structlog.get_logger(__name__)
 
@@ -71,19 +72,7 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
 
     A server-side apply is a patch, which needs the right to create as well where there is nothing yet.
     """
-    yield PolicyRule(
-        resource=TRAINJOBS, verbs=("get",), needed_by=_PART, reason="build nothing for a TrainJob that is gone"
-    )
-    yield PolicyRule(
-        resource=TRAINJOBS, verbs=("delete",), needed_by=_PART, reason="end what has outlived ttlSecondsAfterFinished"
-    )
-    yield PolicyRule(
-        resource=TRAINJOBS,
-        subresource="finalizers",
-        verbs=("update",),
-        needed_by=_PART,
-        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
-    )
+    yield from owner_rules(TRAINJOBS, needed_by=_PART)
     for watch in watches:
         if not watch.writes:
             continue
@@ -107,14 +96,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
                 needed_by=watch.declared_by,
                 reason="stop a TrainJob that has exceeded its activeDeadlineSeconds",
             )
-
-
-class NameTaken(Exception):
-    """An object of the name exists, is somebody else's, and no cache shows it."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
 
 
 class Applier:
@@ -182,18 +163,7 @@ class Applier:
 
     async def delete_expired(self, key: str, raw: JsonObject) -> None:
         """Delete the TrainJob `raw`, which has outlived its time to live, unless it is another one or has changed."""
-        metadata = raw["metadata"]
-        try:
-            await self._client.delete(
-                TRAINJOBS,
-                metadata["namespace"],
-                metadata["name"],
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],
-            )
-            log.info("deleted, its time to live has passed")
-        except NotFound:
-            log.debug("to be deleted, but gone already")
+        await delete_owner(self._client, TRAINJOBS, raw)
         self._expectations.expect_deletion(key, raw, self._trainjobs)
 
     async def _apply_object(self, key: str, observed: Observed, apply: Apply) -> float | None:
@@ -211,9 +181,9 @@ class Applier:
         written_before = self._write_backoff.wrote_recently(trainjob, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
         if apply.uid is None and (key in self._uncertain or written_before or inherited or raw.get("status")):
-            await self._check_owner(raw)
+            await check_owner(self._client, TRAINJOBS, raw)
         try:
-            written = await self._send(resource, apply)
+            written = await write_owned(self._client, resource, obj, uid=apply.uid, create=apply.create)
         except TransportError:
             self._uncertain.add(key)
             raise
@@ -244,21 +214,6 @@ class Applier:
             self._settled[apply.uid] = digest(obj)
         return None
 
-    async def _send(self, resource: Resource, apply: Apply) -> JsonObject:
-        obj = apply.object
-        precondition = {"resourceVersion": ABSENT} if apply.uid is None else {"uid": apply.uid}
-        sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
-        try:
-            if apply.create:
-                return await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
-            return await self._client.apply(resource, sent, field_manager=FIELD_MANAGER)
-        except NotFound as error:
-            if error.reason:
-                raise
-            # A kind that is not served is answered by a page of the web server, not by a Status.
-            missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
-            raise NotFound(status=404, reason="NotFound", message=missing) from error
-
     async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: ApiError) -> str:
         """Look at what has the name of an object that was to be created, because no cache shows it.
 
@@ -276,7 +231,7 @@ class Applier:
         except NotFound:
             raise conflict from None
         own = is_controlled_by(live, observed.job)
-        if not own and not is_left_over(live, observed.job):
+        if not own and not is_left_over(live, TRAINJOBS.kind, observed.job):
             raise NameTaken(name_taken(obj["kind"], metadata["name"])) from conflict
         is_current = store.reached(object_key(obj)) >= parse_resource_version(live["metadata"]["resourceVersion"])
         if own and is_current and object_key(obj) not in store:
@@ -292,16 +247,6 @@ class Applier:
         if self._write_backoff.wrote_recently(trainjob, target, apply.object):
             self._settled[apply.uid] = digest(apply.object)
         return self._settled.get(apply.uid) == digest(apply.object)
-
-    async def _check_owner(self, raw: JsonObject) -> None:
-        """Read the TrainJob itself, and refuse to go on if the cache is behind: its event will bring the key back."""
-        metadata = raw["metadata"]
-        try:
-            live = await self._client.get(TRAINJOBS, metadata["namespace"], metadata["name"])
-        except NotFound as error:
-            raise Conflict(status=409, reason="Conflict", message="the TrainJob is gone, the cache lags") from error
-        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-            raise Conflict(status=409, reason="Conflict", message="the TrainJob has changed, the cache lags")
 
     async def _find_field_conflict(self, resource: Resource, obj: JsonObject) -> FieldConflict:
         """Read what the others made of an object; the caches do not keep who set what."""

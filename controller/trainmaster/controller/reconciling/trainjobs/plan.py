@@ -20,7 +20,7 @@ from datetime import datetime
 
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
+from trainmaster.controller.reconciling.problems import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
@@ -38,7 +38,7 @@ from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, resolve
 from trainmaster.runtime.snapshot import (
     SnapshotInvalid,
@@ -195,7 +195,7 @@ def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | Clus
     """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
     job = observed.job
     if observed.snapshot is not None:
-        if is_left_over(observed.snapshot, job):
+        if is_left_over(observed.snapshot, job.kind, job):
             planned.waiting = True
             return None
         return decode_snapshot(observed.snapshot, job)
@@ -232,7 +232,7 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
         return
     existing = observed.existing(api_version, kind, name)
     if existing is not None and not is_controlled_by(existing, job):
-        if is_left_over(existing, job):
+        if is_left_over(existing, job.kind, job):
             planned.waiting = True
         else:
             planned.problem = name_taken(kind, name)
@@ -250,7 +250,7 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
 def name_taken(kind: str, name: str) -> Problem:
     """An object of somebody else has the name of one of ours."""
     return Problem(
-        "NameTaken",
+        NAME_TAKEN,
         f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
     )
 
@@ -262,13 +262,3 @@ def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
     if desired.when is ApplyWhen.SUSPENDED and not suspended:
         return Drift.NONE
     return drift(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
-
-
-def is_left_over(obj: JsonObject, job: TrainJob) -> bool:
-    """Whether an object belonged to an earlier TrainJob of the same name: garbage collection will remove it."""
-    return any(
-        reference.get("controller")
-        and (reference["kind"], reference["name"]) == (job.kind, job.metadata.name)
-        and reference["uid"] != job.metadata.uid
-        for reference in obj["metadata"].get("ownerReferences") or []
-    )

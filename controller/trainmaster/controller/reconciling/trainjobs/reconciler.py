@@ -44,9 +44,9 @@ from trainmaster.controller.reconciling.outcomes import (
     TerminalError,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import Problem, ProblemReporter
+from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter
 from trainmaster.controller.reconciling.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs.apply import Applier, NameTaken
+from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
