@@ -8,6 +8,18 @@ from __future__ import annotations
 from trainmaster.runtime.jsontree import JsonObject
 
 
+def stored_status(raw: JsonObject) -> JsonObject:
+    """Return the status of an object that cannot be read, with a list of conditions; both may be empty.
+
+    What is no condition is of no use to anybody, and may be why the object cannot be read.
+    """
+    stored = raw.get("status")
+    status = stored if isinstance(stored, dict) else {}
+    conditions = status.get("conditions")
+    kept = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
+    return {**status, "conditions": kept}
+
+
 def find_condition(conditions: list[JsonObject], condition_type: str) -> JsonObject | None:
     """Return the condition of that type."""
     return next((condition for condition in conditions if condition.get("type") == condition_type), None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from trainmaster.controller.kube.rest.errors import ApiError, Forbidden
+from trainmaster.controller.reconciling.problems import Problem
 
 UNTIL_GRANTED: Final = 60.0
 """Seconds at most until what failed for want of a right is tried again: no event tells that it was granted."""
@@ -70,3 +73,21 @@ Reconcile: TypeAlias = Callable[[str], Awaitable[Outcome]]
 """Brings one object, named by its key `namespace/name`, to its desired state."""
 
 DONE = Done()
+
+
+def next_outcome(dues: Iterable[float | None], *, failure: ApiError | None, problem: Problem | None) -> Outcome:
+    """Return what a reconcile ends in that has written what it could.
+
+    Args:
+        dues: Seconds until something is due although nothing changes; None: nothing of that kind ever is.
+        failure: The refusal of a write.
+        problem: What stands in the way of the job.
+    """
+    due = min((each for each in dues if each is not None), default=None)
+    if failure is not None:
+        if isinstance(failure, Forbidden) and failure.told:
+            due = min(due or UNTIL_GRANTED, UNTIL_GRANTED)
+        return Requeue(str(failure), at_latest=due)
+    if problem is not None and problem.retry:
+        return Requeue(problem.message, at_latest=due)
+    return DONE if due is None else RequeueAfter(due)

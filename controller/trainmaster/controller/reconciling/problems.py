@@ -79,6 +79,11 @@ class NameTaken(Exception):
         self.problem = problem
 
 
+def unreadable(kind: str, why: str) -> Problem:
+    """Return that an object of a kind, which the API server accepted, cannot be read."""
+    return Problem(f"{kind}Invalid", f"the {kind} cannot be read: {why}", retry=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Report:
     """A problem that was reported."""

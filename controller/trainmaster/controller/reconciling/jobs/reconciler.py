@@ -23,11 +23,11 @@ from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
-    Forbidden,
     KubeError,
     TooManyRequests,
 )
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.conditions import stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
@@ -39,16 +39,15 @@ from trainmaster.controller.reconciling.outcomes import (
     DONE,
     EXPECTATIONS_RECHECK,
     UNTIL_FREED,
-    UNTIL_GRANTED,
     WAITING_INTERVAL,
     ExpectationsPending,
     Outcome,
-    Requeue,
     RequeueAfter,
     TerminalError,
+    next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem, ProblemReporter
+from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.metrics.jobs import JobsMetrics
@@ -141,17 +140,15 @@ class JobReconciler:
         self._next_look.pop(key, None)
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
-            message = f"the {self._kind.kind} cannot be read: {reason}; correct it"
-            problem = Problem(f"{self._kind.kind}Invalid", message, retry=False)
+            problem = unreadable(self._kind.kind, f"{reason}; correct it")
             self._problem_reporter.report(key, raw, problem)
-            return TerminalError(message)
+            return TerminalError(problem.message)
         if _managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
             return DONE
         try:
             job = parse_job(self._kind, raw)
         except ApiTypeError as error:
-            message = f"the {self._kind.kind} cannot be read: {error}"
-            return await self._report_unread(key, raw, Problem(f"{self._kind.kind}Invalid", message, retry=False))
+            return await self._report_unread(key, raw, unreadable(self._kind.kind, str(error)))
         except Exception as error:
             await self._report_unread(key, raw, self._failure(error))
             raise
@@ -185,17 +182,10 @@ class JobReconciler:
             if await self._applier.delete_expired(key, job):
                 self._metrics.count("deleted", job.namespace)
             return DONE
-        dues = [to_requeue(planned.due), status_due, WAITING_INTERVAL if planned.waiting else None]
-        requeue_after = min((due for due in dues if due is not None), default=None)
-        if failure is not None:
-            if isinstance(failure, Forbidden) and failure.told:
-                requeue_after = min(requeue_after or UNTIL_GRANTED, UNTIL_GRANTED)
-            return Requeue(str(failure), at_latest=requeue_after)
-        if problem is not None and problem.retry:
-            if problem.reason == NAME_TAKEN:
-                requeue_after = min(requeue_after or UNTIL_FREED, UNTIL_FREED)
-            return Requeue(problem.message, at_latest=requeue_after)
-        return DONE if requeue_after is None else RequeueAfter(requeue_after)
+        waiting = WAITING_INTERVAL if planned.waiting else None
+        taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
+        dues = (to_requeue(planned.due), status_due, waiting, taken)
+        return next_outcome(dues, failure=failure, problem=problem)
 
     async def _build(self, key: str, job: Job, planned: Plan) -> tuple[Problem | None, ApiError | None]:
         """Perform what a plan makes; returns what stands in the way of the job, and the refusal if it was one."""
@@ -236,13 +226,8 @@ class JobReconciler:
 
     async def _report_unread(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a job that the API server accepted it, but that it could not be read."""
-        status = raw.get("status")
-        old = status if isinstance(status, dict) else {}
-        stored = old.get("conditions")
-        conditions = Conditions(
-            [each for each in stored if isinstance(each, dict)] if isinstance(stored, list) else [],
-            time_text(self._clock.now()),
-        )
+        old = stored_status(raw)
+        conditions = Conditions(old["conditions"], time_text(self._clock.now()))
         status_due = None
         if not any(map(conditions.is_true, _FINISHED)):
             told = problem.condition()

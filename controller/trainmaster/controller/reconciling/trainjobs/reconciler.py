@@ -28,23 +28,22 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, Forbidden, TooManyRequests
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.conditions import set_condition
+from trainmaster.controller.reconciling.conditions import set_condition, stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
     EXPECTATIONS_RECHECK,
-    UNTIL_GRANTED,
     WAITING_INTERVAL,
     ExpectationsPending,
     Outcome,
-    Requeue,
     RequeueAfter,
     TerminalError,
+    next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter
+from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
@@ -149,7 +148,7 @@ class TrainJobReconciler:
             return DONE
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
-            problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {reason}; correct it", retry=False)
+            problem = unreadable(TRAINJOBS.kind, f"{reason}; correct it")
             self._problem_reporter.report(key, raw, problem)
             return TerminalError(problem.message)
         spec = raw.get("spec")
@@ -158,8 +157,7 @@ class TrainJobReconciler:
         try:
             job = parse_trainjob(raw)
         except ApiTypeError as error:
-            problem = Problem("TrainJobInvalid", f"the TrainJob cannot be read: {error}", retry=False)
-            return await self._report_unreadable(key, raw, problem)
+            return await self._report_unreadable(key, raw, unreadable(TRAINJOBS.kind, str(error)))
         try:
             return await self._reconcile(key, await self._observe(key, job, raw))
         except ObjectUnreadable as error:
@@ -223,14 +221,7 @@ class TrainJobReconciler:
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
         dues = (write_due, status_due, deadline, expiry, waiting, look_due)
-        requeue_after = min((due for due in dues if due is not None), default=None)
-        if failure is not None:
-            if isinstance(failure, Forbidden) and failure.told:
-                requeue_after = min(requeue_after or UNTIL_GRANTED, UNTIL_GRANTED)
-            return Requeue(str(failure), at_latest=requeue_after)
-        if problem is not None and problem.retry:
-            return Requeue(problem.message, at_latest=requeue_after)
-        return DONE if requeue_after is None else RequeueAfter(requeue_after)
+        return next_outcome(dues, failure=failure, problem=problem)
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
         decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)
@@ -251,11 +242,8 @@ class TrainJobReconciler:
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""
-        status = raw.get("status")
-        old = status if isinstance(status, dict) else {}
-        stored = old.get("conditions")
-        # What is no condition is of no use to anybody, and may be why the TrainJob cannot be read.
-        conditions = [copy_tree(each) for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
+        old = stored_status(raw)
+        conditions: list[JsonObject] = copy_tree(old["conditions"])
         if finished(conditions):
             self._problem_reporter.report(key, raw, problem)
             return DONE  # it needs nothing more of anybody
