@@ -29,8 +29,9 @@ from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Con
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.jobs.objects import name_taken
 from trainmaster.controller.reconciling.jobs.observe import JobStores
-from trainmaster.controller.reconciling.jobs.plan import Apply, Creation, name_taken
+from trainmaster.controller.reconciling.jobs.types import Apply, Creation
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
 from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem
 from trainmaster.controller.resources import watched_resource

@@ -6,37 +6,33 @@ Rules (Training Operator V1):
 - A finished job is cleaned up by its `cleanPodPolicy`, loses its PodGroup and what its kind does not keep (V1-B23: a
   HorizontalPodAutoscaler among it), and is deleted when it has outlived its time to live.
 - A suspended job has neither pods nor Services, whatever its `cleanPodPolicy`.
-- With Volcano there are no pods before their PodGroup has been enqueued.
 - A job that ends makes and replaces nothing any more.
 - Limits come first: a job that has reached one fails, and is cleaned up when that is written, so that a crash in
   between does not undo it.
 - A failed pod that is replaced is deleted when the status tells of it.
 - A Service goes before its pod, by which it is known that it has to go.
-- An object of the same name that belongs to somebody else is never touched; a job that lacks one of its names does
-  nothing until it is free.
+
+Those of what is created and applied are in `objects`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Final, TypeAlias
 
-from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.jobs.limits import (
     backoff_limit_reached,
     count_restarts,
     seconds_to_deadline,
     seconds_to_expiry,
 )
+from trainmaster.controller.reconciling.jobs.objects import plan_objects, plan_pod_group, plan_pods
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_beyond, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
-from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import BLOCKED, NAME_TAKEN, Problem
+from trainmaster.controller.reconciling.jobs.types import Plan
+from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import (
@@ -49,70 +45,14 @@ from trainmaster.runtime.jobs.constants import (
     SUSPENDED,
 )
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.objects import owned
-from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
-from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jobs.validation import check_job, excess_of
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 
 Wait: TypeAlias = Callable[[str, str], float]
 """Tells the seconds until a failed pod may be replaced, by the UID of the job and the name of the pod."""
 
 _FINAL: Final = (SUCCEEDED, FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """One object to apply; `uid` is that of the one which is brought up to date, None if none was seen."""
-
-    object: JsonObject
-    uid: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Creation:
-    """A pod or a Service to create, which is made when it is its turn: a thousand at once would hold everybody up."""
-
-    kind: str
-    name: str
-    make: Callable[[], JsonObject]
-
-
-@dataclass(slots=True)
-class Plan:
-    """The writes of one reconcile: applies, creates, the status, deletes, in this order."""
-
-    update: StatusUpdate
-    """The status that follows, as long as nothing goes wrong with the writes."""
-
-    applies: list[Apply] = field(default_factory=list)
-    creates: list[Creation] = field(default_factory=list)
-    """Pods and Services."""
-
-    deletes: list[JsonObject] = field(default_factory=list)
-    """Objects as observed: the UID counts."""
-
-    events: list[JobEvent] = field(default_factory=list)
-    """What happens beside the status."""
-
-    problem: Problem | None = None
-    waiting: bool = False
-    """Whether an object of an earlier job of the name has to disappear; no fault of this one."""
-
-    due: float | None = None
-    """Seconds until something is due although nothing changes."""
-
-    replaced: list[str] = field(default_factory=list)
-    """Names of failed pods that are deleted to be replaced."""
-
-    expired: bool = False
-    """Whether the job has outlived its time to live, and is to be deleted."""
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether nothing can be created now."""
-        return self.problem is not None or self.waiting
 
 
 def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait: Wait) -> Plan:
@@ -148,13 +88,6 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
     return planned
 
 
-def name_taken(kind: str, name: str, job: Job) -> Problem:
-    """An object of somebody else has the name of one of ours."""
-    return Problem(
-        NAME_TAKEN, f'{kind} "{name}" exists and does not belong to this {job.kind.kind}; delete it or rename the job'
-    )
-
-
 def _errors(job: Job, *, has_pods: bool) -> list[FieldError]:
     """Return what is wrong with a job that nobody admitted; of one that has pods, why no more can be made."""
     if has_pods:
@@ -179,15 +112,15 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         update.fail(f"Job {job.name} has failed because it was active longer than specified deadline")
         return
     planned.due = to_deadline
-    may_create = gang is None or _plan_pod_group(observed, gang, planned)
+    may_create = gang is None or plan_pod_group(observed, gang, planned)
     if may_create or observed.pods:
-        _plan_objects(observed, planned)
+        plan_objects(observed, planned)
     statuses = job.kind.replica_statuses(job, {each.replica_type: each.status for each in replicas})
     pods = {each.replica_type: each.pods for each in replicas}
     conditions = list(job.kind.update_job_status(job, statuses, pods))
     ends = any(each.failed_for_good for each in replicas) or any(each.type in _FINAL for each in conditions)
     if may_create and not ends and not planned.is_stuck:
-        _plan_pods(observed, gang, replicas, planned)
+        plan_pods(observed, gang, replicas, planned)
     if not observed.pods and not planned.creates:
         return
     update.started()
@@ -224,104 +157,6 @@ def _hold_back(replicas: Replicas, job: Job, planned: Plan, wait: Wait) -> None:
 def _is_resumed(job: Job) -> bool:
     """Whether the job is resumed right now, so that its time begins anew."""
     return job.is_true(SUSPENDED)
-
-
-def _plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:
-    """Create what lacks: pods of empty slots, and the Service of each slot."""
-    job, stores = observed.job, observed.stores
-    for each in replicas:
-        for index in each.missing:
-            make = partial(build_pod, job, each.replica_type, index, gang)
-            _plan_creation(Creation("Pod", each.names[index], make), stores.pods, observed, planned)
-        if each.missing:
-            planned.events += _template_warnings(job, each.replica_type, gang)
-        if not job.kind.has_services:
-            continue
-        for index, name in enumerate(each.names):
-            if name not in observed.services:
-                make = partial(build_service, job, each.replica_type, index)
-                _plan_creation(Creation("Service", name, make), stores.services, observed, planned)
-    if planned.is_stuck:
-        planned.creates = []
-
-
-def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
-    existing = observed.existing(store, creation.name)
-    if existing is None:
-        planned.creates.append(creation)
-    elif is_left_over(existing, observed.job.kind.kind, observed.job):
-        planned.waiting = True
-    elif planned.problem is None and not is_controlled_by(existing, observed.job):
-        planned.problem = name_taken(creation.kind, creation.name, observed.job)
-
-
-def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
-    if (job.replica_specs[replica_type].template.get("spec") or {}).get("restartPolicy"):
-        note = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        yield JobEvent("SetPodTemplateRestartPolicy", note, "Warning")
-    if gang is not None and has_other_scheduler(job, replica_type, gang):
-        note = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-        yield JobEvent("SetPodTemplateSchedulerName", note, "Warning")
-
-
-def _plan_objects(observed: Observed, planned: Plan) -> None:
-    """Bring what the kind builds to where it wants it, and delete what it does not build any more."""
-    job = observed.job
-    pods = [pod for pod in observed.pods.values() if not is_terminating(pod)]
-    built: set[tuple[str, str, str]] = set()
-    for obj in job.kind.build(job, pods, observed.listers):
-        built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
-        if planned.problem is None:
-            _plan_apply(owned(job, obj), observed, planned)
-    for (api_version, kind), objects in observed.others.items():
-        if kind != POD_GROUP_KIND and not job.kind.keeps_objects:
-            planned.deletes += [
-                obj
-                for name, obj in objects.items()
-                if (api_version, kind, name) not in built and not is_terminating(obj)
-            ]
-
-
-def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
-    kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
-    other = observed.stores.others[kind]
-    existing = observed.existing(other.store, name)
-    if existing is None:
-        planned.applies.append(Apply(obj))
-    elif not obj["metadata"]["ownerReferences"]:
-        pass  # nobody's, and there
-    elif is_left_over(existing, observed.job.kind.kind, observed.job):
-        planned.waiting = True
-    elif not is_controlled_by(existing, observed.job):
-        planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
-    elif is_terminating(existing):
-        planned.waiting = True
-    elif (
-        not other.creates_only
-        and drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN
-    ):
-        planned.applies.append(Apply(obj, uid=existing["metadata"]["uid"]))
-
-
-def _plan_pod_group(observed: Observed, gang: GangScheduler, planned: Plan) -> bool:
-    """Bring the PodGroup up to date; tells whether pods may be created."""
-    job = observed.job
-    existing = observed.pod_group(gang)
-    group = gang.pod_group(job, existing, observed.priorities())
-    if existing is not None:
-        _keep_annotations(group, existing)
-    _plan_apply(group, observed, planned)
-    return existing is not None and gang.admits(existing)
-
-
-def _keep_annotations(group: JsonObject, existing: JsonObject) -> None:
-    """Leave the annotations of a PodGroup as they were copied when it was made."""
-    fields = (existing["metadata"].get(OWNED_FIELDS) or {}).get("f:metadata") or {}
-    ours = {each.removeprefix("f:") for each in fields.get("f:annotations") or {}}
-    annotations = existing["metadata"].get("annotations") or {}
-    group["metadata"]["annotations"] = {key: value for key, value in annotations.items() if key in ours}
-    if not group["metadata"]["annotations"]:
-        del group["metadata"]["annotations"]
 
 
 def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:

@@ -31,10 +31,11 @@ from trainmaster.controller.reconciling.conditions import stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
-from trainmaster.controller.reconciling.jobs.plan import Plan, plan
+from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
+from trainmaster.controller.reconciling.jobs.types import Plan
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
     EXPECTATIONS_RECHECK,

@@ -1,0 +1,136 @@
+"""Objects: which of them a plan creates or applies: pods, Services, the PodGroup, and what a kind builds. Pure.
+
+Rules (Training Operator V1):
+
+- With Volcano there are no pods before their PodGroup has been enqueued.
+- The annotations of a PodGroup stay as they were copied when it was made.
+- What a kind builds comes before the pods, and is deleted when it is not built any more.
+- An object of the same name that belongs to somebody else is never touched; a job that lacks one of its names does
+  nothing until it is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.jobs.observe import Observed
+from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
+from trainmaster.controller.reconciling.jobs.status import JobEvent
+from trainmaster.controller.reconciling.jobs.types import Apply, Creation, Plan
+from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
+from trainmaster.controller.reconciling.problems import NAME_TAKEN, Problem
+from trainmaster.runtime.api.constants import POD_GROUP_KIND
+from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.objects import owned
+from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
+from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+
+
+def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:
+    """Create what lacks: pods of empty slots, and the Service of each slot."""
+    job, stores = observed.job, observed.stores
+    for each in replicas:
+        for index in each.missing:
+            make = partial(build_pod, job, each.replica_type, index, gang)
+            _plan_creation(Creation("Pod", each.names[index], make), stores.pods, observed, planned)
+        if each.missing:
+            planned.events += _template_warnings(job, each.replica_type, gang)
+        if not job.kind.has_services:
+            continue
+        for index, name in enumerate(each.names):
+            if name not in observed.services:
+                make = partial(build_service, job, each.replica_type, index)
+                _plan_creation(Creation("Service", name, make), stores.services, observed, planned)
+    if planned.is_stuck:
+        planned.creates = []
+
+
+def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
+    existing = observed.existing(store, creation.name)
+    if existing is None:
+        planned.creates.append(creation)
+    elif is_left_over(existing, observed.job.kind.kind, observed.job):
+        planned.waiting = True
+    elif planned.problem is None and not is_controlled_by(existing, observed.job):
+        planned.problem = name_taken(creation.kind, creation.name, observed.job)
+
+
+def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
+    if (job.replica_specs[replica_type].template.get("spec") or {}).get("restartPolicy"):
+        note = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        yield JobEvent("SetPodTemplateRestartPolicy", note, "Warning")
+    if gang is not None and has_other_scheduler(job, replica_type, gang):
+        note = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+        yield JobEvent("SetPodTemplateSchedulerName", note, "Warning")
+
+
+def plan_objects(observed: Observed, planned: Plan) -> None:
+    """Bring what the kind builds to where it wants it, and delete what it does not build any more."""
+    job = observed.job
+    pods = [pod for pod in observed.pods.values() if not is_terminating(pod)]
+    built: set[tuple[str, str, str]] = set()
+    for obj in job.kind.build(job, pods, observed.listers):
+        built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
+        if planned.problem is None:
+            _plan_apply(owned(job, obj), observed, planned)
+    for (api_version, kind), objects in observed.others.items():
+        if kind != POD_GROUP_KIND and not job.kind.keeps_objects:
+            planned.deletes += [
+                obj
+                for name, obj in objects.items()
+                if (api_version, kind, name) not in built and not is_terminating(obj)
+            ]
+
+
+def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
+    kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
+    other = observed.stores.others[kind]
+    existing = observed.existing(other.store, name)
+    if existing is None:
+        planned.applies.append(Apply(obj))
+    elif not obj["metadata"]["ownerReferences"]:
+        pass  # nobody's, and there
+    elif is_left_over(existing, observed.job.kind.kind, observed.job):
+        planned.waiting = True
+    elif not is_controlled_by(existing, observed.job):
+        planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
+    elif is_terminating(existing):
+        planned.waiting = True
+    elif (
+        not other.creates_only
+        and drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN
+    ):
+        planned.applies.append(Apply(obj, uid=existing["metadata"]["uid"]))
+
+
+def plan_pod_group(observed: Observed, gang: GangScheduler, planned: Plan) -> bool:
+    """Bring the PodGroup up to date; tells whether pods may be created."""
+    job = observed.job
+    existing = observed.pod_group(gang)
+    group = gang.pod_group(job, existing, observed.priorities())
+    if existing is not None:
+        _keep_annotations(group, existing)
+    _plan_apply(group, observed, planned)
+    return existing is not None and gang.admits(existing)
+
+
+def _keep_annotations(group: JsonObject, existing: JsonObject) -> None:
+    """Leave the annotations of a PodGroup as they were copied when it was made."""
+    fields = (existing["metadata"].get(OWNED_FIELDS) or {}).get("f:metadata") or {}
+    ours = {each.removeprefix("f:") for each in fields.get("f:annotations") or {}}
+    annotations = existing["metadata"].get("annotations") or {}
+    group["metadata"]["annotations"] = {key: value for key, value in annotations.items() if key in ours}
+    if not group["metadata"]["annotations"]:
+        del group["metadata"]["annotations"]
+
+
+def name_taken(kind: str, name: str, job: Job) -> Problem:
+    """An object of somebody else has the name of one of ours."""
+    return Problem(
+        NAME_TAKEN, f'{kind} "{name}" exists and does not belong to this {job.kind.kind}; delete it or rename the job'
+    )
