@@ -17,7 +17,7 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.configuration import CertManagement, Configuration, Health, LeaderElection, Metrics, Webhook
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.manager import manager as manager_module
+from trainmaster.controller.manager import endpoints
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.server import server as server_module
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -129,9 +129,7 @@ async def test_m8_a_connection_to_the_probes_on_which_nothing_comes_is_closed(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are open to everybody."""
-    monkeypatch.setattr(
-        manager_module, "PROBES_OPTIONS", replace(manager_module.PROBES_OPTIONS, first_request_timeout=0.1)
-    )
+    monkeypatch.setattr(endpoints, "PROBES_OPTIONS", replace(endpoints.PROBES_OPTIONS, first_request_timeout=0.1))
     certify(tmp_path / "certs")
     async with probed(stack.access, tmp_path / "certs") as probes:
         await probes.until("healthz", "ok")
@@ -139,4 +137,4 @@ async def test_m8_a_connection_to_the_probes_on_which_nothing_comes_is_closed(
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         writer.close()
-    assert manager_module.PROBES_OPTIONS.first_request_timeout is not None
+    assert endpoints.PROBES_OPTIONS.first_request_timeout is not None

@@ -32,7 +32,7 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, PODS
-from trainmaster.controller.manager import manager as manager_module
+from trainmaster.controller.manager import election as election_module
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import TRAINJOBS, job_resource
@@ -255,7 +255,7 @@ async def test_the_election_is_as_configured(stack: Stack, monkeypatch: pytest.M
             periods.update({name: options[name] for name in ("renew_deadline", "retry_period")})
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr(manager_module, "LeaderElector", Recorded)
+    monkeypatch.setattr(election_module, "LeaderElector", Recorded)
     election = {"resourceName": "chosen", "resourceNamespace": "kube-system", "leaderElect": True}
     durations = {"leaseDuration": "9s", "renewDeadline": "6s", "retryPeriod": "500ms"}
     async with manager(stack.access, configuration=configured(leaderElection={**election, **durations})):

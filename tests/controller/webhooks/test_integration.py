@@ -31,7 +31,8 @@ from trainmaster.controller.configuration import LeaderElection
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
-from trainmaster.controller.manager.manager import USER_AGENT, WEBHOOKS_SUFFIX, Manager
+from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX
+from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
 from trainmaster.devcluster.cluster import Cluster

@@ -24,34 +24,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Final, Protocol
 
 import structlog
 
 from trainmaster.controller.certificates.controller import CertificateController, manages_certificates
-from trainmaster.controller.configuration import OFF, Configuration, seconds
-from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
+from trainmaster.controller.configuration import Configuration, seconds
+from trainmaster.controller.debugging.handlers import Debugged
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.leaderelection.election_thread import (
-    USER_AGENT_SUFFIX,
-    Election,
-    ElectionInThread,
-    ElectionOnLoop,
-)
-from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
-from trainmaster.controller.kube.leaderelection.lease import LeaseClient
-from trainmaster.controller.kube.leaderelection.other_leaders import OtherLeaders
+from trainmaster.controller.kube.leaderelection.elector import new_identity
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, NewClient
 from trainmaster.controller.manager.controllers import make_controllers
+from trainmaster.controller.manager.election import lease_namespace, new_election, other_leaders
+from trainmaster.controller.manager.endpoints import add_checks, serve_metrics, serve_probes
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
@@ -61,53 +53,17 @@ from trainmaster.controller.manager.runnables import (
     wait_for_first,
 )
 from trainmaster.controller.manager.training_operator import TrainingOperator
-from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
+from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.reconciling.controller import require_unique_names
-from trainmaster.controller.server.certwatcher import CertWatcher, server_context
-from trainmaster.controller.server.filters import DelegatingAuth
-from trainmaster.controller.server.healthz import Healthz, metrics
-from trainmaster.controller.server.server import Server, ServerOptions
+from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
-from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
-
-USER_AGENT: Final = f"trainmaster/{__version__}"
-WEBHOOKS_SUFFIX: Final = "/webhooks"
-METRICS_SUFFIX: Final = "/metrics"
-
-PROBES_OPTIONS: Final = ServerOptions(
-    purpose="probes",
-    remedy="choose another health.healthProbeBindAddress in the configuration",
-    first_request_timeout=10.0,
-)
-
-METRICS_OPTIONS: Final = ServerOptions(
-    purpose="metrics",
-    remedy="choose another metrics.bindAddress in the configuration",
-    subject="metrics are",
-    unreachable="metrics cannot be read on {host}:{port}",
-    started_event="metrics are served",
-    unanswered_event="some requests for metrics are not answered any more",
-    no_certificate_event="metrics are not served: there is no certificate",
-    no_certificate_hint=(
-        "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
-        "webhook.certDir, or set metrics.secureServing to false; it goes on by itself"
-    ),
-    first_request_timeout=10.0,
-)
-
-
-class NewClient(Protocol):
-    """Makes clients of the cluster."""
-
-    def __call__(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
-        """Make a client that calls `guard` before each write and sends a request up to `tries` times."""
 
 
 class Manager:
@@ -166,8 +122,16 @@ class Manager:
             raise RuntimeError("a manager runs once; make another one")
         self._ran = True
         watches = self._framework.watches()
-        self._missing_rights = MissingRights(self._policy_rules(watches))
-        election = self._election()
+        missing_rights = self._missing_rights = MissingRights(self._policy_rules(watches))
+        namespace = lease_namespace(self._configuration, self._rest_config)
+        election = new_election(
+            self._configuration,
+            self._new_client,
+            namespace=namespace,
+            identity=self._identity,
+            clock=self._clock,
+            in_thread=self._elect_in_thread,
+        )
         async with AsyncExitStack() as stack:
             guard = election.guard if election is not None else None
             client = await stack.enter_async_context(self._new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
@@ -203,7 +167,16 @@ class Manager:
             if certificates is not None:
                 self.healthz.add_readyz_check("ca-bundle", certificates.readiness)
             webhooks = await self._webhooks(caches, certificates, stack)
-            await self._serve_probes(stack, [caches, jobs], election, webhooks, stop)
+            servers = [server for server in (webhooks, self._status_server) if server is not None]
+            add_checks(
+                self.healthz,
+                stop=stop,
+                caches=[caches, jobs],
+                election=election,
+                missing_rights=missing_rights,
+                servers=servers,
+            )
+            await serve_probes(self.healthz, stack, configuration=self._configuration, clock=self._clock)
             debugged = Debugged(
                 configuration=self._configuration,
                 framework=self._framework,
@@ -211,7 +184,9 @@ class Manager:
                 queues=[(controller.name, controller.queue) for controller in controllers],
                 leader=lambda: election.state() if election is not None else {"leaderElection": False},
             )
-            background = await self._serve_metrics(stack, debugged)
+            background = await serve_metrics(
+                stack, debugged, configuration=self._configuration, new_client=self._new_client, clock=self._clock
+            )
             background += [
                 asyncio.create_task(caches.run(), name="caches"),
                 asyncio.create_task(recorder.run(), name="events"),
@@ -227,7 +202,7 @@ class Manager:
                     self._rest_config,
                     caches.trainjobs.store,
                     user_agent=USER_AGENT,
-                    missing_rights=self._missing_rights,
+                    missing_rights=missing_rights,
                     wait_for_sync=caches.wait_for_sync,
                     enqueue_all=caches.enqueue_all,
                 )
@@ -242,14 +217,14 @@ class Manager:
                 on_caches_synced=self._on_caches_synced,
                 leading=[
                     *([certificates.lead] if certificates is not None else []),
-                    *(each.run for each in self._other_leaders(client)),
+                    *(each.run for each in other_leaders(self._configuration, client, namespace, self._clock)),
                 ],
             )
             running = asyncio.create_task(runnables.run(stop), name="manager")
             draining = asyncio.create_task(
                 drain(
                     stop,
-                    [server for server in (webhooks, self._status_server) if server is not None],
+                    servers,
                     delay=seconds(self._configuration.shutdown_delay_duration),
                     clock=self._clock,
                 ),
@@ -262,55 +237,6 @@ class Manager:
                     raise_if_ended(task)
                 phase.result()
         log.info("stopped")
-
-    async def _serve_probes(
-        self,
-        stack: AsyncExitStack,
-        caches: Sequence[Caches | TrainingOperator],
-        election: Election | None,
-        webhooks: WebhookServer | None,
-        stop: asyncio.Event,
-    ) -> None:
-        """Serve probes until the stack is closed."""
-        if election is not None:
-            self.healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
-        self.healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
-        self.healthz.add_readyz_check("informer-sync", lambda: _sync_health(caches))
-        if election is not None:
-            self.healthz.add_readyz_check("leaderElection", self._lease_health)
-        for each in (webhooks, self._status_server):
-            if each is not None:
-                each.add_checks(self.healthz)
-        health = self._configuration.health
-        if health.health_probe_bind_address != OFF:
-            server = Server(health.health_probe_bind_address, PROBES_OPTIONS, clock=self._clock)
-            await stack.enter_async_context(server.listening(self.healthz.application()))
-
-    async def _serve_metrics(self, stack: AsyncExitStack, debugged: Debugged) -> list[asyncio.Task[None]]:
-        """Serve metrics, and what is below `/debug/`, until the stack is closed; returns the tasks that do so."""
-        settings, tls = self._configuration.metrics, self._configuration.tls
-        if settings.bind_address == OFF:
-            return []
-        app = metrics()
-        if self._configuration.enable_debugging_handlers:
-            add_debugging_handlers(app, debugged)
-        if settings.auth.enabled:
-            # A client of their own: whoever reads metrics, no reconcile waits for its connections or its limits.
-            reviewer = self._new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)
-            await stack.enter_async_context(reviewer)
-            app.middlewares.append(DelegatingAuth(reviewer, clock=self._clock).middleware)
-        if not settings.secure_serving:
-            server = Server(settings.bind_address, METRICS_OPTIONS, clock=self._clock)
-            await stack.enter_async_context(server.listening(app))
-            return []
-        certs = CertWatcher(
-            Path(self._configuration.webhook.cert_dir),
-            lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
-        )
-        server = Server(settings.bind_address, METRICS_OPTIONS, clock=self._clock, certs=certs)
-        serving = asyncio.create_task(server.run(app), name="metrics")
-        stack.push_async_callback(cancel_and_wait, [serving])
-        return [serving]
 
     def _new_http_client(self, *, user_agent: str, guard: Callable[[], None] | None, tries: int) -> KubeClient:
         limits = self._configuration.client_connection
@@ -343,12 +269,6 @@ class Manager:
             namespace=operator_namespace(),
         )
 
-    def _lease_health(self) -> str | None:
-        """Say why this replica could not lead if it had to."""
-        verbs = ("get", "create", "update")
-        missing = self._missing_rights.of(LEASES, verbs) if self._missing_rights is not None else []
-        return f"the service account may not {', '.join(missing)}" if missing else None
-
     async def _webhooks(
         self, caches: Caches, certificates: CertificateController | None, stack: AsyncExitStack
     ) -> WebhookServer | None:
@@ -379,48 +299,3 @@ class Manager:
             now=certificates.now if certificates is not None else None,
             called=None if certificates is not None else f"{service}.{operator_namespace()}.svc",
         )
-
-    def _election(self) -> Election | None:
-        election = self._configuration.leader_election
-        if not election.leader_elect:
-            return None
-        namespace = self._lease_namespace()
-
-        def make_elector(client: LeaseClient, on_overrun: Callable[[], None]) -> LeaderElector:
-            return LeaderElector(
-                client,
-                lease_namespace=namespace,
-                lease_name=election.resource_name,
-                identity=self._identity,
-                lease_duration=seconds(election.lease_duration),
-                renew_deadline=seconds(election.renew_deadline),
-                retry_period=seconds(election.retry_period),
-                clock=self._clock,
-                on_overrun=on_overrun,
-            )
-
-        # The elector has its own idea of when to try again.
-        client = self._new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
-        return (ElectionInThread if self._elect_in_thread else ElectionOnLoop)(client, make_elector)
-
-    def _lease_namespace(self) -> str:
-        configured = self._configuration.leader_election.resource_namespace
-        return configured or pod_namespace() or self._rest_config.namespace
-
-    def _other_leaders(self, client: KubeClient) -> list[OtherLeaders]:
-        """Return who looks for a second installation; one of named namespaces has no right to look at the others."""
-        election = self._configuration.leader_election
-        if not election.leader_elect or self._configuration.watch_namespaces:
-            return []
-        namespace, name = self._lease_namespace(), election.resource_name
-        return [OtherLeaders(client, namespace=namespace, name=name, clock=self._clock)]
-
-
-def _leader_health(election: Election) -> str | None:
-    healthy = election.is_healthy()
-    return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
-
-
-def _sync_health(caches: Iterable[Caches | TrainingOperator]) -> str | None:
-    missing = [each for some in caches for each in some.not_synced()]
-    return f"waiting for {'; '.join(missing)}" if missing else None
