@@ -9,7 +9,7 @@ import pytest
 from trainmaster.controller.configuration import Configuration, TrainingOperator
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.plugins.jobs.initcontainer import InitContainerOptions
-from trainmaster.runtime.framework.loader import PluginInvalid
+from trainmaster.runtime.framework import PluginInvalid
 
 
 def with_options(**options: str) -> Configuration:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainmaster.runtime.api import ApiModel
-from trainmaster.runtime.framework.loader import PHASES
+from trainmaster.runtime.framework.signatures import PHASES
 
 EXTENSION_POINTS = [
     (phase, argument)
@@ -29,14 +29,15 @@ def vandal(phase: str, argument: str, reads: Iterable[tuple[str, str, str | None
     """
     signature = inspect.signature(getattr(PHASES[phase], phase))
 
-    def run(self: Any, *arguments: Any) -> Any:
-        given = dict(zip(list(signature.parameters)[1:], arguments, strict=True))
+    def run(self: Any, **given: Any) -> Any:
         wreck(given[argument], list(reads))
         self.ran = True
-        return None if phase == "status" else ()
+        return {"status": None, "applies_to": True}.get(phase, ())
 
     run.__signature__ = signature  # type: ignore[attr-defined] # what `inspect.signature` looks for
-    return type("Vandal", (), {"name": "vandal", "priority": 1000, "ran": False, phase: run})()
+    nothing = lambda self: ()  # noqa: E731 - what a plugin needs at least
+    attributes = {"name": "vandal", "priority": 1000, "ran": False, "watch_extension": nothing, phase: run}
+    return type("Vandal", (), attributes)()
 
 
 def wreck(node: Any, reads: list[tuple[str, str, str | None, str]], seen: set[int] | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.controller.configuration import Configuration
-from trainmaster.runtime.framework.loader import PluginInvalid
+from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import SECTION, load_job_kinds
 

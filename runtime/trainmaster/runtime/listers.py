@@ -61,8 +61,9 @@ class Watch:
     plural: str
     namespaced: bool = True
 
-    jobs: Callable[[JsonObject], Iterable[JobKey]] | None = None
-    """Maps a changed object to TrainJobs; None means: the TrainJob that owns it as its controller.
+    jobs: Callable[..., Iterable[JobKey]] | None = None
+    """Maps a changed object to TrainJobs, as `jobs(obj)` or `jobs(obj, listers)`; None means: the TrainJob that owns it
+    as its controller. With listers it may ask an index of TrainJobs which of them name the object, for instance.
 
     Those that it returned last for the object are enqueued as well, also when it fails.
     """
@@ -75,10 +76,19 @@ class Watch:
     objects of the kind, unless another plugin needs it.
     """
 
-    optional: bool = False
-    """Whether the controller may start while the cluster does not serve this kind. It reads as if there were no objects
-    until the cluster does.
+    workload: bool = False
+    """Whether objects of this kind are the workload, whose state the plugin's `status` reports. They are stopped by
+    `spec.suspend`, deleted when the TrainJob exceeds its deadline, and remembered when they are deleted after their
+    end. The manager is not ready while the cluster does not serve the kind.
     """
+
+    optional: bool = False
+    """Whether the plugin can do without this kind: it reads as if there were no objects until the cluster serves it.
+    Otherwise the TrainJobs that the plugin serves wait for the kind.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that are of interest; none: all that the controller serves."""
 
     metadata_only: bool = False
     """Whether metadata is enough: the objects that listers return, and that `jobs` is given, then have nothing else.

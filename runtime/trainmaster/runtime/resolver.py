@@ -23,7 +23,8 @@ from trainmaster.runtime.canonical import (
     canonicalize_resources,
     without_blanks,
 )
-from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.framework import Tracer
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
@@ -52,6 +53,9 @@ class Resolution:
     info: Info
     """The working state at the end, for display and tests."""
 
+    skipped: list[PluginFailed]
+    """Failures of plugins without which it was resolved."""
+
 
 def resolve(
     job: TrainJob,
@@ -59,8 +63,9 @@ def resolve(
     framework: Framework,
     *,
     listers: Listers = NO_LISTERS,
+    tracer: Tracer | None = None,
 ) -> Resolution:
-    """Decide what a TrainJob becomes.
+    """Decide what a TrainJob becomes; `tracer` is shown each step.
 
     Raises:
         PolicyUnserved: The runtime asks for a framework or a gang scheduler that no plugin serves.
@@ -77,7 +82,8 @@ def resolve(
     unserved = framework.unserved_policy(info)
     if unserved:
         raise PolicyUnserved(f"no installed plugin serves {unserved}; install one, or use another runtime")
-    return Resolution(framework.resolve(info, job, listers), info)
+    built = framework.resolve(info, job, listers, tracer=tracer)
+    return Resolution(built.objects, info, built.skipped)
 
 
 def new_info(

@@ -11,7 +11,7 @@ from support.job_kinds import job
 
 from trainmaster.plugins.jobs.initcontainer import InitContainerOptions, InitContainers
 from trainmaster.plugins.jobs.pytorchjob import PyTorchJob
-from trainmaster.runtime.framework.loader import PluginInvalid
+from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.loader import load_job_kinds, option_problems
 from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject

@@ -16,7 +16,7 @@ from support.resolutions import FakeListers, entropy
 from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
 from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.field_errors import FieldError
-from trainmaster.runtime.framework.loader import PluginInvalid
+from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.constants import EXIT_CODE, FAILED, NEVER, ON_FAILURE, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job

@@ -10,32 +10,35 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from support.objects import runtime, trainjob
 from support.plugins import Builder, Enforcer
 
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
-from trainmaster.runtime.framework.framework import order_plugins
 from trainmaster.runtime.framework.interface import Desired, Rejected, StatusReport
-from trainmaster.runtime.framework.loader import PHASES
+from trainmaster.runtime.framework.ordering import order_plugins
+from trainmaster.runtime.framework.signatures import PHASES
 from trainmaster.runtime.listers import NO_LISTERS, Watch
-from trainmaster.runtime.resolver import new_info, resolve
+from trainmaster.runtime.resolver import PolicyUnserved, new_info, resolve
 
 
 async def coroutine() -> None:
     """Would have to be awaited."""
 
 
-def test_only_one_plugin_may_report_status() -> None:
+def test_the_first_plugin_that_knows_reports_the_status() -> None:
     class Reporter:
-        def __init__(self, name: str) -> None:
-            self.name = name
+        def __init__(self, name: str, report: StatusReport | None) -> None:
+            self.name, self.report = name, report
 
-        def status(self, job: Any, listers: Any) -> None:
-            """Reports nothing."""
+        def status(self, job: Any, listers: Any) -> StatusReport | None:
+            return self.report
 
-    with pytest.raises(PluginInvalid, match="these do: one, two"):
-        Framework([Reporter("one"), Reporter("two")])
+    second, third = (StatusReport(jobs_status=[{"name": name}]) for name in ("second", "third"))
+    framework = Framework([Reporter("one", None), Reporter("three", third), Reporter("two", second)])
+    assert framework.status(trainjob(), NO_LISTERS) == third
+    assert Framework([Reporter("one", None)]).status(trainjob(), NO_LISTERS) is None
 
 
 def test_enforcers_run_in_order() -> None:
@@ -46,7 +49,7 @@ def test_enforcers_run_in_order() -> None:
 
 def test_built_objects_get_namespace_and_owner() -> None:
     built = Framework([Builder()]).resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
-    assert built[0].object["metadata"] == {
+    assert built.objects[0].object["metadata"] == {
         "name": "made",
         "namespace": "team",
         "ownerReferences": [
@@ -84,11 +87,11 @@ def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
 def test_whatever_a_plugin_raises_is_its_failure_for_that_job(phase: str, error: BaseException) -> None:
     """Neither the process of all TrainJobs nor the task of one ends by it."""
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise error
 
     fail.__signature__ = inspect.signature(getattr(PHASES[phase], phase))  # type: ignore[attr-defined]
-    framework = Framework([type("Leaver", (), {"name": "leaver", phase: fail})()])
+    framework = Framework([type("Leaver", (), {"name": "leaver", "watch_extension": lambda self: (), phase: fail})()])
     info = new_info(trainjob(), runtime())
     calls: dict[str, Callable[[], object]] = {
         "validate": lambda: framework.validate(info, trainjob(), None, NO_LISTERS),
@@ -391,3 +394,143 @@ def test_before_and_after_win_over_priority() -> None:
 def test_a_contradiction_in_the_order_is_refused() -> None:
     with pytest.raises(PluginInvalid, match="contradicts itself: "):
         order_plugins([Enforcer("a", before=("b",)), Enforcer("b", before=("a",))])
+
+
+class Failing(Enforcer):
+    """Breaks what it is given, and then fails."""
+
+    def __init__(self, error: Exception | None = None, **attributes: Any) -> None:
+        super().__init__("failing", **attributes)
+        self.error = error or KeyError("region")
+
+    def enforce_ml_policy(self, info: Any, job: Any) -> None:
+        info.template["broken"] = True
+        info.trainer.pod_spec["broken"] = True
+        raise self.error
+
+    def build(self) -> Any:
+        raise AssertionError("a plugin that failed is not asked again")
+
+    def validate(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("how", ["its own word", "the configuration"])
+def test_a_job_goes_on_without_a_plugin_that_may_be_skipped(how: str) -> None:
+    """Nothing of what it did is left."""
+    plugin = Failing(failure_policy="skip" if how == "its own word" else "fail")
+    policies = {} if how == "its own word" else {"failing": "skip"}
+    framework = Framework([plugin, Builder()], failure_policies=policies)
+    expected = resolve(trainjob(), runtime(), Framework([Builder()]))
+    resolution = resolve(trainjob(), runtime(), framework)
+    assert resolution.objects == expected.objects
+    assert resolution.info.template == expected.info.template
+    assert resolution.info.trainer is not None
+    assert resolution.info.trainer.job_template is resolution.info.template["replicatedJobs"][0]["template"]
+    assert [str(each) for each in resolution.skipped] == [
+        "plugin failing failed in enforce_ml_policy: KeyError: 'region'"
+    ]
+    errors, warnings = framework.validate(new_info(trainjob(), runtime()), trainjob(), None, NO_LISTERS)
+    assert not errors
+    assert "is not checked by the plugin failing: plugin failing failed in validate" in str(warnings[0])
+
+
+def test_what_a_plugin_rejects_is_rejected_whatever_becomes_of_its_failures() -> None:
+    plugin = Failing(Rejected("no such region"), failure_policy="skip")
+    with pytest.raises(PluginFailed, match=r"^no such region$"):
+        resolve(trainjob(), runtime(), Framework([plugin]))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "policy", "runs"),
+    [
+        ({}, {}, True),
+        ({"policies": ("torch",)}, {}, False),
+        ({"policies": ("torch",)}, {"torch": {}}, True),
+        ({"policies": ("torch", "jax")}, {"jax": {}}, True),
+        ({"policies": ("torch",), "applies_to": lambda info, job: True}, {}, True),
+        ({"applies_to": lambda info: info.ml_policy.num_nodes == 2}, {"numNodes": 2}, True),
+        ({"applies_to": lambda job: job.metadata.name == "other"}, {}, False),
+    ],
+)
+def test_a_plugin_runs_for_whom_it_serves(attributes: dict[str, Any], policy: dict[str, Any], runs: bool) -> None:
+    """It has no say about others either, whatever becomes of it."""
+    asked: list[str] = []
+
+    class Plugin:
+        name = "plugin"
+
+        def enforce_ml_policy(self) -> None:
+            asked.append("enforce_ml_policy")
+
+        def build(self) -> tuple[()]:
+            asked.append("build")
+            return ()
+
+        def validate(self) -> tuple[()]:
+            asked.append("validate")
+            return ()
+
+    plugin = Plugin()
+    for name, value in attributes.items():
+        setattr(plugin, name, value)
+    others = Enforcer("others", policies=("torch", "jax"))
+    framework = Framework([plugin, others])
+    resolve(trainjob(), runtime(policy=policy), framework)
+    framework.validate(new_info(trainjob(), runtime(policy=policy)), trainjob(), None, NO_LISTERS)
+    assert asked == (["enforce_ml_policy", "build", "validate"] if runs else [])
+
+
+def test_a_plugin_takes_the_place_of_others_for_whom_it_serves() -> None:
+    theirs, ours = Builder("theirs"), Builder("ours", object_name="ours")
+    ours.replaces = ("theirs",)  # type: ignore[attr-defined]
+    ours.applies_to = lambda job: job.metadata.name == "demo"  # type: ignore[attr-defined]
+    framework = Framework([theirs, ours])
+    for name, made in (("demo", "ours"), ("other", "made")):
+        built = resolve(trainjob(name), runtime(), framework).objects
+        assert [each.object["metadata"]["name"] for each in built] == [made]
+
+
+class Region(BaseModel):
+    """The policy of a plugin."""
+
+    region: str
+    zones: list[int] = []
+
+
+class Regional:
+    """Serves `mlPolicy.custom` of its name."""
+
+    name = "regional"
+    ml_policy_config = Region
+
+    def enforce_ml_policy(self, info: Any, config: Region) -> None:
+        info.labels["region"] = config.region
+
+
+def custom(name: str, config: Any) -> dict[str, Any]:
+    return {"custom": {"name": name, "config": config}}
+
+
+def test_a_plugin_gets_the_custom_policy_of_its_name() -> None:
+    framework = Framework([Regional()])
+    resolution = resolve(trainjob(), runtime(policy=custom("regional", {"region": "north"})), framework)
+    assert resolution.info.labels == {"region": "north"}
+    assert resolve(trainjob(), runtime(), framework).info.labels == {}
+    with pytest.raises(PolicyUnserved, match=r"no installed plugin serves mlPolicy.custom of the name 'other'"):
+        resolve(trainjob(), runtime(policy=custom("other", {})), framework)
+
+
+def test_a_custom_policy_that_does_not_fit_is_told_field_by_field() -> None:
+    framework = Framework([Regional()])
+    config = {"regoin": "north", "zones": [1, "x"]}
+    with pytest.raises(PluginFailed) as caught:
+        resolve(trainjob(), runtime(policy=custom("regional", config)), framework)
+    assert caught.value.rejected
+    assert str(caught.value) == (
+        "the runtime cannot be used: "
+        'mlPolicy.custom.config.regoin: unknown field (did you mean "region"?); '
+        "mlPolicy.custom.config.region: is required; "
+        "mlPolicy.custom.config.zones[1]: Input should be a valid integer, unable to parse string as an integer, got "
+        '"x"'
+    )

@@ -65,7 +65,7 @@ def parse_trainjob(obj: Any) -> TrainJob:
 def parse_runtime(obj: Any) -> TrainingRuntime | ClusterTrainingRuntime:
     """Read a TrainingRuntime or a ClusterTrainingRuntime, whichever the object's kind says."""
     if not isinstance(obj, dict):
-        raise ApiTypeError([f"must be an object, got {_shown(obj)}"])
+        raise ApiTypeError([f"must be an object, got {shown(obj)}"])
     match obj.get("kind"):
         case constants.TRAINING_RUNTIME_KIND:
             return _parse(TrainingRuntime, obj)
@@ -73,7 +73,7 @@ def parse_runtime(obj: Any) -> TrainingRuntime | ClusterTrainingRuntime:
             return _parse(ClusterTrainingRuntime, obj)
         case kind:
             expected = f'"{constants.TRAINING_RUNTIME_KIND}" or "{constants.CLUSTER_TRAINING_RUNTIME_KIND}"'
-            raise ApiTypeError([f"kind: must be {expected}, got {_shown(kind)}"])
+            raise ApiTypeError([f"kind: must be {expected}, got {shown(kind)}"])
 
 
 def parse_part(model: type[_Model], value: Any, path: str) -> _Model:
@@ -101,8 +101,8 @@ def _parse(model: type[_Model], obj: Any) -> _Model:
 def _problem(details: ErrorDetails) -> str:
     *above, last = details["loc"] or ("",)
     if last == "[key]":
-        return f"{_path(above[:-1])}: every key must be a string, got {_shown(details['input'])}"
-    path = _path(details["loc"])
+        return f"{json_path(above[:-1])}: every key must be a string, got {shown(details['input'])}"
+    path = json_path(details["loc"])
     return f"{path}: {_text(details)}" if path else _text(details)
 
 
@@ -118,10 +118,10 @@ def _text(details: ErrorDetails) -> str:
         expected = str(details["ctx"]["expected"]).replace("'", '"')
     else:
         expected = _EXPECTED.get(kind, "valid")
-    return f"must be {expected}, got {_shown(details['input'])}"
+    return f"must be {expected}, got {shown(details['input'])}"
 
 
-def _path(location: Sequence[int | str]) -> str:
+def json_path(location: Sequence[int | str]) -> str:
     """Return a location as people write it: `spec.trainer.env[0].name`."""
     return "".join(map(_step, location)).removeprefix(".")
 
@@ -130,10 +130,10 @@ def _step(step: int | str) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     # A key of a map may hold anything; a message stays on one line.
-    return f".{step}" if step.isprintable() else f"[{_shown(step)}]"
+    return f".{step}" if step.isprintable() else f"[{shown(step)}]"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return how a wrong value is printed: as JSON where it is short, otherwise what it is."""
     if value is None:
         return "null"

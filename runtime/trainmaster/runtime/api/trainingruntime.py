@@ -12,6 +12,7 @@ from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, ObjectMeta, Strings
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 from trainmaster.runtime.canonical import without_blanks
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class EnvInjectionTarget(ApiModel):
@@ -57,6 +58,15 @@ class XGBoostPolicy(ApiModel):
     """Training with XGBoost; there is nothing to set."""
 
 
+class CustomPolicy(ApiModel):
+    """A policy that a plugin serves which the API does not know: the plugin's model says what is in `config`."""
+
+    name: str
+    """The plugin."""
+
+    config: Annotated[JsonObject, NullIsDefault] = Field(default_factory=dict)
+
+
 class MLPolicy(ApiModel):
     """The framework of the runtime (at most one is set) and its default number of nodes."""
 
@@ -66,6 +76,7 @@ class MLPolicy(ApiModel):
     jax: JAXPolicy | None = None
     xgboost: XGBoostPolicy | None = None
     flux: FluxPolicy | None = None
+    custom: CustomPolicy | None = None
 
 
 class CoschedulingPolicy(ApiModel):
@@ -92,6 +103,7 @@ class PodGroupPolicy(ApiModel):
 
     coscheduling: CoschedulingPolicy | None = None
     volcano: VolcanoPolicy | None = None
+    custom: CustomPolicy | None = None
 
 
 class JobSetTemplate(ApiModel):

@@ -1,88 +1,36 @@
-"""The framework: runs the plugins of each phase in their order, and checks and owns what they build.
+"""The framework: runs the plugins of each phase in their order, for the TrainJobs that they serve.
 
 Guarantees:
-- A plugin that raises, whatever it is, fails the call with `PluginFailed`, which names it, and so does one that returns
-  what it may not; other TrainJobs are not concerned.
 - Nothing that a plugin does to what it gets, or later to what it has returned, is seen by our own code or by the
   TrainJobs of others. It gets copies: of the TrainJob here, in the `Info` by the resolver, from listers by their own
   guarantee. Plugins of one resolution share the `Info` and the copy of the TrainJob.
-- The order within a phase is the same in every process: by `before` and `after`, then priority (higher first), then
-  name. `Framework.order` prints it.
-- Each call is counted and timed by the observer that the framework gets.
+- A plugin that fails concerns the TrainJobs that it serves and no other. Of one whose failure policy is "skip" nothing
+  is left in the resolution in which it failed.
+- Each call is counted and timed by the observer, and guarded by the guard, that the framework gets.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
-from trainmaster.runtime.framework import interface, results
-from trainmaster.runtime.framework.interface import Desired, NotReady, Rejected, StatusReport
-from trainmaster.runtime.framework.loader import PHASES, PluginInvalid, check_plugin, implements
+from trainmaster.runtime.framework import results
+from trainmaster.runtime.framework.calls import CallGuard, Calls, Observer, PluginFailed
+from trainmaster.runtime.framework.custom_policies import config_of, customs, served_policies
+from trainmaster.runtime.framework.descriptor import Descriptor, describe
+from trainmaster.runtime.framework.interface import Desired, Plugin, StatusReport
+from trainmaster.runtime.framework.ordering import order_plugins
+from trainmaster.runtime.framework.signatures import PHASES, implements
 from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_json
 from trainmaster.runtime.listers import JobKey, Listers, Watch
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    priority: int
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-def _place(plugin: interface.Plugin) -> _Place:
-    return _Place(
-        priority=getattr(plugin, "priority", 0),
-        before=tuple(getattr(plugin, "before", ())),
-        after=tuple(getattr(plugin, "after", ())),
-    )
-
-
-def order_plugins(plugins: Sequence[interface.Plugin]) -> list[interface.Plugin]:
-    """Sort plugins: `before` and `after` first (names that are not loaded do not matter), then priority, then name.
-
-    Raises:
-        PluginInvalid: `before` and `after` contradict each other.
-    """
-    by_name = {plugin.name: plugin for plugin in plugins}
-    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_name, ()))
-    for plugin in plugins:
-        place = _place(plugin)
-        for name in place.after:
-            if name in by_name:
-                sorter.add(plugin.name, name)
-        for name in place.before:
-            if name in by_name:
-                sorter.add(name, plugin.name)
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        cycle = " before ".join(error.args[1])
-        raise PluginInvalid(
-            f"the order of plugins contradicts itself: {cycle}; change their `before` and `after`"
-        ) from error
-    ordered: list[interface.Plugin] = []
-    ready: list[str] = []
-    while sorter.is_active():
-        ready.extend(sorter.get_ready())
-        ready.sort(key=lambda name: (-_place(by_name[name]).priority, name))
-        name = ready.pop(0)
-        ordered.append(by_name[name])
-        sorter.done(name)
-    return ordered
-
-
-Observer = Callable[[str, str, float, bool], None]
-"""Called after each plugin call with plugin name, phase, seconds taken and whether it succeeded."""
 
 ENFORCING = ("enforce_ml_policy", "enforce_pod_group", "enforce_pod_spec", "pre_build")
 """The phases that change an Info, in order."""
@@ -96,54 +44,78 @@ SCHEDULERS = ("coscheduling", "volcano")
 MAPPING = "Watch.jobs"
 """The phase of calls that map an object to TrainJobs, in metrics and messages."""
 
+SKIP = "skip"
+
 _Result = TypeVar("_Result")
 
 
-class PluginFailed(Exception):
-    """A plugin failed for one TrainJob, or for one object that it maps to TrainJobs; the cause is what it raised."""
+class Tracer(Protocol):
+    """Is shown each step of a resolution, to tell who set what."""
 
-    def __init__(self, plugin: str, phase: str, cause: BaseException) -> None:
-        self.plugin = plugin
-        self.phase = phase
-        self.rejected = isinstance(cause, Rejected)
-        self.not_ready = isinstance(cause, NotReady)
-        text = _text_of(cause)
-        super().__init__(
-            text if self.rejected else f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {text}"
-        )
+    def enforced(self, plugin: str, phase: str, info: Info) -> None:
+        """Look at an Info after a plugin had it."""
+
+    def built(self, plugin: str, info: Info, objects: Sequence[Any]) -> None:
+        """Look at what a plugin returned from `build`, before it is copied: trees of `info` are in it as they are."""
 
 
-def _text_of(error: BaseException) -> str:
-    """Return the text of an error as it can be sent to the API server, whatever a plugin has put in it."""
-    try:
-        text = str(error)
-    except BaseException:
-        return "(and its text cannot be read)"
-    return text.encode(errors="replace").decode()
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the plugins made of a TrainJob."""
+
+    objects: list[Desired]
+    skipped: list[PluginFailed]
+    """Failures of plugins without which it was made."""
 
 
 class Framework:
-    """The loaded plugins, ready to run. Immutable after construction."""
+    """The loaded plugins, ready to run. Immutable after construction.
 
-    def __init__(self, plugins: Sequence[interface.Plugin], *, observer: Observer | None = None) -> None:
-        for plugin in plugins:
-            check_plugin(plugin, origin=f"plugin {getattr(plugin, 'name', plugin)!r}")
+    Args:
+        plugins: The plugins, in any order.
+        observer: Is told of each call.
+        guard: Stands around each call.
+        failure_policies: Failure policies by plugin, instead of what the plugins say of themselves.
+    """
+
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        *,
+        observer: Observer | None = None,
+        guard: CallGuard | None = None,
+        failure_policies: Mapping[str, str] | None = None,
+    ) -> None:
+        self._descriptors = {
+            plugin.name: describe(plugin, origin=f"plugin {plugin.name!r}")
+            if isinstance(getattr(plugin, "name", None), str)
+            else describe(plugin, origin=f"plugin {plugin!r}")
+            for plugin in plugins
+        }
         self._plugins = order_plugins(plugins)
-        self._by_phase: dict[str, list[Any]] = {
+        self._by_phase: dict[str, list[Plugin]] = {
             phase: [plugin for plugin in self._plugins if implements(plugin, phase)] for phase in PHASES
         }
-        self._served = {name for plugin in self._plugins for name in getattr(plugin, "policies", ())}
-        self._observer = observer
-        reporters = [plugin.name for plugin in self._by_phase["status"]]
-        if len(reporters) > 1:
-            raise PluginInvalid(
-                "only one plugin may report the status of a TrainJob, these do: "
-                f"{', '.join(reporters)}; disable all but one"
-            )
+        self._calls = Calls(observer=observer, guard=guard)
+        for plugin in self._plugins:
+            self._calls.prepare(plugin)
+        self._failure_policies = {
+            name: (failure_policies or {}).get(name, each.failure_policy) for name, each in self._descriptors.items()
+        }
+        self._served = {name for each in self._descriptors.values() for name in each.policies}
+        self._custom = {(policy, plugin.name) for plugin in self._plugins for policy, _ in served_policies(plugin)}
 
     def names(self) -> list[str]:
         """Names of the plugins, in order."""
         return [plugin.name for plugin in self._plugins]
+
+    def plugins(self) -> list[Plugin]:
+        """The plugins, in order."""
+        return list(self._plugins)
+
+    def descriptors(self) -> Mapping[str, Descriptor]:
+        """What the plugins say of themselves, by name, in order."""
+        return {plugin.name: self._descriptors[plugin.name] for plugin in self._plugins}
 
     def order(self) -> dict[str, list[str]]:
         """Names of the plugins that run in each phase, in order."""
@@ -156,6 +128,9 @@ class Framework:
             for name in names:
                 if getattr(policy, name, None) is not None and name not in self._served:
                     return f"{part}.{name}"
+        for field, custom in customs(info.ml_policy, info.pod_group_policy):
+            if (field, custom.name) not in self._custom:
+                return f"{field}.custom of the name {custom.name!r}"
         return None
 
     def watches(self) -> list[Watch]:
@@ -175,41 +150,78 @@ class Framework:
         refuse_contradictions(watches)
         return watches
 
-    def resolve(self, info: Info, job: TrainJob, listers: Listers) -> list[Desired]:
-        """Run the enforce phases and pre-build on `info`, and collect the objects of all plugins, in plugin order.
+    def serving(self, info: Info, job: TrainJob) -> list[Plugin]:
+        """Return the plugins that serve a TrainJob, in order.
+
+        Args:
+            info: Its Info, before any plugin ran.
+            job: The TrainJob; a plugin that changes it is the caller's concern.
+
+        Raises:
+            PluginFailed: A plugin cannot say whether it does.
+        """
+        uid = job.metadata.uid
+        # First what takes no plugin's word: asking one may change what others are asked about.
+        by_policy = {
+            plugin.name: self._serves_policy(plugin, info)
+            for plugin in self._plugins
+            if not implements(plugin, "applies_to")
+        }
+        found = [
+            plugin
+            for plugin in self._plugins
+            if by_policy.get(plugin.name) or (plugin.name not in by_policy and self._applies(plugin, info, job, uid))
+        ]
+        replaced = {name for plugin in found for name in self._descriptors[plugin.name].replaces}
+        return [plugin for plugin in found if plugin.name not in replaced] if replaced else found
+
+    def resolve(self, info: Info, job: TrainJob, listers: Listers, *, tracer: Tracer | None = None) -> Built:
+        """Run the enforcing phases, then build; returns complete, owned objects in build order.
 
         Raises:
             PluginFailed: A plugin raised, it built what cannot be an object of this TrainJob, or two plugins build the
                 same object. Later ones were not run.
         """
         theirs = job.model_copy(deep=True)
+        run = _Resolution(self, info, theirs, listers, tracer)
         for phase in ENFORCING:
             for plugin in self._by_phase[phase]:
-                self._call(plugin, phase, results.nothing, info, theirs)
-        built: dict[tuple[str, str, str], Desired] = {}
-        owned_objects = results.objects_of(job)
+                run.enforce(plugin, phase)
         for plugin in self._by_phase["build"]:
-            for desired in self._call(plugin, "build", owned_objects, info, theirs, listers):
-                if desired.identity in built:
-                    _, kind, name = desired.identity
-                    raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
-                built[desired.identity] = desired
-        return list(built.values())
+            run.build(plugin)
+        return Built(list(run.built.values()), run.skipped)
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> tuple[list[FieldError], list[FieldWarning]]:
-        """Collect the errors and the warnings of all plugins about a TrainJob.
+        """Collect the errors and the warnings of the plugins that serve a TrainJob about it.
 
         Raises:
             PluginFailed: A plugin raised, or returned what is neither.
         """
         theirs = job.model_copy(deep=True)
-        their_old = None if old is None else old.model_copy(deep=True)
+        uid = job.metadata.uid
+        arguments = {
+            "info": info,
+            "job": theirs,
+            "old": None if old is None else old.model_copy(deep=True),
+            "listers": listers,
+        }
+        configs = {plugin.name: self.config(plugin, info, job=uid) for plugin in self._plugins}
         errors: list[FieldError] = []
         warnings: list[FieldWarning] = []
+        serving = self.serving(info, theirs)
         for plugin in self._by_phase["validate"]:
-            found = self._call(plugin, "validate", results.field_results, info, theirs, their_old, listers)
+            if plugin not in serving:
+                continue
+            try:
+                given = {**arguments, "config": configs[plugin.name]}
+                found = self.call(plugin, "validate", results.field_results, given, job=uid)
+            except PluginFailed as error:
+                if error.rejected or not self.skips(plugin.name):
+                    raise
+                warnings.append(FieldWarning("spec", f"is not checked by the plugin {plugin.name}: {error}"))
+                continue
             errors += found[0]
             warnings += found[1]
         return errors, warnings
@@ -221,36 +233,135 @@ class Framework:
             PluginFailed: The plugin raised, or returned what is no report.
         """
         for plugin in self._by_phase["status"]:
-            return self._call(plugin, "status", results.report, job.model_copy(deep=True), listers)
+            arguments = {"job": job.model_copy(deep=True), "listers": listers}
+            report = self._calls.call(plugin, "status", results.report, arguments, job=job.metadata.uid)
+            if report is not None:
+                return report
         return None
 
-    def _map(self, plugin: str, jobs: Callable[[JsonObject], Iterable[JobKey]], obj: JsonObject) -> list[JobKey]:
-        return self._run(plugin, MAPPING, jobs, results.job_keys, (copy_json(obj),))
+    def skips(self, plugin: str) -> bool:
+        """Tell whether a TrainJob goes on without a plugin that failed."""
+        return self._failure_policies[plugin] == SKIP
 
-    def _call(
-        self, plugin: interface.Plugin, phase: str, check: Callable[[Any], _Result], *arguments: object
-    ) -> _Result:
-        return self._run(plugin.name, phase, getattr(plugin, phase), check, arguments)
+    def _applies(self, plugin: Plugin, info: Info, job: TrainJob, uid: str) -> bool:
+        arguments = {"info": info, "job": job, "config": self.config(plugin, info, job=uid)}
+        return self.call(plugin, "applies_to", results.truth, arguments, job=uid)
 
-    def _run(
-        self,
-        plugin: str,
-        phase: str,
-        function: Callable[..., Any],
-        check: Callable[[Any], _Result],
-        arguments: tuple[object, ...],
+    def _serves_policy(self, plugin: Plugin, info: Info) -> bool:
+        descriptor = self._descriptors[plugin.name]
+        if not descriptor.policies and not descriptor.custom_policies:
+            return True
+        policies = (info.ml_policy, info.pod_group_policy)
+        if any(getattr(policy, name, None) is not None for policy in policies for name in descriptor.policies):
+            return True
+        return any(
+            custom.name == plugin.name and field in descriptor.custom_policies for field, custom in customs(*policies)
+        )
+
+    def config(self, plugin: Plugin, info: Info, *, job: str) -> Any:
+        """Return the policy `custom` that a runtime has for a plugin, as the plugin's model; None if it has none.
+
+        Raises:
+            PluginFailed: It does not fit the model.
+        """
+        if not self._descriptors[plugin.name].custom_policies:
+            return None
+        policies = (info.ml_policy, info.pod_group_policy)
+        return self._calls.run(plugin.name, "config", lambda: config_of(plugin, *policies), job=job)
+
+    def call(
+        self, plugin: Plugin, phase: str, check: Callable[[Any], _Result], arguments: dict[str, Any], *, job: str
     ) -> _Result:
-        """Call a function of a plugin, and check what it returns."""
-        started = time.perf_counter()
-        succeeded = False
+        """Call a method of a plugin, and check what it returns.
+
+        Raises:
+            PluginFailed: It failed.
+        """
+        return self._calls.call(plugin, phase, check, arguments, job=job)
+
+    def _map(self, plugin: str, jobs: Callable[..., Iterable[JobKey]], obj: JsonObject) -> list[JobKey]:
+        return self._calls.run(plugin, MAPPING, lambda: results.job_keys(jobs(copy_json(obj))))
+
+
+class _Resolution:
+    """One resolution under way."""
+
+    def __init__(
+        self, framework: Framework, info: Info, job: TrainJob, listers: Listers, tracer: Tracer | None
+    ) -> None:
+        self.built: dict[tuple[str, str, str], Desired] = {}
+        self.skipped: list[PluginFailed] = []
+        self._framework = framework
+        self._info = info
+        self._tracer = tracer
+        self._arguments = {"info": info, "job": job, "listers": listers}
+        self._uid = job.metadata.uid
+        self._owned_objects = results.objects_of(job)
+        # All of it before a plugin may change what it is read from.
+        self._configs = {plugin.name: framework.config(plugin, info, job=self._uid) for plugin in framework.plugins()}
+        self._serving = {plugin.name for plugin in framework.serving(info, job)}
+
+    def enforce(self, plugin: Plugin, phase: str) -> None:
+        if plugin.name not in self._serving:
+            return
+        if not self._framework.skips(plugin.name):
+            self._call(plugin, phase, results.nothing)
+        else:
+            before = _copied(self._info)
+            try:
+                self._call(plugin, phase, results.nothing)
+            except PluginFailed as error:
+                self._skip(error)
+                _restore(self._info, before)
+        if self._tracer is not None:
+            self._tracer.enforced(plugin.name, phase, self._info)
+
+    def build(self, plugin: Plugin) -> None:
+        if plugin.name not in self._serving:
+            return
         try:
-            result = check(function(*arguments))
-            succeeded = True
-        except BaseException as error:
-            # All of it is the plugin's: nothing is awaited here, so no cancellation comes from elsewhere, and neither
-            # `sys.exit` in a plugin nor an interrupt that it raises is a reason to end the process of everybody.
-            raise PluginFailed(plugin, phase, error) from error
-        finally:
-            if self._observer is not None:
-                self._observer(plugin, phase, time.perf_counter() - started, succeeded)
-        return result
+            objects = self._call(plugin, "build", self._checked(plugin))
+        except PluginFailed as error:
+            if not self._framework.skips(plugin.name):
+                raise
+            self._skip(error)
+            return
+        for desired in objects:
+            if desired.identity in self.built:
+                _, kind, name = desired.identity
+                raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
+            self.built[desired.identity] = desired
+
+    def _checked(self, plugin: Plugin) -> Callable[[Any], list[Desired]]:
+        if self._tracer is None:
+            return self._owned_objects
+        tracer = self._tracer
+
+        def traced(result: Any) -> list[Desired]:
+            collected = results.collected(result)
+            checked = self._owned_objects(collected)
+            tracer.built(plugin.name, self._info, collected)
+            return checked
+
+        return traced
+
+    def _call(self, plugin: Plugin, phase: str, check: Callable[[Any], _Result]) -> _Result:
+        arguments = {**self._arguments, "config": self._configs[plugin.name]}
+        return self._framework.call(plugin, phase, check, arguments, job=self._uid)
+
+    def _skip(self, error: PluginFailed) -> None:
+        if error.rejected:
+            raise error
+        self.skipped.append(error)
+        self._serving.discard(error.plugin)
+
+
+def _copied(info: Info) -> dict[str, Any]:
+    """Copy an Info: pod sets stay views into the template."""
+    fields = {each.name: getattr(info, each.name) for each in dataclasses.fields(info) if each.name != "listers"}
+    return copy.deepcopy(fields)
+
+
+def _restore(info: Info, fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        setattr(info, name, value)

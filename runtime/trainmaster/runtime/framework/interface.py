@@ -1,21 +1,39 @@
 """The extension points: everything that a plugin can do.
 
-A plugin is a class that is registered under the entry-point group `trainmaster.plugins` and called without arguments,
-or with its options from the configuration file if it takes any. It has
+A plugin is a class that is registered under the entry-point group `trainmaster.plugins`. Its attributes describe it;
+they are read before it is made, so that what does not fit is refused before anything of it runs:
 
 - `name`: that of its entry point, and its name everywhere: in the configuration, in the `before` and `after` of other
   plugins, in metrics, logs and messages;
-- `api_version` (optional): the version of this interface it was written for, as "major.minor"; default is "1.0";
+- `api_version` (optional): the version of this interface that it was written for, as "major.minor"; default is "1.0".
+  It runs with that version and all later ones of the same major version;
+- `maturity` (optional): "alpha", "beta" or "stable", the default; `trainmaster plugins list` shows it;
+- `feature_gate` (optional): the feature gate without which it is not loaded;
+- `options_model` (optional): a model of pydantic for its options in the configuration file, `plugins.options.<name>`.
+  It is made with one, `Plugin(options)`. Without a model it is made with the options as keyword arguments, or with
+  none;
+- `reloads_options` (optional): whether it may be made anew while the manager runs, because its options have changed;
+- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework.ordering`;
+- `failure_policy` (optional): what becomes of a job when it fails: "fail", the default, blocks the job; "skip" goes on
+  without it, and the job's condition PluginSkipped says so. The configuration may say otherwise.
+
+Whom it serves, which are all TrainJobs unless it says otherwise:
+
 - `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`; a
   runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;
-- `feature_gate` (optional): the feature gate without which it is not loaded;
-- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework`;
-- any of the methods below, with exactly these argument names; more of them may follow that have defaults, and so may
-  `*args` and `**kwargs`. All are synchronous and must neither block nor do I/O. Webhooks call them in threads of their
-  own, while reconciles go on: what a plugin keeps must stand that.
+- `ml_policy_config`, `pod_group_policy_config` (optional): models of pydantic for the policy `mlPolicy.custom` or
+  `podGroupPolicy.custom` of its name: `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
+- `applies_to(info, job)` (optional): decides instead of these, for one TrainJob;
+- `replaces` (optional): plugins that do not run for the TrainJobs that this one serves, for instance `("jobset",)`.
 
-No other attribute has the name of an extension point. What a method gets is its own to change, and what it returns is
-copied.
+Then it has any of the methods below. Each is called with arguments by name, those that it takes: fewer than here are
+enough, and what a later version adds changes nothing for it. Beyond what stands here all but `status` and
+`watch_extension` may take `config`: the policy `custom` of the runtime as the plugin's model, or None. All are
+synchronous and must neither block nor do I/O. They are called in threads of their own: what a plugin keeps must stand
+two calls at once.
+
+No other attribute has the name of an extension point, or nearly so. What a method gets is its own to change, and what
+it returns is copied.
 
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
@@ -38,7 +56,7 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 
-API_VERSION = (1, 1)
+API_VERSION = (1, 0)
 """Version of this interface: a new minor version adds, a new major version may break."""
 
 ENTRY_POINT_GROUP = "trainmaster.plugins"
@@ -51,7 +69,7 @@ class Rejected(Exception):
 class NotReady(Rejected):
     """Raised by a plugin: this TrainJob cannot be built yet, for lack of something outside of it that may still come.
 
-    It is admitted, with this as a warning. Since version 1.1.
+    It is admitted, with this as a warning.
     """
 
 
@@ -99,6 +117,14 @@ class Plugin(Protocol):
     """What every plugin has."""
 
     name: str
+
+
+@runtime_checkable
+class AppliesTo(Protocol):
+    """Decides whom a plugin serves."""
+
+    def applies_to(self, info: Info, job: TrainJob) -> bool:
+        """Tell whether this plugin runs for a TrainJob; `info` is as it is before any plugin ran, and stays so."""
 
 
 @runtime_checkable
@@ -164,7 +190,7 @@ class Validate(Protocol):
 
 @runtime_checkable
 class Status(Protocol):
-    """Reads the state of the workload. Exactly one plugin may have this method."""
+    """Reads the state of the workload that this plugin builds."""
 
     def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
-        """Return what the workload says; None when there is no workload."""
+        """Return what the workload says; None when it has none of this plugin: then the next one is asked."""

@@ -26,6 +26,17 @@ MOST_RESULTS: Final = 100_000
 """What one call may return; an object that concerns every TrainJob of a cluster has some tens of thousands of them."""
 
 
+def truth(result: Any) -> bool:
+    """Check what `applies_to` returned.
+
+    Raises:
+        TypeError: It is neither True nor False.
+    """
+    if not isinstance(result, bool):
+        raise TypeError(f"it must return True or False, not {result!r:.80}")
+    return result
+
+
 def nothing(result: Any) -> None:
     """Check what an enforcing call returned, which nobody reads.
 
@@ -55,7 +66,7 @@ def objects_of(job: TrainJob) -> Callable[[Any], list[Desired]]:
             raise ValueError(f"the ownerReferences of {what} do not make the TrainJob its controller")
         return owned
 
-    return lambda result: [Desired(owned(_object_of(each)), each.when) for each in _collected(result)]
+    return lambda result: [Desired(owned(_object_of(each)), each.when) for each in collected(result)]
 
 
 def _object_of(desired: Any) -> JsonObject:
@@ -83,7 +94,7 @@ def field_results(result: Any) -> tuple[list[FieldError], list[FieldWarning]]:
     """
     errors: list[FieldError] = []
     warnings: list[FieldWarning] = []
-    for each in _collected(result):
+    for each in collected(result):
         match each:
             case FieldError(path=str(), detail=str()):
                 errors.append(each)
@@ -126,7 +137,7 @@ def job_keys(result: Any) -> list[JobKey]:
         TypeError: It holds something else.
     """
     keys: list[JobKey] = []
-    for each in _collected(result):
+    for each in collected(result):
         match each:
             case (str(namespace), str(name)) if namespace and name:
                 keys.append((namespace, name))
@@ -135,7 +146,7 @@ def job_keys(result: Any) -> list[JobKey]:
     return keys
 
 
-def _collected(result: Iterable[Any]) -> list[Any]:
+def collected(result: Iterable[Any]) -> list[Any]:
     """Collect what a call returned; a generator runs here, where its errors are caught."""
     if isinstance(result, str | bytes | dict):
         raise TypeError(f"it must return a list, or yield, not {type(result).__name__}")

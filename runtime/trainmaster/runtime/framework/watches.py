@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainmaster.runtime.framework.loader import PluginInvalid
+from trainmaster.runtime.framework.signatures import PluginInvalid
 from trainmaster.runtime.listers import Watch
 
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.framework.loader import PluginInvalid, discover
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.framework.signatures import PluginInvalid
 from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, JobKind
 
 SECTION: Final = "trainingOperator"

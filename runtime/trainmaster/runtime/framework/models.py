@@ -1,0 +1,144 @@
+"""Values that authors of plugins describe by models of pydantic: options, and policies called `custom`.
+
+Guarantee: what is wrong is said field by field, with the path at which whoever wrote it finds it; a field that the
+model does not have is wrong, too, unless the model allows others (`extra="allow"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from trainmaster.runtime.api.decoding import json_path, shown
+from trainmaster.runtime.field_errors import did_you_mean
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class FieldProblem(NamedTuple):
+    """What is wrong with one field."""
+
+    path: str
+    text: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+class ModelInvalid(ValueError):
+    """A value does not fit its model; `problems` has one entry for each field that is wrong."""
+
+    def __init__(self, problems: Sequence[FieldProblem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class SecretFile:
+    """An option that names a file which holds a secret: the configuration, which many may read, does not hold it.
+
+    In a model it is a type like any other: `token: SecretFile`. The file is read when the secret is wanted, so that one
+    that has been changed is found.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def read(self) -> str:
+        """Return what is in the file, without white space around it.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It is no text.
+        """
+        return self.path.read_text(encoding="utf-8").strip()
+
+    def __repr__(self) -> str:
+        return f"SecretFile({str(self.path)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._validated, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def _validated(cls, value: Any) -> SecretFile:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, str) or not Path(value).is_absolute():
+            # What is given may be the secret itself, by mistake: it is not repeated.
+            raise ValueError("must be the absolute path of a file that holds the secret")
+        try:
+            cls(value).read()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ValueError(f"the file {value} cannot be read: {reason}") from error
+        return cls(value)
+
+
+def parse_model(model: type[_Model], value: Any, path: str) -> _Model:
+    """Read a value by a model.
+
+    Args:
+        model: What is to come out.
+        value: JSON; None is the same as an empty object.
+        path: Where it stands, for instance `plugins.options.acme`.
+
+    Raises:
+        ModelInvalid: It does not fit.
+    """
+    given = {} if value is None else value
+    problems = list(_unknown_fields(model, given, path)) if isinstance(given, Mapping) else []
+    try:
+        parsed = model.model_validate(given)
+    except ValidationError as error:
+        problems += [_problem(details, path) for details in error.errors(include_url=False)]
+    else:
+        if not problems:
+            return parsed
+    # Outside of the handler: pydantic's own text has nothing to add for whoever reads the traceback.
+    raise ModelInvalid(_without_doubles(problems))
+
+
+def _unknown_fields(model: type[BaseModel], given: Mapping[Any, Any], path: str) -> Iterator[FieldProblem]:
+    if model.model_config.get("extra") == "allow":
+        return
+    fields = model.model_fields.items()
+    known = {
+        name for field, info in fields for name in (field, info.alias, info.validation_alias) if isinstance(name, str)
+    }
+    for name, value in given.items():
+        if name not in known:
+            shown_names = sorted(info.alias or field for field, info in fields)
+            yield FieldProblem(
+                _below(path, (str(name),)), f"unknown field {did_you_mean(str(name), shown_names)}", value
+            )
+
+
+def _problem(details: ErrorDetails, path: str) -> FieldProblem:
+    value = details["input"]
+    place = _below(path, details["loc"])
+    match details["type"]:
+        case "missing":
+            return FieldProblem(place, "is required", None)
+        case "value_error":
+            return FieldProblem(place, str(details["ctx"]["error"]), None)
+        case _:
+            return FieldProblem(place, f"{details['msg']}, got {shown(value)}", value)
+
+
+def _below(path: str, location: Sequence[int | str]) -> str:
+    below = json_path(location)
+    if not below or not path or below.startswith("["):
+        return path + below
+    return f"{path}.{below}"
+
+
+def _without_doubles(problems: Sequence[FieldProblem]) -> list[FieldProblem]:
+    """Keep one problem for each path: an unknown field is told of once, where the model forbids it as well."""
+    return list({each.path: each for each in reversed(problems)}.values())[::-1]
