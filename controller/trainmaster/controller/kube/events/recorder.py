@@ -18,7 +18,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypedDict, Unpack
 
 import structlog
 
@@ -76,18 +76,19 @@ class EventClient(Protocol):
         """Patch an object."""
 
 
+class EventFields(TypedDict):
+    """What an event says, under the names that the fields have in the API."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+
+
 class Recorder(Protocol):
     """Whom a controller tells what happens."""
 
-    def event(
-        self,
-        regarding: JsonObject,
-        *,
-        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
+    def event(self, regarding: JsonObject, **fields: Unpack[EventFields]) -> None:
         """Record an event about an object."""
 
 
@@ -114,29 +115,24 @@ class EventRecorder:
         self._flushing = False
 
     def event(
-        self,
-        regarding: JsonObject,
-        *,
-        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
-        reason: str,
-        action: str,
-        note: str,
-        reporting_controller: str | None = None,
+        self, regarding: JsonObject, *, reporting_controller: str | None = None, **fields: Unpack[EventFields]
     ) -> None:
         """Record an event about an object; `reporting_controller` is who says so, by default who this recorder is."""
         metadata = regarding.get("metadata", {})
         controller = reporting_controller or self._controller
-        key = EventKey(metadata.get("uid", ""), metadata.get("name", ""), type, reason, action)
+        key = EventKey(
+            metadata.get("uid", ""), metadata.get("name", ""), fields["type"], fields["reason"], fields["action"]
+        )
         now = self._clock.now()
         series = self._correlator.correlate(
             key,
-            cut(note, _NOTE_BYTES),
+            cut(fields["note"], _NOTE_BYTES),
             lambda note: self._body(regarding, key, note, now, controller),
             now=now,
             moment=self._clock.monotonic(),
         )
         if series is None:
-            log.debug("an event is not recorded, the object has too many", object=key.name, reason=reason)
+            log.debug("an event is not recorded, the object has too many", object=key.name, reason=key.reason)
         elif series.count <= 2:  # the first, and the repeat that shows users that it is a series
             self._enqueue(series)
 
@@ -285,19 +281,9 @@ class ControllerRecorder:
         self._recorder = recorder
         self._controller = reporting_controller
 
-    def event(
-        self,
-        regarding: JsonObject,
-        *,
-        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the field in the API
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
+    def event(self, regarding: JsonObject, **fields: Unpack[EventFields]) -> None:
         """Record an event about an object."""
-        self._recorder.event(
-            regarding, type=type, reason=reason, action=action, note=note, reporting_controller=self._controller
-        )
+        self._recorder.event(regarding, reporting_controller=self._controller, **fields)
 
 
 def cut(text: str, limit: int) -> str:
