@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
 from trainmaster.controller.cli.offline import check_schema
-from trainmaster.controller.cli.options import CommandError, reporting_errors
+from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
 from trainmaster.runtime.conversion.notes import Conversion, ConversionError, Note
@@ -56,15 +56,7 @@ def command(commands: Any) -> None:
         "cluster.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "-f",
-        "--filename",
-        dest="files",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON, any number of objects; a directory; - is standard input. May be repeated",
-    )
+    add_files_option(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
     parser.add_argument(
         "--gang-scheduler-name",

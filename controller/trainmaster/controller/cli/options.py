@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
@@ -28,8 +28,8 @@ class CommandError(Exception):
     """The command cannot do its work: one line says why."""
 
 
-def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add `-f`, `--namespace` and `--config`."""
+def add_files_option(parser: argparse.ArgumentParser) -> None:
+    """Add `-f`."""
     parser.add_argument(
         "-f",
         "--filename",
@@ -39,6 +39,11 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML or JSON, any number of objects; a directory; - is standard input. May be repeated",
     )
+
+
+def add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add `-f`, `--namespace` and `--config`."""
+    add_files_option(parser)
     parser.add_argument("-n", "--namespace", help="for objects that name none")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration of the controller: its plugins and feature gates"
@@ -119,8 +124,6 @@ def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argp
         try:
             return run(arguments)
         except CommandError as error:
-            for line in str(error).splitlines():
-                print(f"trainmaster: {line}", file=sys.stderr)
-            return WRONG_USE
+            return complain(error, WRONG_USE)
 
     return reporting

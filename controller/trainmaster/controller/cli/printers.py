@@ -1,8 +1,9 @@
-"""Printing objects for people and programs: YAML that Kubernetes reads back as the same objects, or JSON."""
+"""Printing for people and programs: objects as YAML that Kubernetes reads back as the same ones, or JSON; errors."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -50,6 +51,13 @@ def to_yaml(obj: Any, *, sort_keys: bool = False) -> str:
     """Write one document."""
     text: str = yaml.dump(obj, Dumper=_Dumper, sort_keys=sort_keys, width=_WIDTH, allow_unicode=True)
     return text
+
+
+def complain(error: Exception, code: int) -> int:
+    """Print an error to standard error, as that of this program; returns the exit code."""
+    for line in str(error).splitlines():
+        print(f"trainmaster: {line}", file=sys.stderr)
+    return code
 
 
 def print_objects(objects: Sequence[JsonObject], *, form: str) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
+from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -87,7 +88,7 @@ def run_install(arguments: argparse.Namespace) -> int:
     try:
         runtimes = [_labelled(manifest) for manifest in load_manifests(arguments.files)]
     except ManifestError as error:
-        return _complain(error, BAD_INPUT)
+        return complain(error, BAD_INPUT)
     return _run(arguments, lambda client: _install(client, runtimes, patience=arguments.timeout))
 
 
@@ -129,16 +130,10 @@ def _run(arguments: argparse.Namespace, act: Callable[[KubeClient], Awaitable[No
     try:
         asyncio.run(run())
     except (BadRequest, Invalid) as error:
-        return _complain(error, BAD_INPUT)
+        return complain(error, BAD_INPUT)
     except KubeError as error:
-        return _complain(error, FAILURE)
+        return complain(error, FAILURE)
     return 0
-
-
-def _complain(error: Exception, code: int) -> int:
-    for line in str(error).splitlines():
-        print(f"trainmaster: {line}", file=sys.stderr)
-    return code
 
 
 async def _install(client: KubeClient, runtimes: Sequence[JsonObject], *, patience: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager, watch_manager
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
+from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.follower import Follower
 from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
@@ -65,13 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         manifests = load_manifests(arguments.files)
         return asyncio.run(_run(arguments, manifests))
     except (ManifestError, Rejected) as error:
-        for line in str(error).splitlines():
-            print(f"trainmaster: {line}", file=sys.stderr)
-        return BAD_INPUT
+        return complain(error, BAD_INPUT)
     except (KubeError, ManagerDown) as error:
-        for line in str(error).splitlines():
-            print(f"trainmaster: {line}", file=sys.stderr)
-        return FAILURE
+        return complain(error, FAILURE)
     except Interrupted as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 128 + error.number
