@@ -15,6 +15,7 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchStream
+from trainmaster.metrics.cache import RESTARTS
 from trainmaster.runtime.jsontree import JsonObject
 
 Until: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
@@ -126,3 +127,9 @@ class Script:
     async def _read(self) -> AsyncIterator[bytes]:
         while (chunk := await self._chunks.get()) is not None:
             yield chunk
+
+
+def restarts(resource: str = "pods") -> dict[str, float]:
+    """Return how often a kind was read anew, by cause."""
+    samples = [sample for family in RESTARTS.collect() for sample in family.samples]
+    return {sample.labels["cause"]: sample.value for sample in samples if sample.labels["resource"] == resource}

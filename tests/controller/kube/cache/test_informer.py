@@ -20,11 +20,6 @@ from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 
-@pytest.fixture
-def informer(client: KubeClient, clock: Any) -> Informer:
-    return Informer(client, PODS, clock=clock, random=lambda: 0.0)
-
-
 def gauge(name: str) -> float | None:
     return value_of(f"trainmaster_informer_{name}", {"resource": "pods"})
 

@@ -8,167 +8,16 @@ from typing import Any
 import orjson
 import pytest
 from structlog.testing import capture_logs
-from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
-from support.virtualtime import VirtualClock, settle
+from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, restarts, running
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.metrics.cache import RESTARTS
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
-
-
-@pytest.fixture
-def informer(client: KubeClient, clock: Any) -> Informer:
-    return Informer(client, PODS, clock=clock, random=lambda: 0.0)
-
-
-def restarts(resource: str = "pods") -> dict[str, float]:
-    samples = [sample for family in RESTARTS.collect() for sample in family.samples]
-    return {sample.labels["cause"]: sample.value for sample in samples if sample.labels["resource"] == resource}
-
-
-async def test_r2_r3_r4_s13_a_streaming_list_goes_on_as_the_watch(
-    server: Any, informer: Informer, until: Until
-) -> None:
-    server.on(
-        "stream",
-        server.stream(
-            event("ADDED", pod("b", 7)),
-            event("ADDED", pod("a", 3)),
-            bookmark(9, end=True),
-            event("MODIFIED", pod("a", 10)),
-            event("DELETED", pod("b", 11)),
-            bookmark(20),
-            then="hang",
-        ),
-    )
-    ear = Ear(informer)
-    async with running(informer):
-        await until(lambda: informer.store.resource_version == 20)
-    assert ear.heard == ["+b!", "+a!", "~a:3>10", "-b"]
-    assert ear.sizes == [2, 2, 2, 1]
-    assert ear.deleted == [pod("b", 11)]
-    assert [seen.what for seen in server.seen] == ["stream"]
-    query = server.seen[0].query
-    assert query["resourceVersionMatch"] == "NotOlderThan"
-    assert query["allowWatchBookmarks"] == "true"
-    assert query["timeoutSeconds"] == "300"
-    assert "resourceVersion" not in query
-
-
-async def test_r3_nothing_is_visible_before_the_snapshot_is_complete(
-    server: Any, informer: Informer, until: Until
-) -> None:
-    sent = asyncio.Event()
-    server.on("stream", server.stream(event("ADDED", pod("a", 1)), then="hang", before=sent.set))
-    async with running(informer):
-        await asyncio.wait_for(sent.wait(), 5)
-        await until(lambda: server.open_streams == 1)
-        assert len(informer.store) == 0
-        assert not informer.has_synced
-
-
-async def test_r5_a_streaming_list_closed_early_leaves_no_trace(server: Any, informer: Informer, until: Until) -> None:
-    """The half that arrived is thrown away, and this attempt takes a list."""
-    server.on("stream", server.stream(event("ADDED", pod("ghost", 1)), bookmark(2)))
-    server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
-    ear = Ear(informer)
-    async with running(informer):
-        await asyncio.wait_for(informer.wait_synced(), 5)
-        await until(lambda: server.requests("watch"))
-    assert ear.heard == ["+a!"]
-    assert server.requests("watch")[0].query["resourceVersion"] == "5"
-
-
-@pytest.mark.parametrize("code", [400, 403, 405, 410, 422, 500, 501, 504])
-async def test_r1_r8_a_server_without_streaming_lists_is_listed_at_once(
-    server: Any, informer: Informer, until: Until, code: int
-) -> None:
-    """Any refusal falls back to a list at once, without a wait."""
-    server.on("stream", server.status(code, "Whatever"))
-    server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
-    async with running(informer):
-        await until(lambda: server.requests("watch"))
-    assert informer.store.keys() == ["ns/a"]
-    assert informer.store.get("ns/a") == pod("a", 3), "items get the kind that only their list states"
-    assert informer._clock.slept == []  # type: ignore[attr-defined] # the test's clock
-    (listed,) = server.requests("list")
-    assert listed.query == {"limit": "500"}
-
-
-async def test_r13_s7_the_version_is_that_of_the_list(server: Any, informer: Informer, until: Until) -> None:
-    server.on("list", server.reply(200, pod_list(5, pod("a", 30))))
-    async with running(informer):
-        await until(lambda: server.requests("watch"))
-    assert server.requests("watch")[0].query["resourceVersion"] == "5"
-    assert informer.store.resource_version == 5
-
-
-async def test_r9_pages_are_joined(server: Any, informer: Informer, until: Until) -> None:
-    """A continuation names no version."""
-    first = pod_list(5, pod("a", 1), **{"continue": "next"})
-    server.on("list", server.reply(200, first), server.reply(200, pod_list(5, pod("b", 2))))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
-    assert informer.store.keys() == ["ns/a", "ns/b"]
-    assert server.requests("list")[1].query == {"limit": "500", "continue": "next"}
-
-
-async def test_r10_an_expired_continuation_takes_the_whole_list(server: Any, informer: Informer, until: Until) -> None:
-    first = pod_list(5, pod("a", 1), **{"continue": "next"})
-    whole = server.reply(200, pod_list(6, pod("b", 2)))
-    server.on("list", server.reply(200, first), server.status(410, "Expired"), whole)
-    async with running(informer):
-        await until(lambda: informer.has_synced)
-    assert informer.store.keys() == ["ns/b"]
-    assert server.requests("list")[2].query == {}
-
-
-@pytest.mark.parametrize("refusal", ["gone", "too large", "too large, said as a cause"])
-async def test_r8_r11_r12_r26_an_unusable_version_goes_to_a_quorum_list(
-    server: Any, informer: Informer, until: Until, refusal: str
-) -> None:
-    """First at the last version, then at once without one."""
-    refusals = {
-        "gone": server.status(410, "Expired"),
-        "too large": server.status(504, "Timeout", "Too large resource version"),
-        "too large, said as a cause": server.reply(
-            504, {"kind": "Status", "code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
-        ),
-    }
-    server.on(
-        "list",
-        server.reply(200, pod_list(5, pod("a", 1))),
-        refusals[refusal],
-        server.reply(200, pod_list(9, pod("b", 8))),
-    )
-    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 2)
-    versions = [seen.query.get("resourceVersion") for seen in server.requests("list")]
-    assert versions == [None, "5", None]
-    assert informer.store.keys() == ["ns/b"]
-    assert server.requests("watch")[1].query["resourceVersion"] == "9"
-
-
-async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
-    server: Any, clock: Any, until: Until
-) -> None:
-    """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
-    server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
-    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
-    config = RestConfig(server=server.url)
-    async with (
-        KubeClient(config, user_agent="test", clock=clock, timeout=0.3) as client,
-        running(Informer(client, PODS, clock=clock, random=lambda: 0.0)),
-    ):
-        await until(lambda: len(server.requests("watch")) == 2)
-    asked = [(seen.query.get("resourceVersion"), seen.query.get("limit")) for seen in server.requests("list")]
-    assert asked == [(None, "500"), ("5", None), (None, "500")]
 
 
 async def test_r28_r31_p6_a_410_when_a_watch_is_opened_changes_the_version(
@@ -275,30 +124,6 @@ async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
     assert restarts()[cause] == before[cause] + 1
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"kind": "Table", "metadata": {"resourceVersion": "5"}, "rows": []},
-        {"kind": "PodList", "metadata": {"resourceVersion": "5"}},
-        {"kind": "PodList", "items": 5, "metadata": {"resourceVersion": "5"}},
-        {"kind": "PodList", "items": [5], "metadata": {"resourceVersion": "5"}},
-        {"kind": "PodList", "items": [], "metadata": {}},
-        {},
-        [],
-        b"gateway says hello",
-    ],
-)
-async def test_r14_an_answer_that_is_no_list_is_not_an_empty_collection(
-    server: Any, informer: Informer, clock: Any, until: Until, answer: Any
-) -> None:
-    """Not an empty collection."""
-    server.on("list", server.reply(200, answer), server.reply(200, pod_list(5, pod("a", 1))))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
-    assert informer.store.keys() == ["ns/a"]
-    assert len(clock.slept) == 1
-
-
 async def test_r29_foreign_objects_are_skipped(server: Any, informer: Informer, until: Until) -> None:
     odd = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "6"}}
     server.on("list", server.reply(200, pod_list(5)))
@@ -323,56 +148,6 @@ async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
             await until(lambda: informer.has_synced)
 
 
-async def test_r6_silence_before_the_end_of_a_snapshot_is_told() -> None:
-    clock = VirtualClock()
-    script = Script(clock)
-    informer = Informer(script, PODS, clock=clock)
-    with capture_logs() as logs:
-        async with running(informer):
-            await settle()
-            await script.send(event("ADDED", pod("a", 1)))
-            await clock.advance(9)
-            await script.send(event("ADDED", pod("b", 2)))
-            await clock.advance(2)
-            assert not logs, "something came within the ten seconds"
-            await clock.advance(20)
-            assert [(each["log_level"], each["seconds"], each["events"]) for each in logs] == [
-                ("warning", 10.0, 2),
-                ("warning", 20.0, 2),
-            ]
-            await script.send(bookmark(5, end=True))
-            await clock.advance(40)
-            assert informer.has_synced
-    assert len([each for each in logs if "nothing comes" in each["event"]]) == 2
-
-
-async def test_r7_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
-    """They are not in the order of their versions: a reader that went on from the last one would miss others."""
-    server.on("stream", server.stream(event("ADDED", pod("a", 50)), bookmark(60)))
-    async with running(informer):
-        await until(lambda: len(server.requests("stream")) >= 2)
-    assert "resourceVersion" not in server.requests("stream")[1].query
-    assert "resourceVersion" not in server.requests("list")[0].query
-
-
-async def test_r9_at_a_version_nothing_is_paged(server: Any, informer: Informer, until: Until) -> None:
-    server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("c", 8))))
-    server.on("watch", server.stream(failure(410, "Expired")))
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 2)
-    assert server.requests("list")[1].query == {"resourceVersion": "5"}
-
-
-async def test_r14_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer, until: Until) -> None:
-    """Its rows would be skipped as objects of another kind, and the collection would look empty."""
-    table = {"kind": "Table", "metadata": {"resourceVersion": "4"}, "rows": []}
-    server.on("stream", server.stream(event("ADDED", table), bookmark(5, end=True), then="hang"))
-    server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
-    assert informer.store.keys() == ["ns/a"]
-
-
 @pytest.mark.parametrize(("drawn", "asked"), [(0.0, 300), (0.5, 450), (0.99, 597)])
 async def test_r20_watches_last_five_to_ten_minutes(drawn: float, asked: float) -> None:
     clock = VirtualClock()
@@ -392,23 +167,6 @@ async def test_r22_progress_is_recorded_after_the_store_has_it(server: Any, info
     async with running(informer):
         await until(lambda: len(server.requests("watch")) == 2)
     assert server.requests("list")[1].query["resourceVersion"] == "6"
-
-
-@pytest.mark.parametrize("code", [429, 410, 500])
-async def test_r26_errors_in_the_stream_of_a_snapshot(
-    server: Any, informer: Informer, clock: Any, until: Until, code: int
-) -> None:
-    """The stream is a watch by then: 429 keeps the version; all others take a snapshot, first at the last version.
-
-    Only 410 does so at once.
-    """
-    server.on("stream", server.stream(bookmark(5, end=True), event("ADDED", pod("a", 6)), failure(code)))
-    async with running(informer):
-        await until(lambda: len(server.seen) >= 2)
-    second = server.seen[1]
-    assert (second.what, second.query["resourceVersion"]) == ("watch" if code == 429 else "stream", "6")
-    assert code == 410 or clock.slept[0] == pytest.approx(0.8)
-    assert informer.store.keys() == ["ns/a"]
 
 
 @pytest.mark.parametrize("frame", [b"not json\n", b'{"type":"NEW","object":{}}\n', failure(500), failure(None)])
@@ -523,17 +281,6 @@ async def test_p20_p35_large_objects_are_read_and_other_tasks_run_meanwhile(
     other.cancel()
     assert len(informer.store) == 2001
     assert turns > 2 * 2000 * 5000 / 2**18
-
-
-async def test_r10_a_410_on_the_first_page_is_an_error(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
-    """There is no version to go back to, so the list is not asked for again without a wait."""
-    server.on("list", server.status(410, "Expired"), server.reply(200, pod_list(5, pod("a", 1))))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
-    assert len(server.requests("list")) == 2
-    assert clock.slept == [pytest.approx(0.8)]
 
 
 async def test_r26_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(

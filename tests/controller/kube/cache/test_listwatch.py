@@ -1,0 +1,143 @@
+"""The list: at which version, in pages or in one go, and what is no list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.informers import Until, event, failure, pod, pod_list, running
+
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.resources import PODS
+
+
+@pytest.mark.parametrize("code", [400, 403, 405, 410, 422, 500, 501, 504])
+async def test_r1_r8_a_server_without_streaming_lists_is_listed_at_once(
+    server: Any, informer: Informer, until: Until, code: int
+) -> None:
+    """Any refusal falls back to a list at once, without a wait."""
+    server.on("stream", server.status(code, "Whatever"))
+    server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
+    async with running(informer):
+        await until(lambda: server.requests("watch"))
+    assert informer.store.keys() == ["ns/a"]
+    assert informer.store.get("ns/a") == pod("a", 3), "items get the kind that only their list states"
+    assert informer._clock.slept == []  # type: ignore[attr-defined] # the test's clock
+    (listed,) = server.requests("list")
+    assert listed.query == {"limit": "500"}
+
+
+async def test_r13_s7_the_version_is_that_of_the_list(server: Any, informer: Informer, until: Until) -> None:
+    server.on("list", server.reply(200, pod_list(5, pod("a", 30))))
+    async with running(informer):
+        await until(lambda: server.requests("watch"))
+    assert server.requests("watch")[0].query["resourceVersion"] == "5"
+    assert informer.store.resource_version == 5
+
+
+async def test_r9_pages_are_joined(server: Any, informer: Informer, until: Until) -> None:
+    """A continuation names no version."""
+    first = pod_list(5, pod("a", 1), **{"continue": "next"})
+    server.on("list", server.reply(200, first), server.reply(200, pod_list(5, pod("b", 2))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/a", "ns/b"]
+    assert server.requests("list")[1].query == {"limit": "500", "continue": "next"}
+
+
+async def test_r10_an_expired_continuation_takes_the_whole_list(server: Any, informer: Informer, until: Until) -> None:
+    first = pod_list(5, pod("a", 1), **{"continue": "next"})
+    whole = server.reply(200, pod_list(6, pod("b", 2)))
+    server.on("list", server.reply(200, first), server.status(410, "Expired"), whole)
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/b"]
+    assert server.requests("list")[2].query == {}
+
+
+@pytest.mark.parametrize("refusal", ["gone", "too large", "too large, said as a cause"])
+async def test_r8_r11_r12_r26_an_unusable_version_goes_to_a_quorum_list(
+    server: Any, informer: Informer, until: Until, refusal: str
+) -> None:
+    """First at the last version, then at once without one."""
+    refusals = {
+        "gone": server.status(410, "Expired"),
+        "too large": server.status(504, "Timeout", "Too large resource version"),
+        "too large, said as a cause": server.reply(
+            504, {"kind": "Status", "code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
+        ),
+    }
+    server.on(
+        "list",
+        server.reply(200, pod_list(5, pod("a", 1))),
+        refusals[refusal],
+        server.reply(200, pod_list(9, pod("b", 8))),
+    )
+    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    versions = [seen.query.get("resourceVersion") for seen in server.requests("list")]
+    assert versions == [None, "5", None]
+    assert informer.store.keys() == ["ns/b"]
+    assert server.requests("watch")[1].query["resourceVersion"] == "9"
+
+
+async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
+    server: Any, clock: Any, until: Until
+) -> None:
+    """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
+    server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
+    server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
+    config = RestConfig(server=server.url)
+    async with (
+        KubeClient(config, user_agent="test", clock=clock, timeout=0.3) as client,
+        running(Informer(client, PODS, clock=clock, random=lambda: 0.0)),
+    ):
+        await until(lambda: len(server.requests("watch")) == 2)
+    asked = [(seen.query.get("resourceVersion"), seen.query.get("limit")) for seen in server.requests("list")]
+    assert asked == [(None, "500"), ("5", None), (None, "500")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "Table", "metadata": {"resourceVersion": "5"}, "rows": []},
+        {"kind": "PodList", "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": 5, "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": [5], "metadata": {"resourceVersion": "5"}},
+        {"kind": "PodList", "items": [], "metadata": {}},
+        {},
+        [],
+        b"gateway says hello",
+    ],
+)
+async def test_r14_an_answer_that_is_no_list_is_not_an_empty_collection(
+    server: Any, informer: Informer, clock: Any, until: Until, answer: Any
+) -> None:
+    """Not an empty collection."""
+    server.on("list", server.reply(200, answer), server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert informer.store.keys() == ["ns/a"]
+    assert len(clock.slept) == 1
+
+
+async def test_r9_at_a_version_nothing_is_paged(server: Any, informer: Informer, until: Until) -> None:
+    server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("c", 8))))
+    server.on("watch", server.stream(failure(410, "Expired")))
+    async with running(informer):
+        await until(lambda: len(server.requests("watch")) == 2)
+    assert server.requests("list")[1].query == {"resourceVersion": "5"}
+
+
+async def test_r10_a_410_on_the_first_page_is_an_error(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    """There is no version to go back to, so the list is not asked for again without a wait."""
+    server.on("list", server.status(410, "Expired"), server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert len(server.requests("list")) == 2
+    assert clock.slept == [pytest.approx(0.8)]

@@ -1,0 +1,158 @@
+"""The end of leading: the lease is released when the work has ended, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.leases import Candidate, LeaseClient, LeaseServer, end
+from support.series import value_of
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
+from trainmaster.controller.kube.rest.errors import Conflict
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.usefixtures("debugged")
+
+
+async def test_l11_lease_is_released_only_after_the_work_has_ended(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-11: and until then it is renewed, however long the work takes to stop."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    second = Candidate(api, virtual, "b")
+    first.stopping_takes = 40
+    first.task.cancel()
+    await virtual.advance(39)
+    assert first.working
+    assert api.spec["holderIdentity"] == "a"
+    assert not second.working
+    await virtual.advance(4)
+    assert not first.working
+    assert first.task.cancelled()
+    assert second.working
+    await end(second)
+
+
+async def test_l11_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServer, virtual: VirtualClock) -> None:
+    """L-11: a second cancellation gives up waiting for the work, which may still act; nobody may follow at once."""
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    first.stopping_takes = 1000
+    first.task.cancel()
+    await virtual.advance(1)
+    first.task.cancel()
+    await virtual.advance(1)
+    assert first.task.cancelled()
+    assert first.working
+    assert api.spec["holderIdentity"] == "a"
+    await virtual.advance(1000)
+
+
+async def test_l11_failure_of_the_work_is_raised_and_the_lease_released(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
+    async def fail() -> None:
+        raise ValueError("bug in the work")
+
+    elector = LeaderElector(
+        LeaseClient(api), lease_namespace="ns", lease_name="lease", identity="a", clock=virtual, random=lambda: 0.0
+    )
+    with pytest.raises(ValueError, match="bug in the work"):
+        await elector.run(fail)
+    assert api.spec["holderIdentity"] == ""
+
+
+async def test_l12_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseServer, virtual: VirtualClock) -> None:
+    first, second = Candidate(api, virtual, "a"), Candidate(api, virtual, "b")
+    await virtual.advance(5)
+    await end(second)
+    assert api.spec["holderIdentity"] == "a"
+    assert first.working
+    await end(first)
+
+
+async def test_l11_candidate_that_is_stopped_while_it_takes_the_lease_gives_it_back(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
+    """The write arrived, its answer did not; nobody would lead for a whole lease."""
+    candidate = Candidate(api, virtual, "a")
+    candidate.client.deaf = True
+    await virtual.advance(0)
+    assert api.spec["holderIdentity"] == "a"
+    assert not candidate.working
+    candidate.client.deaf = False
+    candidate.task.cancel()
+    await virtual.advance(0)
+    assert candidate.task.cancelled()
+    assert api.spec["holderIdentity"] == ""
+
+
+async def test_l11_release_is_retried_on_conflict_and_on_trouble(api: LeaseServer, virtual: VirtualClock) -> None:
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    first.client.cut = True
+    first.release.set()
+    await virtual.advance(5)
+    assert api.spec["holderIdentity"] == "a"
+    first.client.cut = False
+    await virtual.advance(1)
+    assert first.task.done()
+    assert api.spec["holderIdentity"] == ""
+    conflicting = Candidate(api, virtual, "b")
+    await virtual.advance(1)
+    original, refusals = conflicting.client.update, iter([True, True, False])
+
+    async def update(resource: Resource, obj: JsonObject) -> JsonObject:
+        if next(refusals):
+            raise Conflict(status=409)
+        return await original(resource, obj)
+
+    conflicting.client.update = update  # type: ignore[method-assign] # the test plays a server that is busy
+    conflicting.release.set()
+    await virtual.advance(2)
+    assert conflicting.task.done()
+    assert api.spec["holderIdentity"] == ""
+
+
+async def test_l11_release_is_given_up_after_the_renew_deadline(api: LeaseServer, virtual: VirtualClock) -> None:
+    first = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    first.client.hanging = True
+    first.release.set()
+    await virtual.advance(9.9)
+    assert not first.task.done()
+    await virtual.advance(0.2)
+    assert first.task.done()
+
+
+async def test_l12_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualClock) -> None:
+    """Whether it led or not, nothing of an elector is left when `run` has ended."""
+    before = asyncio.all_tasks()
+    leader, candidate, lost = (Candidate(api, virtual, name, lease_name="ends") for name in "abc")
+    await virtual.advance(1)
+    await end(candidate)
+    await end(leader)
+    await virtual.advance(5)
+    assert lost.working
+    lost.client.cut = True
+    await virtual.advance(20)
+    assert asyncio.all_tasks() == before
+    assert value_of("leader_election_master_status", {"name": "ends"}) == 0
+
+
+async def test_l10_work_that_does_not_stop_is_told_of_before_the_lease_expires(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
+    told: list[float] = []
+    candidate = Candidate(api, virtual, "a", on_overrun=lambda: told.append(virtual.monotonic()))
+    candidate.stopping_takes = 1000
+    await virtual.advance(0)
+    candidate.client.cut = True
+    await virtual.advance(20)
+    assert told == [pytest.approx(14.5)]
+    assert candidate.task.done()
+    with pytest.raises(LeaseLost):
+        candidate.task.result()
+    await virtual.advance(1000)

@@ -1,0 +1,220 @@
+"""Connections of a client: for how long they are waited for, used again, and when they are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, cast
+
+import orjson
+import pytest
+from aiohttp import web
+from support.authorities import Authority
+from support.requests import OBJECT, open_connections, reset
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.errors import KubeError, NotConnected, RequestTimeout
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
+from trainmaster.controller.kube.rest.transport import IDLE_AT_MOST
+
+
+async def test_refused_connection(clock: Any) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    config = RestConfig(server=f"http://127.0.0.1:{port}")
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
+        with pytest.raises(NotConnected, match=f"127.0.0.1:{port}"):
+            await client.create(CONFIGMAPS, OBJECT)
+    assert len(clock.slept) == 4
+
+
+async def test_p4_silent_server_times_out(server: Any, clock: Any) -> None:
+    async def never(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    server.on("list", never)
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.05, tries=1) as client:
+        with pytest.raises(RequestTimeout, match=r"no complete answer within 0\.05 s"):
+            await client.get(PODS, "ns", "a")
+
+
+async def test_p36_leaving_a_watch_closes_its_connection(server: Any, client: KubeClient, until: Any) -> None:
+    server.on("watch", server.stream(then="hang"))
+    async with client.watch(PODS, resource_version="5", timeout_seconds=300):
+        await until(lambda: server.open_streams == 1)
+    await until(lambda: server.open_streams == 0)
+    assert server.seen[0].query == {
+        "watch": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "300",
+        "allowWatchBookmarks": "true",
+    }
+
+
+async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
+    config = RestConfig(server=server.url)
+    server.on("list", server.reply(200, OBJECT))
+    async with (
+        KubeClient(config, user_agent="test", clock=clock, connections=1) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+
+        async def hold() -> None:
+            async with client.watch(PODS, resource_version="5", timeout_seconds=300):
+                await asyncio.sleep(3600)
+
+        held = [tasks.create_task(hold()) for _ in range(3)]
+        await until(lambda: server.open_streams == 3)
+        assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
+        for task in held:
+            task.cancel()
+
+
+async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:
+    """The limit covers the whole of a request, not only its beginning; also of a refusal."""
+    config = RestConfig(server=server.url)
+    server.on("list", server.stream(b'{"kind":', then="hang"), server.stream(b"<html>", then="hang", status=502))
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.1, tries=1) as client:
+        for _ in ("an object", "a refusal"):
+            with pytest.raises(RequestTimeout, match=r"GET http://.*/pods/a: no complete answer within 0\.1 s"):
+                await client.get(PODS, "ns", "a")
+
+
+async def test_p4_watch_that_does_not_open_times_out(server: Any, clock: Any) -> None:
+    async def never(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    server.on("watch", never)
+    config = RestConfig(server=server.url)
+    async with KubeClient(config, user_agent="test", clock=clock, timeout=0.05) as client:
+        with pytest.raises(RequestTimeout):
+            async with client.watch(PODS, resource_version="5", timeout_seconds=300):
+                pass
+
+
+async def test_p36_every_answer_gives_its_connection_back(server: Any, clock: Any) -> None:
+    """With one connection only, whatever becomes of the answers, the next request finds it or a new one."""
+    answers = [
+        server.reply(200, OBJECT),
+        server.status(404, "NotFound"),
+        server.reply(200, b"<html>"),
+        server.stream(b"x" * 2000),
+        server.stream(b"x" * 2**21, status=500),
+        reset,
+    ]
+    config = RestConfig(server=server.url)
+    async with KubeClient(
+        config, user_agent="test", clock=clock, connections=1, tries=1, timeout=2.0, response_limit=1000
+    ) as client:
+        for answer in answers:
+            server.on("list", answer, server.reply(200, OBJECT))
+            with suppress(KubeError):
+                await client.get(PODS, "ns", "a")
+            assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
+            assert open_connections("request") == 1
+    assert open_connections("request") == 0
+
+
+async def test_p36_l12_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> None:
+    """A server that does not answer, not even to the end of TLS, holds no connection of a client that is gone."""
+    authority = Authority()
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    asked, over = asyncio.Semaphore(0), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        cast("asyncio.Transport", writer.transport).pause_reading()
+        asked.release()
+        await over.wait()
+        writer.transport.abort()
+
+    listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0, ssl=authority.server_context(tmp_path))
+    config = RestConfig(server=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", ssl_context=trusting)
+    async with listener:
+        async with KubeClient(config, user_agent="test") as client:
+            request = asyncio.create_task(client.get(PODS, "ns", "a"))
+            watch = asyncio.create_task(client.stream("/").__aenter__())
+            await asked.acquire()
+            await asked.acquire()
+            request.cancel()
+            watch.cancel()
+            await asyncio.wait((request, watch))
+        left = open_connections("request"), open_connections("watch")
+        over.set()
+    assert left == (0, 0)
+
+
+async def test_t5_connection_is_used_again(server: Any, client: KubeClient) -> None:
+    peers = set()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.json_response(OBJECT)
+
+    server.on("list", answer, answer)
+    for _ in range(2):
+        await client.get(CONFIGMAPS, "ns", "a")
+    assert len(peers) == 1
+    assert IDLE_AT_MOST < 60
+
+
+class Scripted:
+    """A transport without a network, as a simulation has one."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.sent: list[tuple[str, str, bool]] = []
+        self.entered = False
+
+    async def send(self, method: str, path: str, *, streaming: bool, **_: Any) -> Any:
+        self.sent.append((method, path, streaming))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def __aenter__(self) -> Self:
+        self.entered = True
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.entered = False
+
+
+@dataclass
+class Canned:
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+    closed: bool = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_everything_above_the_transport_works_with_any_transport(clock: Any) -> None:
+    refusal = Canned(429, b"", {"Retry-After": "2"})
+    transport = Scripted(NotConnected("gone"), refusal, Canned(200, orjson.dumps(OBJECT)))
+    config = RestConfig(server="http://simulated")
+    async with KubeClient(config, user_agent="test", clock=clock, transport=transport, random=lambda: 0.5) as client:
+        assert transport.entered
+        assert await client.create(CONFIGMAPS, OBJECT) == OBJECT
+    assert not transport.entered
+    assert refusal.closed
+    assert transport.sent == [("POST", "/api/v1/namespaces/ns/configmaps", False)] * 3
+    assert clock.slept == [0.2, 2.0]
