@@ -70,7 +70,6 @@ class Model:
 
 
 KEYS = st.sampled_from("abcdef")
-
 PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, 10])
 
 
