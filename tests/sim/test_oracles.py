@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.sim.faults import Plan
+from support.sim.faults.plan import Plan
 from support.sim.judging import plans, reference, run
 
 from trainmaster.controller.kube.leaderelection.guard import WriteGuard

@@ -13,7 +13,8 @@ import zlib
 from typing import Any
 
 import pytest
-from support.sim.faults import TIME_TRAVEL, WRITE_FAULTS, Plan
+from support.sim.faults.plan import Plan
+from support.sim.faults.writes import TIME_TRAVEL, WRITE_FAULTS
 from support.sim.judging import families, plans, reference, run
 from support.sim.scenarios import SCENARIOS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.sim.faults import Plan
+from support.sim.faults.plan import Plan
 from support.sim.judging import run
 
 REGRESSIONS = yaml.safe_load((Path(__file__).parent / "regressions.yaml").read_text())

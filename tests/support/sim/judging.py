@@ -20,16 +20,10 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
-from support.sim.faults import (
-    FRAME_FAULTS,
-    LASTING_FAULTS,
-    LATE,
-    OPENING_FAULTS,
-    TIME_TRAVEL,
-    WRITE_FAULTS,
-    Plan,
-    fault_of,
-)
+from support.sim.faults.lasting import LASTING_FAULTS, LATE, LastingFault
+from support.sim.faults.plan import Fault, Plan
+from support.sim.faults.watches import FRAME_FAULTS, OPENING_FAULTS, WatchFault
+from support.sim.faults.writes import TIME_TRAVEL, WRITE_FAULTS, WriteFault
 from support.sim.listening import LogEntry
 from support.sim.loop import VirtualLoop
 from support.sim.scenarios import SCENARIOS
@@ -126,6 +120,17 @@ def _play(plan: Plan) -> Run:
 
     played: Run = simulate(main, seed=plan.seed)
     return played
+
+
+def fault_of(world: World, plan: Plan) -> Fault:
+    """Make the fault that a plan names."""
+    if plan.fault in WRITE_FAULTS:
+        return WriteFault(world, plan)
+    if plan.fault in FRAME_FAULTS or plan.fault in OPENING_FAULTS:
+        return WatchFault(world, plan)
+    if plan.fault in LASTING_FAULTS or plan.fault == LATE:
+        return LastingFault(world, plan)
+    raise ValueError(f"there is no fault {plan.fault!r}")
 
 
 async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan, registry: Registry) -> Run:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from support.sim.actors import Fate
-from support.sim.faults import LATE
+from support.sim.faults.lasting import LATE
 from support.sim.job_scenarios import JOB_SCENARIOS
 from support.sim.scenario import Scenario
 from support.sim.world import World
