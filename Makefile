@@ -43,11 +43,12 @@ run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or 
 test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: $(VENV)/.dev $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
+check: $(VENV)/.dev $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PATH='$(abspath $(BIN))':"$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright --verifytypes trainmaster.runtime.sdk --ignoreexternal
 	@if [ -x $(BIN)/hadolint ]; then echo hadolint; $(BIN)/hadolint Dockerfile; fi
 	@if [ -x $(BIN)/shellcheck ]; then echo shellcheck; $(BIN)/shellcheck $(SCRIPTS) \
 		&& $(BIN)/shellcheck --shell=bash --exclude=SC2154 $(FRAGMENTS); fi

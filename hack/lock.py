@@ -4,6 +4,7 @@
     build.txt      hatchling, which builds the wheel
     local.txt      what the extra `local` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
+    types.txt      pyright, for `make check`
     deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
     examples.txt   what every script in examples/ imports
@@ -41,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "hack/requirements"
 GROUPS = {
     "dev": ("test", "check", "generate", "lock"),
+    "types": ("types",),
     "deploy": ("deploy",),
     "sdk": ("sdk",),
     "examples": ("examples",),

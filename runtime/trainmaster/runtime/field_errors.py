@@ -81,6 +81,8 @@ class FieldError:
     """What is wrong, as the end of the sentence that the path begins: `must be greater than or equal to 1`."""
 
     type: ErrorType = "Invalid"
+    """What kind of error it is."""
+
     value: object = None
     """The wrong value, as JSON. Required, Forbidden, TooLong and InternalError do not show it."""
 
@@ -101,7 +103,10 @@ class FieldWarning:
     """One field will not do what its author expects; the object is admitted, and the warning is shown to its author."""
 
     path: str
+    """For instance `spec.trainer.env[0].name`."""
+
     detail: str
+    """What its author has to know, as the end of the sentence that the path begins."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.detail}"

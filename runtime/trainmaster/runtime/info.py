@@ -29,7 +29,11 @@ class Endpoints(Sequence[str]):
     """What all names begin with, up to the index of the Job."""
 
     subdomain: str
+    """What all names end with."""
+
     jobs: int
+    """Jobs of the ReplicatedJob."""
+
     pods: int
     """Pods per Job."""
 
@@ -118,7 +122,10 @@ class Info:
     """Annotations of the JobSet, likewise."""
 
     ml_policy: MLPolicy | None
+    """The runtime's; None if it has none."""
+
     pod_group_policy: PodGroupPolicy | None
+    """The runtime's; None if it has none."""
 
     template: JsonObject
     """The JobSetSpec with all runtime patches merged in."""
@@ -127,6 +134,7 @@ class Info:
     """The JobSetSpec of the runtime before any patch: what the owner of the TrainJob has not asked for."""
 
     pod_sets: list[PodSet]
+    """One for each ReplicatedJob, in the order of the template."""
 
     trainer_command: list[str] | None = None
     """The command of the trainer container when a framework rewrites the TrainJob's; None leaves that alone."""

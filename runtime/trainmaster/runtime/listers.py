@@ -57,9 +57,16 @@ class Watch:
     """
 
     api_version: str
+    """Of the kind, for instance `v1` or `scheduling.volcano.sh/v1beta1`."""
+
     kind: str
+    """Its name in objects, for instance `ConfigMap`."""
+
     plural: str
+    """Its name in paths and roles, for instance `configmaps`."""
+
     namespaced: bool = True
+    """Whether its objects are in namespaces."""
 
     jobs: Callable[..., Iterable[JobKey]] | None = None
     """Maps a changed object to TrainJobs, as `jobs(obj)` or `jobs(obj, listers)`; None means: the TrainJob that owns it

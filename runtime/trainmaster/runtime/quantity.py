@@ -22,8 +22,13 @@ class Notation(StrEnum):
     """The family of suffixes in which a quantity was written, and in which it is printed."""
 
     DECIMAL_SI = "DecimalSI"
+    """Powers of ten: `500m`, `2k`, `16G`."""
+
     BINARY_SI = "BinarySI"
+    """Powers of two: `1.5Gi`."""
+
     DECIMAL_EXPONENT = "DecimalExponent"
+    """`5e3`."""
 
 
 class QuantityError(ValueError):
@@ -45,7 +50,10 @@ class Quantity:
     """An exact amount of a resource. Equal amounts are equal whatever their notation: 1Ki == 1024."""
 
     nano: int
+    """The amount in billionths."""
+
     notation: Notation = field(default=Notation.DECIMAL_SI, compare=False)
+    """How it is printed."""
 
     @classmethod
     def parse(cls, value: str | float) -> Quantity:

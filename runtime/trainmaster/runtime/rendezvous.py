@@ -37,6 +37,7 @@ class Rendezvous:
     """The name of rank 0."""
 
     port: int = TRAINER_PORT
+    """The port of rank 0, on which it listens."""
 
     slices: int = 1
     """Over how many slices the nodes are spread."""

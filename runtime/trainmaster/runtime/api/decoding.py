@@ -42,7 +42,7 @@ class ApiTypeError(ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
 
 
 class ObjectUnreadable(ApiTypeError):

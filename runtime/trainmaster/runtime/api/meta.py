@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -22,7 +22,7 @@ from trainmaster.runtime.jsontree import JsonObject
 class ApiModel(BaseModel):
     """Base of all API types: snake_case in Python, camelCase in JSON."""
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
@@ -76,38 +76,81 @@ class OwnerReference(ApiModel):
     """The object that another one belongs to."""
 
     api_version: str
+    """Of the owner."""
+
     kind: str
+    """Of the owner."""
+
     name: str
+    """Of the owner."""
+
     uid: str
+    """Of the owner: what counts."""
+
     controller: bool | None = None
+    """Whether the owner is the one that manages the object; at most one is."""
+
     block_owner_deletion: bool | None = None
+    """Whether deletion in the foreground waits for the object."""
 
 
 class ObjectMeta(ApiModel):
     """Metadata of an object; as in Kubernetes, an empty string or list or map is the same as none."""
 
     name: Annotated[str, NullIsDefault] = ""
+    """Unique for its kind in its namespace."""
+
     namespace: Annotated[str, NullIsDefault] = ""
+    """Empty for what is in none."""
+
     uid: Annotated[str, NullIsDefault] = ""
+    """Unique for all time; empty while the API server has not seen the object."""
+
     resource_version: Annotated[str, NullIsDefault] = ""
+    """The version of the object; nothing but equality means anything."""
+
     generation: Annotated[int, NullIsDefault] = 0
+    """How often the spec has changed."""
+
     creation_timestamp: str | None = None
+    """In RFC 3339."""
+
     deletion_timestamp: str | None = None
+    """In RFC 3339; None unless it is being deleted."""
+
     labels: StringMap = Field(default_factory=dict)
+    """By key."""
+
     annotations: StringMap = Field(default_factory=dict)
+    """By key."""
+
     finalizers: Strings = Field(default_factory=list)
+    """What has to be done before it is gone."""
+
     owner_references: Annotated[list[OwnerReference], NullIsDefault] = Field(default_factory=list)
+    """What it belongs to."""
 
 
 class Condition(ApiModel):
     """One aspect of an object's state; `status` is "True", "False" or "Unknown"."""
 
     type: str
+    """What it is about, in CamelCase."""
+
     status: str
+    """"True", "False" or "Unknown"."""
+
     reason: Annotated[str, NullIsDefault] = ""
+    """Why, in one word in CamelCase."""
+
     message: Annotated[str, NullIsDefault] = ""
+    """Why, for people."""
+
     last_transition_time: str | None = None
+    """When `status` changed last, in RFC 3339."""
+
     observed_generation: int | None = None
+    """The generation of the object that it is about."""
 
     @property
     def is_true(self) -> bool:

@@ -94,7 +94,10 @@ class Desired:
     """An object that should exist, and when to write it."""
 
     object: JsonObject
+    """Complete, as JSON, with apiVersion, kind and metadata.name."""
+
     when: ApplyWhen = ApplyWhen.ALWAYS
+    """When it is written."""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -117,6 +120,7 @@ class Plugin(Protocol):
     """What every plugin has."""
 
     name: str
+    """That of its entry point, in small letters."""
 
 
 @runtime_checkable

@@ -46,7 +46,8 @@ class SecretFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
+        """Of the file."""
 
     def read(self) -> str:
         """Return what is in the file, without white space around it.
