@@ -5,16 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
+
+from support.forks import Fork, forkable
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 
 TIMEOUT = 60.0
 """Generous, since it only ends tests that hang anyway."""
+
+
+class Process(Protocol):
+    """What there is of `asyncio.subprocess.Process` in a fork as well."""
+
+    @property
+    def returncode(self) -> int | None: ...
+    async def wait(self) -> int: ...
+    def send_signal(self, signal: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,8 @@ class Finished:
 class Running:
     """A command that runs, and what it has printed so far."""
 
-    process: asyncio.subprocess.Process
+    process: Process
+    streams: tuple[asyncio.StreamReader, asyncio.StreamReader]
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
 
@@ -39,11 +55,8 @@ class Running:
         async with asyncio.timeout(TIMEOUT):
             code = await self.process.wait()
             # The pipes may hold more than was read until now.
-            await eventually(lambda: all(stream.at_eof() for stream in self._streams()))
+            await eventually(lambda: all(stream.at_eof() for stream in self.streams))
         return Finished(code, "".join(self.out), "".join(self.err))
-
-    def _streams(self) -> list[asyncio.StreamReader]:
-        return [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
@@ -54,31 +67,42 @@ def _environment(extra: dict[str, str]) -> dict[str, str]:
 @asynccontextmanager
 async def started(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> AsyncIterator[Running]:
     """Start a command; it is killed when the block ends, if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trainmaster.controller.cli", *arguments),
-        cwd=cwd,
-        env=_environment(environment),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdin.write(stdin.encode())
-    process.stdin.close()
-    running = Running(process)
-    readers = [
-        asyncio.create_task(_collect(process.stdout, running.out)),
-        asyncio.create_task(_collect(process.stderr, running.err)),
-    ]
+    wanted = _environment(environment)
+    out, to_out = await _pipe()
+    err, to_err = await _pipe()
+    process: Process
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin.encode())
+        given.seek(0)
+        streams = (given.fileno(), to_out, to_err)
+        if forkable(wanted):
+            process = Fork(arguments, cwd=cwd, environment=wanted, streams=streams)
+        else:
+            command = (sys.executable, "-m", "trainmaster.controller.cli", *arguments)
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=cwd, env=wanted, stdin=given, stdout=to_out, stderr=to_err
+            )
+    os.close(to_out)
+    os.close(to_err)
+    running = Running(process, (out, err))
+    readers = [asyncio.create_task(_collect(out, running.out)), asyncio.create_task(_collect(err, running.err))]
     try:
         yield running
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+        await process.wait()
         await asyncio.gather(*readers)
+
+
+async def _pipe() -> tuple[asyncio.StreamReader, int]:
+    """A pipe: what reads it in the loop, and the end that a process gets."""
+    source, target = os.pipe()
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
+    )
+    return reader, target
 
 
 async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> Finished:
