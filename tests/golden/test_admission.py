@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support.admission import Answer, Requests
-from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
+from support.golden import RESOURCES, Normaliser, assert_same, in_namespace, load_yaml
 from support.original_crds import SCHEMAS
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -55,7 +54,7 @@ async def test_answer(served: tuple[str, Requests], path: Path) -> None:
             while (seen := player.normalised(await player.act(case["request"], dry=True))) != expected:
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        assert yaml.safe_dump(seen) == yaml.safe_dump(expected)
+        assert_same(seen, expected)
     finally:
         await player.clean()
 

@@ -317,6 +317,14 @@ def agree(expected: JsonObject, seen: JsonObject) -> bool:
     return expected == seen
 
 
+def assert_same(seen: Any, expected: Any, where: str = "") -> None:
+    """Fail unless both are written alike; 1, 1.0 and true are three."""
+    written, wanted = (orjson.dumps(each, option=orjson.OPT_SORT_KEYS) for each in (seen, expected))
+    if written != wanted:
+        # As YAML, because pytest's difference of its lines is the one that people can read.
+        assert yaml.safe_dump(seen) == yaml.safe_dump(expected), where
+
+
 def _resource_of(target: JsonObject) -> Resource:
     kind = target["kind"]
     group = target.get("apiVersion", "").partition("/")[0]

@@ -35,8 +35,8 @@ NAMES = [*JOBS, *TRAINER]
 
 def test_all_of_them_are_printed_as_they_are_deployed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds"]) == 0
-    printed = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert printed == [yaml.safe_load(path.read_text()) for path in sorted(DEPLOYED.glob("*.yaml"))]
+    printed = list(yaml.load_all(capsys.readouterr().out, yaml.CSafeLoader))
+    assert printed == [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(DEPLOYED.glob("*.yaml"))]
     assert [each["metadata"]["name"] for each in printed] == NAMES
 
 
