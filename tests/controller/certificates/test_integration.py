@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from support import enforcement
 from support.admission import NAMESPACE, SERVICE, job_manifest
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
-from support.certificates import go_secret, names, written
+from support.certificates import go_secret, names, quick_keys, written
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
@@ -36,12 +36,20 @@ from trainmaster.controller.server import server as server_module
 
 
 @pytest.fixture
-async def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertificateInstallation]:
+async def installed_with_slow_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CertificateInstallation]:
     monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.05)
     monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
     async with api_server(tmp_path) as stack:
         await apply_runtime(stack.client, runtime())
         yield CertificateInstallation(stack, tmp_path)
+
+
+@pytest.fixture
+def installed(installed_with_slow_keys: CertificateInstallation) -> Iterator[CertificateInstallation]:
+    with quick_keys():
+        yield installed_with_slow_keys
 
 
 def good(*, made: timedelta = timedelta()) -> SecretData:
@@ -55,7 +63,10 @@ def places(name: ConfigurationName) -> range:
     return range({DEFAULTER: 1, VALIDATOR: 3, JOB_VALIDATOR: 5}[name])
 
 
-async def test_h11_an_empty_secret_is_filled_and_webhooks_work(installed: CertificateInstallation) -> None:
+async def test_h11_an_empty_secret_is_filled_and_webhooks_work(
+    installed_with_slow_keys: CertificateInstallation,
+) -> None:
+    installed = installed_with_slow_keys
     await installed.create_webhooks()
     async with installed.manager() as probes:
         await probes.says(

@@ -172,7 +172,7 @@ class Replica:
 
     def read(self, data: SecretData) -> None:
         """See the Secret, and take of it what fits."""
-        if data.pair_problem() is None:
+        if data.pair_problem is None:
             self.served = KeyPair(data.certificate, data.key)
         if data.authorities:
             self.authorities = data.authorities

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from support.certificate_installation import CertificateInstallation
-from support.certificates import names
+from support.certificates import names, quick_keys
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
@@ -30,7 +30,8 @@ async def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         made = CertificateInstallation(stack, tmp_path)
         await made.create_webhooks()
         await made.create_secret()
-        yield made
+        with quick_keys():
+            yield made
 
 
 @pytest.fixture

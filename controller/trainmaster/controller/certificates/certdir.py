@@ -38,7 +38,7 @@ class CertDir:
     def write(self, data: SecretData) -> str | None:
         """Write what servers and trainers need; returns why that was not possible."""
         wanted = {CA_CERTIFICATE: data.ca_certificate}
-        if data.pair_problem() is None:
+        if data.pair_problem is None:
             wanted |= {CERTIFICATE: data.certificate, KEY: data.key}
         wanted = {name: content for name, content in wanted.items() if content}
         if self._holds(wanted):

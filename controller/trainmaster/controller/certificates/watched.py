@@ -70,6 +70,7 @@ class WatchedObjects:
             for each in configurations
         }
         self._subscribers: list[asyncio.Event] = []
+        self._read: tuple[str | None, SecretData | None] | None = None
         for informer in self._informers:
             informer.add_event_handler(lambda _: self._notify())
 
@@ -101,9 +102,12 @@ class WatchedObjects:
         return self._secrets.store.get(f"{self.namespace}/{self.secret_name}")
 
     def secret_data(self) -> SecretData | None:
-        """Return what is in it."""
-        secret = self.secret()
-        return None if secret is None else SecretData.of(secret)
+        """Return what is in it: the same until it changes, for probes ask all the time and keys take long to check."""
+        version = self.secret_version()
+        if self._read is None or self._read[0] != version:
+            secret = self.secret()
+            self._read = version, None if secret is None else SecretData.of(secret)
+        return self._read[1]
 
     def secret_version(self) -> str | None:
         """Return its resource version."""
@@ -119,7 +123,7 @@ class WatchedObjects:
         data = self.secret_data()
         if data is None:
             return f"{name} does not exist; {self.remedy}"
-        problem = data.pair_problem()
+        problem = data.pair_problem
         return f"{name}: {problem}; whoever leads fills it in" if problem else None
 
     @property
