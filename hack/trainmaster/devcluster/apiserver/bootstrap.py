@@ -177,7 +177,8 @@ def _type_meta(kind: str) -> JsonObject:
 
 async def _create_missing(api: Api, resource: GroupResource, body: JsonObject) -> None:
     try:
-        await api.create(resource, body)
+        api.get(resource, None, body["metadata"]["name"])
     except StatusError as error:
-        if error.reason != "AlreadyExists":
+        if error.reason != "NotFound":
             raise
+        await api.create(resource, body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, Wr
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ensure_certificates, write_private
 from trainmaster.devcluster.listener import HOST, free_port
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.yamltext import load_yaml_documents
 
 _SERVICE: Final = "kubeflow-trainer-controller-manager"
@@ -68,7 +69,8 @@ class ManagerWebhooks:
             jobs: The kinds of jobs of the Training Operator that are served, in lower case; default: all.
         """
         bundle = base64.b64encode(self._authority).decode("ascii")
-        for resource, configuration in _configurations():
+        for resource, document in _configurations():
+            configuration: JsonObject = copy_tree(document)
             configuration["webhooks"] = [each for each in configuration["webhooks"] if _is_served(each, jobs)]
             if not configuration["webhooks"]:
                 continue
@@ -104,7 +106,9 @@ def _is_served(webhook: JsonObject, jobs: frozenset[str] | None) -> bool:
     return jobs is None or rule["apiGroups"] != [_JOBS_GROUP] or rule["resources"][0].removesuffix("s") in jobs
 
 
+@functools.cache
 def _configurations() -> list[tuple[GroupResource, JsonObject]]:
+    """Read the manifests."""
     return [
         (_RESOURCES[document["kind"]], document)
         for name in _FILES
