@@ -88,12 +88,15 @@ _CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels
 
 
 def _binaries() -> list[str]:
-    """Find kubectl on PATH, and the versions beside it that some distributions ship."""
+    """Find kubectl on PATH, or of the versions beside it that some distributions ship the oldest and the newest.
+
+    What those in between ask for, one of these does.
+    """
     found = shutil.which("kubectl")
     if found is None:
         return []
-    beside = (str(path) for path in Path(found).resolve().parent.iterdir() if _SUPPORTED.fullmatch(path.name))
-    return sorted(beside) or [found]
+    beside = sorted(str(path) for path in Path(found).resolve().parent.iterdir() if _SUPPORTED.fullmatch(path.name))
+    return [beside[0], beside[-1]] if len(beside) > 1 else beside or [found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,31 +37,24 @@ def marks(name: str, module: str | None) -> list[pytest.MarkDecorator]:
     return [missing, *([pytest.mark.torch] if module == "torch" else [])]
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(path.parent, marks=marks(path.parent.name, NEEDED.get(path.parent.name)), id=path.parent.name)
-        for path in sorted((ROOT / "examples").glob("*/train.py"))
-    ],
-)
-async def test_an_example_trains(example: Path, cluster_home: Path) -> None:
-    done = await trainmaster(
-        *("run", str(example), "--plain", "--delete", "--timeout", "55"),
-        cwd=cluster_home,
-        KUBECONFIG=str(cluster_home / ".trainmaster/kubeconfig"),
-    )
-    assert done.code == 0, done.out + done.err
-    accuracies = [float(found) for found in re.findall(r"accuracy ([0-9.]+)%", done.out)]
-    assert accuracies, done.out
-    if example.name.endswith("-digits"):
-        losses = [float(found) for found in re.findall(r"loss ([0-9.]+)$", done.out, re.MULTILINE)]
-        assert losses[-1] < losses[0] / 10
-        assert accuracies[0] >= 95
-
-
 def commands(guide: Path) -> str:
     """What a guide tells to run."""
     return "\n".join(re.findall(r"^```sh\n(.*?)^```", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+
+
+def followed(guide: Path) -> list[str]:
+    """The examples that a guide runs to their end."""
+    return re.findall(r"^trainmaster run examples/([\w-]+)(?: --delete)?$", commands(guide), re.MULTILINE)
+
+
+def trained(example: str, output: str) -> None:
+    """Check what an example printed of its training."""
+    accuracies = [float(found) for found in re.findall(r"accuracy ([0-9.]+)%", output)]
+    assert accuracies, output
+    if example.endswith("-digits"):
+        losses = [float(found) for found in re.findall(r"loss ([0-9.]+)$", output, re.MULTILINE)]
+        assert losses[-1] < losses[0] / 10
+        assert accuracies[0] >= 95
 
 
 def guide_marks(guide: Path) -> list[pytest.MarkDecorator]:
@@ -76,9 +69,27 @@ def guide_marks(guide: Path) -> list[pytest.MarkDecorator]:
     return found
 
 
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path.parent, marks=marks(path.parent.name, NEEDED.get(path.parent.name)), id=path.parent.name)
+        for path in sorted((ROOT / "examples").glob("*/train.py"))
+        if path.parent.name not in {example for guide in GUIDES for example in followed(guide)}
+    ],
+)
+async def test_an_example_that_no_guide_runs_trains(example: Path, cluster_home: Path) -> None:
+    done = await trainmaster(
+        *("run", str(example), "--plain", "--delete", "--timeout", "55"),
+        cwd=cluster_home,
+        KUBECONFIG=str(cluster_home / ".trainmaster/kubeconfig"),
+    )
+    assert done.code == 0, done.out + done.err
+    trained(example.name, done.out)
+
+
 @pytest.mark.parametrize("guide", [pytest.param(guide, marks=guide_marks(guide), id=guide.stem) for guide in GUIDES])
 def test_the_commands_of_a_guide_work(guide: Path, cluster_home: Path, tmp_path: Path) -> None:
-    """In their order, from a checkout."""
+    """In their order, from a checkout; what is trained on the way is trained well."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     environment = os.environ | {
@@ -95,3 +106,5 @@ def test_the_commands_of_a_guide_work(guide: Path, cluster_home: Path, tmp_path:
         timeout=TIMEOUT - 20,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for example in followed(guide):
+        trained(example, done.stdout)

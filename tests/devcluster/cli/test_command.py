@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,14 @@ async def test_a_cluster_in_the_background_lives_until_it_is_taken_down(home: Pa
     purge = await trainmaster("cluster", "down", "--purge", cwd=home)
     assert purge.code == 0
     assert not state.exists()
+
+
+def test_who_starts_one_in_the_background_loads_nothing_of_it() -> None:
+    """That would be half of what its own start costs."""
+    script = "import sys, trainmaster.devcluster.cli.detach; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"trainmaster.devcluster.cluster", "trainmaster.devcluster.apiserver.server", "aiohttp"}
 
 
 async def test_without_its_parts_it_is_an_api_server_and_nothing_else(home: Path) -> None:

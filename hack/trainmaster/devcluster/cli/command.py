@@ -197,10 +197,6 @@ def _token(text: str) -> str:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    # Importing the whole cluster takes most of a second; status and down do without.
-    from trainmaster.devcluster.cli.detach import run_detached  # noqa: PLC0415 - see above
-    from trainmaster.devcluster.cli.up import run_foreground  # noqa: PLC0415 - see above
-
     settings = ClusterSettings(
         state=_state(arguments),
         port=arguments.port or None,
@@ -218,7 +214,14 @@ def _up(arguments: argparse.Namespace) -> int:
         fault_control=arguments.fault_control,
         audit_log=arguments.audit_log,
     )
-    return _exit_code_of(lambda: (run_detached if arguments.detach else run_foreground)(settings))
+    # Importing the whole cluster takes most of a second; whoever does not run it himself does without.
+    if arguments.detach:
+        from trainmaster.devcluster.cli.detach import run_detached  # noqa: PLC0415 - see above
+
+        return _exit_code_of(lambda: run_detached(settings))
+    from trainmaster.devcluster.cli.up import run_foreground  # noqa: PLC0415 - see above
+
+    return _exit_code_of(lambda: run_foreground(settings))
 
 
 def _status(arguments: argparse.Namespace) -> int:

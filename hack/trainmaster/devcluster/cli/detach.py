@@ -20,7 +20,7 @@ from types import FrameType
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
 from trainmaster.devcluster.cli.printers import print_remedy, print_usage
-from trainmaster.devcluster.cli.up import STOP_SIGNALS, check_configuration
+from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
 from trainmaster.devcluster.manager.health import READY, READY_TIMEOUT, STARTING, ManagerStatus
 from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import ClusterRecord, StateDirectory
@@ -37,10 +37,7 @@ _REASON_LINES = 15
 def run_detached(settings: ClusterSettings) -> int:
     """Start the cluster in the background and wait until it is ready; returns the exit code."""
     state = settings.state
-    check_configuration(settings)
-    state.prepare()
-    if state.holder() is not None:
-        raise state.already_running()
+    prepare_start(settings)
     if settings.token is not None:
         state.ensure_token(settings.token)  # handed over by file: command lines are visible to everyone on the machine
     begin = state.log.stat().st_size if state.log.exists() else 0

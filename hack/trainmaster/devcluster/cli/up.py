@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -19,10 +17,10 @@ from typing import Any
 import structlog
 
 from trainmaster.devcluster.cli.printers import print_problem, print_remedy, print_usage
+from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.manager.health import CRASHING, READY, ManagerHealth
-from trainmaster.devcluster.settings import MANAGER, ClusterSettings
-from trainmaster.devcluster.state import ClusterError
+from trainmaster.devcluster.settings import ClusterSettings
 
 _LEVEL = logging.INFO
 _SIZE_LIMIT = 10 * 2**20
@@ -64,16 +62,10 @@ def configure_logging(path: Path) -> None:
     logging.getLogger("trainmaster").setLevel(_LEVEL)
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 def run_foreground(settings: ClusterSettings) -> int:
     """Run the cluster until a signal ends it; returns the exit code."""
     state = settings.state
-    check_configuration(settings)
-    state.prepare()
-    if state.holder() is not None:
-        raise state.already_running()
+    prepare_start(settings)
     with state.in_use():
         configure_logging(state.log)
     asyncio.run(_run(settings))
@@ -150,10 +142,3 @@ async def _report_changes(health: ManagerHealth) -> None:
             await health.until(lambda status: status.phase == READY)
             print("trainmaster: the manager of the cluster runs again", file=sys.stderr, flush=True)
         print_problem(await health.until(lambda status: status.phase == CRASHING))
-
-
-def check_configuration(settings: ClusterSettings) -> None:
-    """Find a missing file now: the manager would only say so in its log."""
-    path = settings.manager_config
-    if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
-        raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")

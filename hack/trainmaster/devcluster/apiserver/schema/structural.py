@@ -109,14 +109,13 @@ class Node:
 
     def child(self, name: str) -> Self:
         """Return the node of a field of this object, or of a key of this map."""
-        try:
-            return self._children[name]
-        except KeyError:
-            pass
+        known = self._children.get(name)
+        if known is not None:
+            return known
         node = self.properties.get(name)
         if not isinstance(node, dict):
             # Not cached: the keys of a map are as many as users care to invent.
-            return self.values()
+            return self._values or self.values()
         child = self._children[name] = type(self).compile(node, self.definitions)
         return child
 

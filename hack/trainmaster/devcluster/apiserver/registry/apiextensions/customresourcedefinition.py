@@ -5,7 +5,10 @@ The rules: names, scope, versions, and that schemas, paths and rules in CEL comp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+
+import orjson
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable, unsupported
@@ -84,7 +87,13 @@ def _validate_versions(versions: list[JsonObject]) -> Iterator[FieldError]:
         if schema.get("type") != "object":
             yield FieldError(f"{where}.type", "Invalid", schema.get("type", ""), "must be object at the root")
         else:
-            yield from validate_structural(schema, where)
+            yield from _structural_problems(orjson.dumps(schema), where)
+
+
+@functools.lru_cache(maxsize=32)
+def _structural_problems(schema: bytes, where: str) -> list[FieldError]:
+    # As with its rules: a definition is looked at several times, and clusters of one process have the same ones.
+    return list(validate_structural(orjson.loads(schema), where))
 
 
 def _validate_rules(versions: list[JsonObject]) -> Iterator[FieldError]:

@@ -22,7 +22,7 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission
 from trainmaster.devcluster.apiserver.registry.generic.crd_controller import CrdController
-from trainmaster.devcluster.apiserver.registry.generic.decoder import decode
+from trainmaster.devcluster.apiserver.registry.generic.decoder import decode, with_namespace
 from trainmaster.devcluster.apiserver.registry.generic.event_ttl import EventTTL
 from trainmaster.devcluster.apiserver.registry.generic.patch import (
     applied,
@@ -324,7 +324,8 @@ class Api:
             merged = applied(kind, live, wanted, subresource=subresource, options=options, now=self.clock())
             try:
                 if record is None:
-                    new = decode(kind, merged, namespace=namespace, options=options)
+                    # Nothing but what was decoded as the configuration, of which it is a copy, and its managedFields.
+                    new = with_namespace(kind, merged, namespace=namespace, options=options)
                     return await self._writer.create(kind, new, options, is_applied=True), True
                 new = decode(kind, merged, namespace=namespace, options=options)
                 return await self._writer.replace(kind, new, record, subresource, options, is_applied=True), False

@@ -43,7 +43,11 @@ def decode(kind: Kind, obj: Any, *, namespace: str | None, options: WriteOptions
     """Return a private copy of a whole object, with kind, metadata and namespace in place."""
     if not isinstance(obj, dict):
         raise errors.bad_request(f"the body of the request must be an object, not {_json_type(obj)}")
-    private = decode_parts(kind, obj, options=options)
+    return with_namespace(kind, decode_parts(kind, obj, options=options), namespace=namespace, options=options)
+
+
+def with_namespace(kind: Kind, private: JsonObject, *, namespace: str | None, options: WriteOptions) -> JsonObject:
+    """Put the namespace of the request into a whole object that was decoded, and drop owners that are named twice."""
     metadata = private["metadata"]
     if kind.namespaced:
         given = metadata.get("namespace")

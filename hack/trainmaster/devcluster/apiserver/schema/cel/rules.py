@@ -74,6 +74,9 @@ class Rules:
     ) -> None:
         self.problems: list[tuple[str, RuleProblem]] = []
         self._deferred = deferred
+        # Most of a large schema, as that of a pod's, leads to no rule.
+        self._leading: set[int] = set()
+        _note_leading(schema, self._leading)
         self._root = self._compile(schema or {}, schema or {}, "", is_resource=True, correlates=True)
 
     def __bool__(self) -> bool:
@@ -139,11 +142,21 @@ class Rules:
         return _Node(schema, tuple(rules), tuple(broken), branches, properties, values, items, compares)
 
     def _relevant(self, entries: Any, schema: Any, path: str, correlates: bool) -> _Node | None:
-        if not isinstance(entries, dict) or not isinstance(schema, dict):
+        if id(entries) not in self._leading or not isinstance(entries, dict) or not isinstance(schema, dict):
             return None
         is_resource = schema.get("x-kubernetes-embedded-resource") is True
         node = self._compile(entries, schema, path, is_resource=is_resource, correlates=correlates)
         return node if node.matters else None
+
+
+def _note_leading(node: Any, leading: set[int]) -> bool:
+    """Add the identities of the nodes of a schema with rules in or below them; tell whether this is one."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    found = [_note_leading(each, leading) for each in children]
+    leads = any(found) or (isinstance(node, dict) and "x-kubernetes-validations" in node)
+    if leads:
+        leading.add(id(node))
+    return leads
 
 
 class _Stopped(Exception):

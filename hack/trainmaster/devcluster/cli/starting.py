@@ -1,0 +1,30 @@
+"""What starting a cluster in the foreground and in the background have in common.
+
+Whoever starts one in the background imports nothing of the cluster itself: that takes most of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+from trainmaster.devcluster.settings import MANAGER, ClusterSettings
+from trainmaster.devcluster.state import ClusterError
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def prepare_start(settings: ClusterSettings) -> None:
+    """Prepare the state directory.
+
+    Raises:
+        ClusterError: A cluster runs on it, it cannot be used, or the configuration of the manager cannot be read.
+    """
+    path = settings.manager_config
+    # A missing file is found now: the manager would only say so in its log.
+    if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
+        raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
+    settings.state.prepare()
+    if settings.state.holder() is not None:
+        raise settings.state.already_running()
