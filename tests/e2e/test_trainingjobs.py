@@ -12,7 +12,6 @@ import pytest
 import yaml
 from support.commands import trainmaster
 from support.kubectl import Kubectl
-from support.training import until
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -88,11 +87,11 @@ async def shown(kubectl: Kubectl, *arguments: str) -> dict[str, list[str]]:
 async def pods_are(kubectl: Kubectl, *wanted: tuple[str, str]) -> None:
     """Wait until the pods, in the order of their names, have these readiness and states."""
 
-    async def reached() -> bool:
-        found = await shown(kubectl, "pods")
+    def reached(found: dict[str, list[str]]) -> bool:
         return sorted(found) == PODS and [(row[0], row[1]) for _, row in sorted(found.items())] == list(wanted)
 
-    await until(reached)
+    async with kubectl.watching("pods", "--output-watch-events") as pods:
+        await pods.until_shown(reached)
 
 
 async def release(kubectl: Kubectl) -> None:

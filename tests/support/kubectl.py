@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -73,6 +73,26 @@ class Watching:
                 self._came.clear()
                 await self._came.wait()
         return list(self.rows)
+
+    async def until_shown(self, wanted: Callable[[dict[str, list[str]]], bool]) -> None:
+        """Wait until the objects that there are, by name what is shown of each, are as wanted.
+
+        The watch was started with `--output-watch-events`. Asking again and again would start a program each time.
+        """
+        async with asyncio.timeout(LIMIT):
+            while not wanted(self._shown()):
+                assert not self._task.done(), self.rows
+                self._came.clear()
+                await self._came.wait()
+
+    def _shown(self) -> dict[str, list[str]]:
+        shown: dict[str, list[str]] = {}
+        for event, name, *cells in self.rows:
+            if event == "DELETED":
+                shown.pop(name, None)
+            else:
+                shown[name] = cells
+        return shown
 
     def stop(self) -> None:
         """Read no further."""
