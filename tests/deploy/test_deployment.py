@@ -20,7 +20,8 @@ from support.steady_reviews import RATE, SteadyReviews
 from support.training import RENDEZVOUS, python, runtime
 
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.rest.resources import SECRETS
+from trainmaster.controller.kube.rest.resources import PODS, SECRETS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
 pytestmark = [
     pytest.mark.deploy,
@@ -91,7 +92,7 @@ async def test_a_trainjob_of_each_kind_completes(cluster: Deployed, example: str
     await cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / example))
     names = [
         job["metadata"]["name"]
-        for job in await cluster.items("trainjobs")
+        for job in await cluster.items(TRAINJOBS)
         if job["spec"]["runtimeRef"]["name"] == example
     ]
     assert names
@@ -177,7 +178,7 @@ async def test_the_end_of_the_leading_pod_loses_nothing(
 async def running_pods(cluster: Deployed, prefix: str) -> list[str]:
     return [
         pod["metadata"]["name"]
-        for pod in await cluster.items("pods")
+        for pod in await cluster.items(PODS)
         if pod["metadata"]["name"].startswith(prefix) and pod["status"].get("phase") == "Running"
     ]
 
@@ -185,7 +186,7 @@ async def running_pods(cluster: Deployed, prefix: str) -> list[str]:
 async def uids(cluster: Deployed, prefix: str) -> dict[str, str]:
     return {
         each["metadata"]["name"]: each["metadata"]["uid"]
-        for each in await cluster.items("jobsets")
+        for each in await cluster.items(JOBSETS)
         if each["metadata"]["name"].startswith(prefix)
     }
 
@@ -240,7 +241,7 @@ async def test_new_certificates_of_both_replicas_under_fifty_reviews_a_second_re
 async def ended(cluster: Deployed, uids: set[str]) -> None:
     """Wait until pods are gone."""
     async with asyncio.timeout(90):
-        while uids & {pod["metadata"]["uid"] for pod in await cluster.items("pods", namespace=NAMESPACE)}:
+        while uids & {pod["metadata"]["uid"] for pod in await cluster.items(PODS, namespace=NAMESPACE)}:
             await asyncio.sleep(0.1)
 
 

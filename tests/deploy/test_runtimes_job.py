@@ -10,6 +10,7 @@ from support.charts import NEEDS_HELM, template
 from support.deployed import Deployed, deployed, rendered
 from support.manifests import overlay
 
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
@@ -36,7 +37,7 @@ async def test_runtimes_are_installed_and_removed(tmp_path: Path) -> None:
     async with deployed(tmp_path, rendered("standalone")) as cluster:
         await cluster.apply("\n".join(json.dumps(obj) for obj in objects.values()))
         await done(cluster, jobs[INSTALLER])
-        installed = {each["metadata"]["name"] for each in await cluster.items("clustertrainingruntimes")}
+        installed = {each["metadata"]["name"] for each in await cluster.items(CLUSTER_TRAINING_RUNTIMES)}
         assert installed == {name for *_, name in overlay("runtimes")}
         await done(cluster, jobs[f"{INSTALLER}-cleanup"])
-        assert await cluster.items("clustertrainingruntimes") == []
+        assert await cluster.items(CLUSTER_TRAINING_RUNTIMES) == []

@@ -1,5 +1,9 @@
 """Trainmaster as it is deployed: the rendered manifests, on an embedded cluster that enforces roles and has no manager
-of its own. Everything goes through kubectl, as whoever installs it would do it."""
+of its own.
+
+Everything is done by kubectl, as whoever installs it would do it. What is only looked at, often again and again until
+it is as wanted, is read by our client: kubectl would be a program to start each time.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.commands import trainmaster
+from support.commands import client_of, trainmaster
 from support.manifests import DEPLOY, kustomize
 
+from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 NAMESPACE, NAME = "kubeflow", "kubeflow-trainer-controller-manager"
@@ -31,6 +36,8 @@ LAG = 1.0
 """Seconds after which connections follow a change of endpoints: no cluster knows at once that a pod ends."""
 
 TIMEOUT = 90.0
+
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
 
 
 @dataclass(frozen=True)
@@ -77,11 +84,12 @@ class Deployed:
         """Create objects."""
         await self.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
-    async def items(self, kind: str, *arguments: str, namespace: str = "default") -> list[JsonObject]:
+    async def items(self, resource: Resource, *, namespace: str = "default", selector: str = "") -> list[JsonObject]:
         """Return the objects of a kind."""
-        found: list[JsonObject] = json.loads(
-            await self.kubectl("get", kind, "-n", namespace, *arguments, "-o", "json")
-        )["items"]
+        async with client_of(self.kubeconfig) as client:
+            found: list[JsonObject] = (
+                await client.list(resource, namespace if resource.namespaced else None, label_selector=selector or None)
+            )["items"]
         return found
 
     async def rolled_out(self) -> None:
@@ -106,17 +114,18 @@ class Deployed:
 
     async def pods(self) -> list[JsonObject]:
         """Return the pods of the manager that nobody asked to end."""
-        found = await self.items("pods", "-l", "app.kubernetes.io/name=trainer", namespace=NAMESPACE)
+        found = await self.items(PODS, namespace=NAMESPACE, selector="app.kubernetes.io/name=trainer")
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     async def ready_endpoints(self) -> int:
         """Return how many replicas the Service leads to."""
-        slices = await self.items("endpointslices", "-l", f"kubernetes.io/service-name={NAME}", namespace=NAMESPACE)
+        slices = await self.items(ENDPOINT_SLICES, namespace=NAMESPACE, selector=f"kubernetes.io/service-name={NAME}")
         return sum(each["conditions"]["ready"] for piece in slices for each in piece.get("endpoints") or ())
 
     async def holder(self) -> str:
         """Return who holds the lease, empty if nobody does."""
-        lease = json.loads(await self.kubectl("get", "lease", LEASE, "-n", NAMESPACE, "-o", "json"))
+        async with client_of(self.kubeconfig) as client:
+            lease = await client.get(LEASES, NAMESPACE, LEASE)
         held: str = lease["spec"].get("holderIdentity") or ""
         return held
 
@@ -130,8 +139,9 @@ class Deployed:
 
     async def events(self, pod: str, event: str) -> list[JsonObject]:
         """Return the lines of a manager's log with an event."""
-        text = await self.kubectl("logs", pod, "-n", NAMESPACE)
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        async with client_of(self.kubeconfig) as client:
+            _, _, text = await client.raw("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log", accept="*/*")
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
         return [line for line in lines if line["event"] == event]
 
     def process_of(self, pod: str) -> int:
