@@ -1,6 +1,7 @@
 """What starting a cluster in the foreground and in the background have in common.
 
-Whoever starts one in the background imports nothing of the cluster itself: that takes most of a second.
+Whoever starts one in the background imports nothing of the cluster itself: that takes most of a second. Without the
+extra that the cluster needs he fails here, at its jsonpatch, and not with the log of a process that did not start.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 from typing import Final
+
+import jsonpatch  # noqa: F401 - see above
 
 from trainmaster.devcluster.settings import MANAGER, ClusterSettings
 from trainmaster.devcluster.state import ClusterError
