@@ -152,6 +152,11 @@ def obj(
     )
 
 
+def free_form(description: str | None = None) -> Schema:
+    """Return an object in which anything may be: the API server stores it as it comes."""
+    return {**_node("object", description), "x-kubernetes-preserve-unknown-fields": True}
+
+
 def _list(
     items: Schema,
     description: str | None,

@@ -41,6 +41,29 @@ _ENV_INJECTION: Final = schema.obj(
     "Further containers that get the PET_* variables of torchrun.",
 )
 
+_ONLY_ONE: Final = "Only one of the policy can be configured"
+
+
+def _custom(what: str) -> schema.Schema:
+    """Return the policy of a plugin that this definition knows nothing of; what is in it is judged by the webhook."""
+    return schema.obj(
+        {
+            "name": schema.string(
+                "The plugin, by the name of its entry point: trainmaster plugins list shows those that there are.",
+                length=(1, schema.SUBDOMAIN_LENGTH),
+                pattern="^[A-Za-z0-9_.-]+$",
+            ),
+            "config": schema.free_form(
+                "The settings of the plugin, whatever they are. Fields that it does not know, and values that it does"
+                " not take, are refused when the runtime is written; a plugin that is not there judges nothing."
+            ),
+        },
+        f"{what} by a plugin that is installed beside Trainmaster's own. TrainJobs of a runtime whose plugin is not"
+        " there wait for it.",
+        required=("name",),
+    )
+
+
 _ML_POLICY: Final = schema.obj(
     {
         "numNodes": schema.integer("How many nodes train unless the TrainJob says otherwise; 1 if absent."),
@@ -92,13 +115,14 @@ _ML_POLICY: Final = schema.obj(
             },
             "Training under the Flux resource manager.",
         ),
+        "custom": _custom("Training with a framework that is served"),
     },
     "The machine learning framework and its settings; at most one framework can be given.",
     rules=[
         rule(
-            "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)]"
+            "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux), has(self.custom)]"
             ".filter(x, x).size() <= 1",
-            "Only one of the policy can be configured",
+            _ONLY_ONE,
         )
     ],
 )
@@ -131,8 +155,11 @@ _POD_GROUP_POLICY: Final = schema.obj(
             },
             "Gang scheduling by Volcano.",
         ),
+        "custom": _custom("Gang scheduling by a scheduler that is served"),
     },
     "How the pods of a TrainJob are scheduled together.",
+    # The two that the original has may both be set, there as here.
+    rules=[rule("!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))", _ONLY_ONE)],
 )
 
 _RUN_POLICY: Final = schema.obj(

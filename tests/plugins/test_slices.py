@@ -24,12 +24,12 @@ from support.resolutions import (
     jobset,
     warning_details,
 )
+from support.validation import validate_runtime
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
-from trainmaster.runtime.validation.trainingruntime import validate_runtime
 from trainmaster.runtime.validation.trainjob import validate_trainjob
 from trainmaster.runtime.yamltext import load_yaml_documents
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from support.resolutions import FRAMEWORK, FakeListers
 
+from trainmaster.runtime import validation
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, validate_trainjob
@@ -15,6 +16,10 @@ def validate(
     obj: JsonObject, *known: JsonObject, old: JsonObject | None = None, framework: Framework = FRAMEWORK
 ) -> ValidationResult:
     return validate_trainjob(obj, old, framework=framework, listers=FakeListers(*known))
+
+
+def validate_runtime(obj: JsonObject, old: JsonObject | None, framework: Framework = FRAMEWORK) -> ValidationResult:
+    return validation.validate_runtime(obj, old, framework=framework)
 
 
 def patch(replicated_job: JsonObject, manager: str = "acme.io/a") -> JsonObject:

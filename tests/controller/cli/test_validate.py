@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,80 @@ def test_what_is_right_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert (code, lines) == (0, [])
     assert summary == "trainmaster: 11 objects checked, 0 errors, 0 warnings, not checked: ConfigMap\n"
+
+
+PIPELINES = """\
+from pydantic import BaseModel
+
+class Stage(BaseModel):
+    name: str
+
+class Pipeline(BaseModel):
+    stages: list[Stage]
+
+class Pipelines:
+    name = "pipelines"
+    ml_policy_config = Pipeline
+
+    def enforce_ml_policy(self, info, config):
+        info.labels["stages"] = str(len(config.stages))
+"""
+CUSTOM = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: staged}
+spec:
+  mlPolicy:
+    custom:
+      name: pipelines
+      config:
+        stages:
+          - name: 7
+  template:
+    spec:
+      replicatedJobs:
+        - name: node
+          template:
+            spec: {template: {spec: {containers: [{name: node, image: a}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: demo}
+spec:
+  runtimeRef: {kind: TrainingRuntime, name: staged}
+"""
+
+
+def test_a_policy_of_a_plugin_is_judged_by_its_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "runtime.yaml"
+    file.write_text(CUSTOM)
+    code, (runtime, job), _ = validate(capsys, "-f", str(file))
+    assert runtime == (
+        f"{file}:7:7: warning: TrainingRuntime staged: spec.mlPolicy.custom.name: no plugin of the name 'pipelines' is "
+        "loaded; until one serves it, TrainJobs of this runtime are not built"
+    )
+    assert (code, job.startswith(f"{file}:22:3: error: TrainJob demo: spec.runtimeRef: ")) == (1, True)
+
+    info = tmp_path / "acme_pipelines-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-pipelines\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[trainmaster.plugins]\npipelines = acme_pipelines:Pipelines\n")
+    (tmp_path / "acme_pipelines.py").write_text(PIPELINES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "acme_pipelines", raising=False)
+    code, (runtime, job), _ = validate(capsys, "-f", str(file))
+    assert code == 1
+    assert runtime == (
+        f"{file}:10:13: error: TrainingRuntime staged: spec.mlPolicy.custom.config.stages[0].name: Invalid value: 7: "
+        "Input should be a valid string"
+    )
+    assert job.endswith(
+        "the runtime cannot be used: spec.mlPolicy.custom.config.stages[0].name: Input should be a valid string, got 7"
+    )
+    file.write_text(CUSTOM.replace("name: 7", "name: first"))
+    assert validate(capsys, "-f", str(file))[:2] == (0, [])
 
 
 def test_warnings_do_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

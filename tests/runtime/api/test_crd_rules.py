@@ -47,9 +47,15 @@ RUNTIME_RULES = {
     "spec.mlPolicy": [
         (
             (
-                "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)]"
+                "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux), has(self.custom)]"
                 ".filter(x, x).size() <= 1"
             ),
+            "Only one of the policy can be configured",
+        )
+    ],
+    "spec.podGroupPolicy": [
+        (
+            "!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))",
             "Only one of the policy can be configured",
         )
     ],

@@ -24,6 +24,11 @@ ALLOWED_KEYWORDS = {
 }  # fmt: skip
 
 
+FREE_FORM = "x-kubernetes-preserve-unknown-fields"
+CONFIGS = ("spec.mlPolicy.custom.config", "spec.podGroupPolicy.custom.config")
+"""Where plugins say what may be in there, and nobody else."""
+
+
 def test_files_are_generated() -> None:
     """Editing a CRD by hand, or its source without generating, would be lost or forgotten."""
     pytest.importorskip("kubernetes_validate")
@@ -36,7 +41,7 @@ def test_files_are_generated() -> None:
 def test_schema_is_structural(kind: str) -> None:
     """An API server refuses a CRD, or never establishes it, that breaks one of these rules."""
     for path, node in nodes(root_of(kind)):
-        assert node.keys() <= ALLOWED_KEYWORDS, path
+        assert node.keys() <= {*ALLOWED_KEYWORDS, *({FREE_FORM} if path in CONFIGS else ())}, path
         if node.get("x-kubernetes-int-or-string"):
             assert "type" not in node, path
             assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
@@ -224,6 +229,15 @@ def test_only_what_a_patch_may_change_is_in_its_schema() -> None:
         ("spec.mlPolicy.mpi.runLauncherAsNode", {"default": False}),
         ("spec.mlPolicy.flux.numProcPerNode", {"default": 1}),
         ("spec.podGroupPolicy.coscheduling.scheduleTimeoutSeconds", {"default": 60}),
+        *(
+            expected
+            for path in ("spec.mlPolicy.custom", "spec.podGroupPolicy.custom")
+            for expected in (
+                (path, {"required": ["name"]}),
+                (f"{path}.name", {"minLength": 1, "maxLength": 253, "pattern": "^[A-Za-z0-9_.-]+$"}),
+                (f"{path}.config", {"type": "object", FREE_FORM: True}),
+            )
+        ),
         ("spec.podGroupPolicy.volcano.networkTopology.mode", {"default": "hard", "enum": ["hard", "soft"]}),
         ("spec.podGroupPolicy.volcano.networkTopology.highestTierAllowed", {"default": 1}),
     ],

@@ -529,8 +529,8 @@ def test_a_custom_policy_that_does_not_fit_is_told_field_by_field() -> None:
     assert caught.value.rejected
     assert str(caught.value) == (
         "the runtime cannot be used: "
-        'mlPolicy.custom.config.regoin: unknown field (did you mean "region"?); '
-        "mlPolicy.custom.config.region: is required; "
-        "mlPolicy.custom.config.zones[1]: Input should be a valid integer, unable to parse string as an integer, got "
-        '"x"'
+        'spec.mlPolicy.custom.config.regoin: unknown field (did you mean "region"?); '
+        "spec.mlPolicy.custom.config.region: is required; "
+        "spec.mlPolicy.custom.config.zones[1]: Input should be a valid integer, unable to parse string as an integer, "
+        'got "x"'
     )

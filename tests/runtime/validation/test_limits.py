@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.validation import patch, pods, validate
+from support.validation import patch, pods, validate, validate_runtime
 
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation import limits, validate_runtime, validate_trainjob
+from trainmaster.runtime.validation import limits, validate_trainjob
 from trainmaster.runtime.yamltext import load_yaml
 
 DEFINITIONS = Path(__file__).parents[3] / "deploy/crds"

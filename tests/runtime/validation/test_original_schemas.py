@@ -8,10 +8,9 @@ import pytest
 from support.crds import nodes, root_of
 from support.objects import runtime_object, trainjob_object
 from support.original_crds import original_root_of
-from support.validation import validate
+from support.validation import validate, validate_runtime
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation import validate_runtime
 
 RULES = (
     *("enum", "format", "maximum", "maxItems", "maxLength", "maxProperties", "minimum", "minItems", "minLength"),
@@ -47,6 +46,11 @@ def test_these_rules_of_runtimes_are_ours_alone(kind: str) -> None:
     ours = rules_of_ours(kind)
     # More implementations of MPI than the original has: no value that its schema lets pass is refused by ours.
     assert set(ours.pop((IMPLEMENTATION, "enum"))) >= set(_original(kind, IMPLEMENTATION)["enum"])
+    # That a policy `custom` stands alone needs no webhook: with the definitions of the original there is none.
+    for policy in ("spec.mlPolicy", "spec.podGroupPolicy"):
+        [rule] = ours.pop((policy, "x-kubernetes-validations"))
+        assert "has(self.custom)" in rule["rule"]
+        assert "custom" not in _original(kind, policy)["properties"]
     assert set(ours) == {(PROCESSES, "x-kubernetes-validations"), (CLAIM_POLICIES, "required")}
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object
+from support.validation import validate_runtime
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.validation import validate_runtime
 
 CONTAINERS = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers"
 

@@ -285,7 +285,7 @@ class OfflineValidation:
                 return
             result = validate_trainjob(obj, None, framework=self._framework, listers=self)
         elif kind in _RUNTIMES and (obj["metadata"].get("labels") or {}).get(_VALIDATION_LABEL) != "disabled":
-            result = validate_runtime(obj, None)
+            result = validate_runtime(obj, None, framework=self._framework)
         else:
             return
         _add_result(validated, result, sound=sound)

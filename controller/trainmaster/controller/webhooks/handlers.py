@@ -194,7 +194,8 @@ class AdmissionHandlers:
         obj = _admitted_object(request)
         if obj is None:
             return ALLOWED
-        return _response(await self._judge(request.size, validate_runtime, obj, _stored_object(request)))
+        old = _stored_object(request)
+        return _response(await self._judge(request.size, validate_runtime, obj, old, framework=self._framework))
 
     async def validate_job(self, kind: JobKind, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a job of one kind."""

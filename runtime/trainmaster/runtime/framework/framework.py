@@ -14,15 +14,22 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import CallGuard, Calls, Observer, PluginFailed
-from trainmaster.runtime.framework.custom_policies import config_of, customs, served_policies
+from trainmaster.runtime.framework.custom_policies import (
+    CONFIG_PHASE,
+    config_of,
+    config_problems,
+    customs,
+    served_policies,
+    unserved_text,
+)
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
 from trainmaster.runtime.framework.interface import Desired, Plugin, StatusReport
 from trainmaster.runtime.framework.ordering import order_plugins
@@ -103,7 +110,9 @@ class Framework:
             name: (failure_policies or {}).get(name, each.failure_policy) for name, each in self._descriptors.items()
         }
         self._served = {name for each in self._descriptors.values() for name in each.policies}
-        self._custom = {(policy, plugin.name) for plugin in self._plugins for policy, _ in served_policies(plugin)}
+        self._custom = {
+            (policy, plugin.name): model for plugin in self._plugins for policy, model in served_policies(plugin)
+        }
 
     def names(self) -> list[str]:
         """Names of the plugins, in order."""
@@ -132,6 +141,31 @@ class Framework:
             if (field, custom.name) not in self._custom:
                 return f"{field}.custom of the name {custom.name!r}"
         return None
+
+    def policy_problems(
+        self, ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None
+    ) -> Iterator[FieldError | FieldWarning]:
+        """Tell what is wrong with the policies `custom` of a runtime.
+
+        That no plugin serves one is a warning: it may be installed later.
+        """
+        for policy, custom in customs(ml_policy, pod_group_policy):
+            path, model = f"spec.{policy}.custom", self._custom.get((policy, custom.name))
+            if model is None:
+                serving = {name: each.custom_policies for name, each in self._descriptors.items()}
+                text = unserved_text(policy, custom.name, serving)
+                yield FieldWarning(
+                    f"{path}.name", f"{text}; until one serves it, TrainJobs of this runtime are not built"
+                )
+                continue
+            judge = functools.partial(config_problems, model, policy, custom.model_copy(deep=True))
+            try:
+                yield from self._calls.run(custom.name, CONFIG_PHASE, judge)
+            except PluginFailed as error:
+                if self.skips(custom.name):
+                    yield FieldWarning(f"{path}.config", f"is not checked: {error}")
+                else:
+                    yield FieldError(f"{path}.config", f"cannot be checked: {error}", "InternalError")
 
     def watches(self) -> list[Watch]:
         """Everything that plugins declared, in plugin order; each says who declared it.
@@ -267,7 +301,7 @@ class Framework:
         if not self._descriptors[plugin.name].custom_policies:
             return None
         policies = (info.ml_policy, info.pod_group_policy)
-        return self._calls.run(plugin.name, "config", lambda: config_of(plugin, *policies), job=job)
+        return self._calls.run(plugin.name, CONFIG_PHASE, lambda: config_of(plugin, *policies), job=job)
 
     def call(
         self, plugin: Plugin, phase: str, check: Callable[[Any], _Result], arguments: dict[str, Any], *, job: str

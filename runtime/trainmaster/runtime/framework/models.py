@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import orjson
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, ErrorDetails, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from trainmaster.runtime.api.decoding import json_path, shown
-from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.field_errors import ErrorType, FieldError, did_you_mean
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+_OF_SECRETS: Final = "secret_file"
+"""The type of errors about what may be a secret."""
 
 
 class FieldProblem(NamedTuple):
@@ -25,9 +29,18 @@ class FieldProblem(NamedTuple):
     path: str
     text: str
     value: Any
+    type: ErrorType = "Invalid"
+    """Required: there is no value; Forbidden: it is not to be shown."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
+
+    def at(self, prefix: str) -> FieldError:
+        """Return it as an error of the object that has the field below `prefix`."""
+        kind: ErrorType = self.type if _is_json(self.value) else "Forbidden"
+        # An error of a field shows the value itself.
+        detail = "" if kind == "Required" else self.text.removesuffix(_got(self.value))
+        return FieldError(prefix + self.path, detail, kind, self.value)
 
 
 class ModelInvalid(ValueError):
@@ -73,7 +86,7 @@ class SecretFile:
             return value
         if not isinstance(value, str) or not Path(value).is_absolute():
             # What is given may be the secret itself, by mistake: it is not repeated.
-            raise ValueError("must be the absolute path of a file that holds the secret")
+            raise PydanticCustomError(_OF_SECRETS, "must be the absolute path of a file that holds the secret")
         try:
             cls(value).read()
         except (OSError, ValueError) as error:
@@ -126,11 +139,26 @@ def _problem(details: ErrorDetails, path: str) -> FieldProblem:
     place = _below(path, details["loc"])
     match details["type"]:
         case "missing":
-            return FieldProblem(place, "is required", None)
+            return FieldProblem(place, "is required", None, "Required")
         case "value_error":
-            return FieldProblem(place, str(details["ctx"]["error"]), None)
+            return FieldProblem(place, str(details["ctx"]["error"]), value)
+        case str() as kind if kind == _OF_SECRETS:
+            return FieldProblem(place, details["msg"], None, "Forbidden")
         case _:
-            return FieldProblem(place, f"{details['msg']}, got {shown(value)}", value)
+            return FieldProblem(place, details["msg"] + _got(value), value)
+
+
+def _got(value: Any) -> str:
+    return f", got {shown(value)}"
+
+
+def _is_json(value: Any) -> bool:
+    """Tell whether a value can be shown as it is: validators of a model may make anything of it."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _below(path: str, location: Sequence[int | str]) -> str:

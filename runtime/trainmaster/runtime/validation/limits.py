@@ -85,6 +85,8 @@ TRAINJOB: Final[Mapping[str, Items | Length]] = {
 """By path; `[]` is any element of a list."""
 
 RUNTIME: Final[Mapping[str, Items | Length]] = {
+    "spec.mlPolicy.custom.name": _SUBDOMAIN,
+    "spec.podGroupPolicy.custom.name": _SUBDOMAIN,
     "spec.mlPolicy.mpi.sshAuthMountPath": Length(4096),
     _TARGETS: Items(16),
     f"{_TARGETS}[].jobName": _SUBDOMAIN,

@@ -2,6 +2,7 @@
 
 - B33: both kinds are validated alike, on creation and on update, and both are warned about when they are deprecated.
 - What the definitions of the original lack of the rules of our schema is said here too.
+- What is in a policy `custom` is judged by the plugin that it names, field by field.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPoli
 from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
 from trainmaster.runtime.field_errors import FieldError, ValidationResult
+from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import check_replicas
@@ -21,12 +23,13 @@ from trainmaster.runtime.validation.trainjob import deprecation
 _REPLICATED_JOBS = "spec.template.spec.replicatedJobs"
 
 
-def validate_runtime(obj: JsonObject, old: JsonObject | None) -> ValidationResult:
+def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Framework) -> ValidationResult:
     """Validate a runtime that has passed the rules of its schema.
 
     Args:
         obj: The runtime as it would be stored.
         old: The one that is stored, when it is an update.
+        framework: The plugins, of which some may serve its policies.
     """
     if old is not None and obj.get("spec") == old.get("spec"):
         # One that was stored before the rules can still be labelled, released and deleted.
@@ -43,7 +46,13 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None) -> ValidationResul
     except TemplateInvalid as error:
         return ValidationResult([FieldError("spec.template.spec", str(error), type="Forbidden")])
     warnings = list(_warnings(runtime)) if old is None else []
-    return ValidationResult(list(_check(runtime)), warnings)
+    errors = list(_check(runtime))
+    for found in framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy):
+        if isinstance(found, FieldError):
+            errors.append(found)
+        else:
+            warnings.append(str(found))
+    return ValidationResult(errors, warnings)
 
 
 def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldError]:

@@ -28,8 +28,9 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_LABEL,
 )
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
-from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
+from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.custom_policies import CONFIG_PHASE
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.names import domain_prefixed_path
@@ -145,6 +146,9 @@ def _field_error(error: Exception, job: TrainJob) -> FieldError:
     match error:
         case PolicyUnserved():
             return FieldError("spec.runtimeRef", str(error), value=job.spec.runtime_ref.with_defaults())
+        case PluginFailed(phase=phase) if phase == CONFIG_PHASE:
+            kind: ErrorType = "Invalid" if error.rejected else "InternalError"
+            return FieldError("spec.runtimeRef", str(error), kind, job.spec.runtime_ref.with_defaults())
         case PluginFailed():
             return FieldError("spec", str(error), "Forbidden" if error.rejected else "InternalError")
         case MergeError():

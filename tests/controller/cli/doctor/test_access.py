@@ -73,7 +73,13 @@ async def test_without_any_right_each_check_says_what_it_lacks(stack: Stack) -> 
         (line,) = lines
         assert line.startswith("unknown: "), line
         assert line.endswith(("; ask somebody who may, or for that right", "; ask somebody who may read these")), line
-    assert set(found) | {"rights", "kubernetes"} == {*CHECKS, "trainjobs", "stored-objects", "gang-scheduling"}
+    assert set(found) | {"rights", "kubernetes"} == {
+        *CHECKS,
+        "trainjobs",
+        "stored-objects",
+        "gang-scheduling",
+        "runtimes",
+    }
     assert found["leases"] == [
         "unknown: may not list leases.coordination.k8s.io in all namespaces; ask somebody who may, or for that right"
     ]

@@ -87,6 +87,20 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
     ]
 
 
+async def test_runtimes_whose_plugin_is_not_there(stack: Stack) -> None:
+    served = runtime_object()
+    served["metadata"]["name"] = "served"
+    served["spec"]["mlPolicy"] = {"custom": {"name": "acme", "config": {"deep": {"any": ["thing"]}}}}
+    await stack.client.create(TRAINING_RUNTIMES, served)
+    assert (await findings(stack))["runtimes"] == [
+        (
+            "warn: TrainingRuntime team/served: spec.mlPolicy.custom.name: no plugin of the name 'acme' is loaded; "
+            "until one serves it, TrainJobs of this runtime are not built; correct the runtime, or install the plugin "
+            "that it is meant for in the image of the manager"
+        )
+    ]
+
+
 async def test_runtimes_whose_gang_scheduler_is_not_there(stack: Stack) -> None:
     gang = runtime_object()
     gang["metadata"]["name"] = "gang"

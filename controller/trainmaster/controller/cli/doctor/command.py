@@ -181,6 +181,7 @@ async def look(
     lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
     lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
     lines += _lines("gang-scheduling", lambda: trainjobs.check_gangs(planned.value, _absent_gangs(facts)))
+    lines += _lines("runtimes", lambda: trainjobs.check_policies(planned.value, framework))
     lines += _lines("stored-objects", lambda: _stored(facts, planned, lost))
     return lines
 

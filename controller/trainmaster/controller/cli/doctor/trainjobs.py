@@ -21,7 +21,7 @@ from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_de
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_trainjob
+from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
@@ -176,6 +176,22 @@ def check_gangs(found: TakeOver, absent: Mapping[str, str]) -> Iterator[Finding]
                 f"these runtimes have podGroupPolicy.{name}, and {definition} is not there: "
                 f"{', '.join(runtimes[:_SHOWN])}{more}",
                 "install that scheduler, or their TrainJobs are not built",
+            )
+
+
+def check_policies(found: TakeOver, framework: Framework) -> Iterator[Finding]:
+    """The runtimes with a policy `custom`: is the plugin there, and does it take what it is given?"""
+    for raw in found.runtimes:
+        try:
+            spec = parse_runtime(raw).spec
+        except ApiTypeError:  # its TrainJobs tell that
+            continue
+        for problem in framework.policy_problems(spec.ml_policy, spec.pod_group_policy):
+            namespace = raw["metadata"].get("namespace")
+            name = f"{namespace}/{raw['metadata']['name']}" if namespace else raw["metadata"]["name"]
+            yield warn(
+                f"{raw['kind']} {name}: {problem}",
+                "correct the runtime, or install the plugin that it is meant for in the image of the manager",
             )
 
 

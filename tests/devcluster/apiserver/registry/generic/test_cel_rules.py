@@ -51,6 +51,11 @@ def runtime(policy: dict[str, Any], **jobset: Any) -> dict[str, Any]:
     return {**head, "spec": {"mlPolicy": policy, "template": template}}
 
 
+def gang(policy: dict[str, Any]) -> dict[str, Any]:
+    obj = runtime({})
+    return {**obj, "spec": {**obj["spec"], "podGroupPolicy": policy}}
+
+
 def patched(account: str) -> dict[str, Any]:
     pod = {"spec": {"template": {"spec": {"serviceAccountName": account}}}}
     template = {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}
@@ -98,6 +103,22 @@ def causes(error: StatusError) -> dict[str, str]:
         (
             runtime({"xgboost": {}, "torch": {}}),
             {"spec.mlPolicy": "Invalid value: Only one of the policy can be configured"},
+        ),
+        (
+            runtime({"custom": {"name": "acme"}, "jax": {}}),
+            {"spec.mlPolicy": "Invalid value: Only one of the policy can be configured"},
+        ),
+        (
+            gang({"custom": {"name": "acme"}, "volcano": {}}),
+            {"spec.podGroupPolicy": "Invalid value: Only one of the policy can be configured"},
+        ),
+        (
+            gang({"custom": {"name": "acme"}, "coscheduling": {}}),
+            {"spec.podGroupPolicy": "Invalid value: Only one of the policy can be configured"},
+        ),
+        (
+            runtime({"custom": {"config": {"any": "thing"}}}),
+            {"<nil>": UNCHECKED, "spec.mlPolicy.custom.name": "Required value"},
         ),
         (
             runtime({"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["x", "node"]}]}}}),

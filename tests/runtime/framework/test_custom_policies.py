@@ -1,0 +1,254 @@
+"""Policies called `custom`: what is wrong with them is said by field, of runtimes and of their TrainJobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from support.objects import runtime_object, trainjob_object
+from support.validation import validate, validate_runtime
+
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.framework.models import SecretFile
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Stage(BaseModel):
+    """A part of the pipeline."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    gpus: int = Field(default=0, ge=0)
+
+    @field_validator("name")
+    @classmethod
+    def _is_lower_case(cls, name: str) -> str:
+        if name != name.lower():
+            raise ValueError("must be in lower case")
+        return name
+
+
+class Pipeline(BaseModel):
+    """What the plugin is told."""
+
+    stages: list[Stage] = Field(min_length=1)
+    token: SecretFile | None = None
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Pipeline:
+        if len({stage.name for stage in self.stages}) < len(self.stages):
+            raise ValueError("two stages have one name")
+        return self
+
+
+class Pipelines:
+    name = "pipelines"
+    ml_policy_config = Pipeline
+
+    def enforce_ml_policy(self, info: Any, config: Pipeline) -> None:
+        info.labels["stages"] = str(len(config.stages))
+
+
+class Gangs:
+    name = "gangs"
+    pod_group_policy_config = Pipeline
+
+    def enforce_pod_group(self) -> None:
+        """Nothing: what is looked at is its policy."""
+
+
+class Plain:
+    name = "plain"
+
+    def enforce_ml_policy(self) -> None:
+        """Nothing."""
+
+
+FRAMEWORK = Framework([Pipelines(), Gangs(), Plain()])
+
+
+def runtime(config: Any = None, *, name: str = "pipelines", policy: str = "mlPolicy") -> JsonObject:
+    obj = runtime_object()
+    obj["spec"][policy] = {"custom": {"name": name, **({} if config is None else {"config": config})}}
+    return obj
+
+
+def errors(obj: JsonObject, framework: Framework = FRAMEWORK) -> list[str]:
+    result = validate_runtime(obj, None, framework)
+    assert not result.warnings
+    return [str(error) for error in result.errors]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"stages": [{"name": "a"}]}, []),
+        (None, ["spec.mlPolicy.custom.config.stages: Required value"]),
+        ({}, ["spec.mlPolicy.custom.config.stages: Required value"]),
+        (
+            {"stages": [{"name": 7}, {"nam": "b", "gpus": -1}]},
+            [
+                "spec.mlPolicy.custom.config.stages[0].name: Invalid value: 7: Input should be a valid string",
+                "spec.mlPolicy.custom.config.stages[1].name: Required value",
+                (
+                    "spec.mlPolicy.custom.config.stages[1].gpus: Invalid value: -1: Input should be greater than or "
+                    "equal to 0"
+                ),
+                'spec.mlPolicy.custom.config.stages[1].nam: Invalid value: "b": Extra inputs are not permitted',
+            ],
+        ),
+        (
+            {"stages": [{"name": "A"}]},
+            ['spec.mlPolicy.custom.config.stages[0].name: Invalid value: "A": must be in lower case'],
+        ),
+        (
+            {"stages": [{"name": "a"}], "stage": 1},
+            ['spec.mlPolicy.custom.config.stage: Invalid value: 1: unknown field (did you mean "stages"?)'],
+        ),
+        (
+            {"stages": [{"name": "a"}, {"name": "a"}]},
+            [
+                (
+                    'spec.mlPolicy.custom.config: Invalid value: {"stages":[{"name":"a"},{"name":"a"}]}: two stages '
+                    "have one name"
+                )
+            ],
+        ),
+        # What stands in the place of a file may be the secret itself.
+        (
+            {"stages": [{"name": "a"}], "token": "hunter2"},
+            [
+                (
+                    "spec.mlPolicy.custom.config.token: Forbidden: must be the absolute path of a file that holds the "
+                    "secret"
+                )
+            ],
+        ),
+    ],
+)
+def test_what_does_not_fit_the_model_is_an_error_of_the_field(config: Any, expected: list[str]) -> None:
+    assert errors(runtime(config)) == expected
+
+
+def test_policies_of_gang_schedulers_likewise() -> None:
+    assert errors(runtime({"stages": [{"name": "a"}]}, name="gangs", policy="podGroupPolicy")) == []
+    assert errors(runtime({"stages": []}, name="gangs", policy="podGroupPolicy")) == [
+        (
+            "spec.podGroupPolicy.custom.config.stages: Invalid value: []: List should have at least 1 item after "
+            "validation, not 0"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "text"),
+    [
+        ("pipeline", "mlPolicy", "no plugin of the name 'pipeline' is loaded (did you mean \"pipelines\"?)"),
+        ("other", "podGroupPolicy", "no plugin of the name 'other' is loaded (there are: gangs)"),
+        ("gangs", "mlPolicy", "the plugin 'gangs' serves podGroupPolicy.custom, not mlPolicy.custom"),
+        ("plain", "mlPolicy", "the plugin 'plain' is loaded, but serves no mlPolicy.custom"),
+    ],
+)
+def test_a_policy_that_no_plugin_serves_is_a_warning(name: str, policy: str, text: str) -> None:
+    """It may be installed later: a runtime and its plugin come from two people."""
+    obj = runtime({"any": "thing"}, name=name, policy=policy)
+    result = validate_runtime(obj, None, FRAMEWORK)
+    assert result.allowed
+    said = f"spec.{policy}.custom.name: {text}; until one serves it, TrainJobs of this runtime are not built"
+    assert result.warnings == [said]
+    assert validate_runtime(obj, runtime_object(), FRAMEWORK).warnings == [said], "also if it comes by an update"
+
+
+def test_updates_are_judged_and_what_they_leave_as_it_is_is_not() -> None:
+    wrong = runtime({})
+    assert not validate_runtime(wrong, runtime({"stages": [{"name": "a"}]}), FRAMEWORK).allowed
+    assert validate_runtime(
+        {**wrong, "metadata": {**wrong["metadata"], "labels": {"a": "b"}}}, wrong, FRAMEWORK
+    ).allowed
+
+
+class Fragile(BaseModel):
+    region: str
+
+    @field_validator("region")
+    @classmethod
+    def _known(cls, region: str) -> str:
+        return {"north": "n"}[region]
+
+
+class Failing:
+    name = "failing"
+    ml_policy_config = Fragile
+
+    def enforce_ml_policy(self) -> None:
+        """Nothing."""
+
+
+FAILED = "plugin failing failed in config: KeyError: 'south'"
+
+
+def test_a_model_that_fails_is_the_failure_of_its_plugin() -> None:
+    obj = runtime({"region": "south"}, name="failing")
+    assert errors(obj, Framework([Failing()])) == [
+        f"spec.mlPolicy.custom.config: Internal error: cannot be checked: {FAILED}"
+    ]
+    skipping = Framework([Failing()], failure_policies={"failing": "skip"})
+    result = validate_runtime(obj, None, skipping)
+    assert result.allowed
+    assert result.warnings == [f"spec.mlPolicy.custom.config: is not checked: {FAILED}"]
+
+
+def test_a_model_cannot_change_what_is_judged() -> None:
+    class Greedy(BaseModel):
+        stages: list[Any]
+
+        @model_validator(mode="before")
+        @classmethod
+        def _take(cls, given: dict[str, Any]) -> dict[str, Any]:
+            given["stages"].append(object())
+            return given
+
+    class Taking:
+        name = "taking"
+        ml_policy_config = Greedy
+
+        def enforce_ml_policy(self) -> None:
+            """Nothing."""
+
+    obj = runtime({"stages": []}, name="taking")
+    assert errors(obj, Framework([Taking()])) == []
+    assert obj == runtime({"stages": []}, name="taking")
+
+
+def test_a_wrong_value_that_is_no_json_is_not_shown() -> None:
+    class Odd(BaseModel):
+        when: int
+
+        @field_validator("when", mode="before")
+        @classmethod
+        def _other(cls, value: Any) -> Any:
+            return object()
+
+    class Oddly:
+        name = "oddly"
+        ml_policy_config = Odd
+
+        def enforce_ml_policy(self) -> None:
+            """Nothing."""
+
+    (error,) = errors(runtime({"when": 1}, name="oddly"), Framework([Oddly()]))
+    assert error == "spec.mlPolicy.custom.config.when: Forbidden: Input should be a valid integer"
+
+
+def test_trainjobs_of_a_wrong_runtime_are_refused_with_the_path_in_the_runtime() -> None:
+    """It was stored before the plugin was there, for instance."""
+    result = validate(trainjob_object(), runtime({"stages": [{"name": "A"}]}), framework=FRAMEWORK)
+    assert result.message == (
+        'spec.runtimeRef: Invalid value: {"name":"rt","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: '
+        "the runtime cannot be used: spec.mlPolicy.custom.config.stages[0].name: must be in lower case"
+    )
+    result = validate(trainjob_object(), runtime({"region": "south"}, name="failing"), framework=Framework([Failing()]))
+    assert result.message == f"spec.runtimeRef: Internal error: {FAILED}"
+    assert validate(trainjob_object(), runtime({"stages": [{"name": "a"}]}), framework=FRAMEWORK).allowed
