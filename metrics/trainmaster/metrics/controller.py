@@ -1,4 +1,4 @@
-"""The families of the controllers and of what belongs to them: leader election and calls of plugins.
+"""The families of the controllers, and of leader election.
 
 Guarantees:
 - K-8: those of reconciles are the `controller_runtime_reconcile_*` families under the names of controller-runtime.
@@ -6,8 +6,6 @@ Guarantees:
   first scrape.
 - K-11: those of the election are the `leader_election_*` families under the names of client-go and controller-runtime;
   constructing `LeaderMetrics` publishes 0 (not the leader) before the first election.
-- The buckets for calls of plugins go from what a plugin should take (microseconds) over the budget for a stall of the
-  event loop (0.1 s) to what is a fault by any measure.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Literal, TypeAlias, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from trainmaster.metrics.registry import REGISTRY, Children
+from trainmaster.metrics.registry import REGISTRY
 
 Result: TypeAlias = Literal["error", "requeue_after", "requeue", "success"]
 """How one reconcile ended."""
@@ -111,24 +109,3 @@ class LeaderMetrics:
     def slow_path(self) -> None:
         """A renewal could not use the cached lease."""
         self._slow_paths.inc()
-
-
-PLUGIN_CALLS = Counter(
-    "trainmaster_plugin_calls_total", "Calls of plugins by result", ("plugin", "phase", "result"), registry=REGISTRY
-)
-PLUGIN_DURATION = Histogram(
-    "trainmaster_plugin_call_seconds",
-    "How long one call of a plugin took",
-    ("plugin", "phase"),
-    buckets=(0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-    registry=REGISTRY,
-)
-
-_PLUGIN_CALLS = Children(PLUGIN_CALLS)
-_PLUGIN_DURATIONS = Children(PLUGIN_DURATION)
-
-
-def observe_plugin_call(plugin: str, phase: str, seconds: float, succeeded: bool) -> None:
-    """Count and time one call of a plugin."""
-    _PLUGIN_CALLS[plugin, phase, "success" if succeeded else "error"].inc()
-    _PLUGIN_DURATIONS[plugin, phase].observe(seconds)

@@ -124,7 +124,7 @@ def test_each_call_is_observed_with_its_result() -> None:
     seen: list[tuple[str, str, bool]] = []
     framework = Framework(
         [Enforcer("ok"), Builder(error=ValueError())],
-        observer=lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, succeeded)),
+        observer=lambda plugin, phase, seconds, error: seen.append((plugin, phase, error is None)),
     )
     with pytest.raises(PluginFailed):
         resolve(trainjob(), runtime(), framework)
@@ -333,7 +333,7 @@ def generator_that_fails(obj: Any) -> Any:
 )
 def test_junk_of_a_mapper_is_its_plugins_failure(jobs: Any, fault: str) -> None:
     seen: list[Any] = []
-    observed = lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, seconds >= 0, succeeded))  # noqa: E731
+    observed = lambda plugin, phase, seconds, error: seen.append((plugin, phase, seconds >= 0, error is None))  # noqa: E731
     with pytest.raises(PluginFailed, match=rf"^plugin mapper failed in Watch\.jobs: {fault}"):
         mapper(jobs, observed)({"kind": "Queue"})
     assert seen == [("mapper", "Watch.jobs", True, False)]
@@ -348,7 +348,7 @@ def test_a_mapper_gets_an_object_of_its_own_and_is_timed_and_counted() -> None:
         return [("team", "a"), ["team", "b"]]
 
     obj = {"metadata": {"labels": {"a": "b"}}}
-    observed = lambda plugin, phase, seconds, succeeded: seen.append((plugin, phase, seconds >= 0, succeeded))  # noqa: E731
+    observed = lambda plugin, phase, seconds, error: seen.append((plugin, phase, seconds >= 0, error is None))  # noqa: E731
     assert mapper(jobs, observed)(obj) == [("team", "a"), ("team", "b")]
     assert obj == {"metadata": {"labels": {"a": "b"}}}
     assert seen == [("mapper", "Watch.jobs", True, True)]

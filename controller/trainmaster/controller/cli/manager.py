@@ -44,7 +44,7 @@ from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.operator_namespace import pod_namespace
-from trainmaster.controller.plugin_metrics import PluginCallObserver
+from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE

@@ -15,7 +15,7 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.redaction import REDACTED, redact_all
-from trainmaster.metrics import controller as series
+from trainmaster.metrics import plugins as series
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 

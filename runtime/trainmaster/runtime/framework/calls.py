@@ -18,8 +18,8 @@ from trainmaster.runtime.framework.signatures import PHASES, implements, taken_a
 
 _Result = TypeVar("_Result")
 
-Observer = Callable[[str, str, float, bool], None]
-"""Called after each plugin call with plugin name, phase, seconds taken and whether it succeeded."""
+Observer = Callable[[str, str, float, BaseException | None], None]
+"""Called after each plugin call with plugin name, phase, seconds taken and what it raised."""
 
 
 class CallGuard(Protocol):
@@ -27,7 +27,7 @@ class CallGuard(Protocol):
     long.
 
     Whatever it raises in `enter`, or in the thread of the call while that is under way, becomes the failure of the
-    call.
+    call: `CallRefused` and `CallEnded`, whose texts follow the name of the plugin.
     """
 
     def enter(self, plugin: str, phase: str, job: str) -> None:
@@ -38,7 +38,18 @@ class CallGuard(Protocol):
         """
 
     def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
-        """Take note that it has ended; `error` is why it failed. It follows each `enter` that raised nothing."""
+        """Take note that it has ended; `error` is why it failed. It follows each `enter` that raised nothing.
+
+        It is called again if it was itself ended, by an exception that was meant for the call.
+        """
+
+
+class CallRefused(Exception):
+    """Raised by a guard instead of a call: the plugin is quarantined."""
+
+
+class CallEnded(BaseException):
+    """Raised by a guard within a call: it has exceeded a limit. No `except Exception` of a plugin catches it."""
 
 
 class PluginFailed(Exception):
@@ -49,10 +60,13 @@ class PluginFailed(Exception):
         self.phase = phase
         self.rejected = isinstance(cause, Rejected)
         self.not_ready = isinstance(cause, NotReady)
+        self.quarantined = isinstance(cause, CallRefused)
         text = text_of(cause)
-        super().__init__(
-            text if self.rejected else f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {text}"
-        )
+        if isinstance(cause, CallRefused | CallEnded):
+            text = f"plugin {plugin} {text}"
+        elif not self.rejected:
+            text = f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {text}"
+        super().__init__(text)
 
 
 def text_of(error: BaseException) -> str:
@@ -120,10 +134,14 @@ class Calls:
                 failure = error
                 raise
             finally:
-                self._guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
+                try:
+                    self._guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
+                except BaseException as error:  # it ended the call in the moment in which that was done anyway
+                    self._guard.leave(plugin, phase, job, error)
+                    raise
         except BaseException as error:
             failure = error
             raise PluginFailed(plugin, phase, error) from error
         finally:
             if self._observer is not None and (entered or self._guard is None):
-                self._observer(plugin, phase, time.perf_counter() - started, failure is None)
+                self._observer(plugin, phase, time.perf_counter() - started, failure)

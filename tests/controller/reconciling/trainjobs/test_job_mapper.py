@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from support.series import value_of
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.plugin_metrics import PluginCallObserver
+from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject

@@ -1,0 +1,196 @@
+"""Calls that exceed a limit end, and nothing is raised in anybody else's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from trainmaster.controller.plugins.watchdog import (
+    SURROUNDINGS,
+    Call,
+    MemoryLimitExceeded,
+    TimeLimitExceeded,
+    Watchdog,
+)
+from trainmaster.runtime.framework.calls import Calls, PluginFailed
+
+LIMIT = 0.2
+LONG = 30.0
+"""Seconds after which a test has failed."""
+
+
+@contextmanager
+def watchdog(*, time_limit: float = LIMIT, memory_limit: int = 1 << 40, grace: float = LIMIT) -> Iterator[Watchdog]:
+    made = Watchdog(time_limit=time_limit, memory_limit=memory_limit, grace=grace)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def spin(seconds: float = LONG) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def left(dog: Watchdog) -> Call:
+    """The call that has been left; tried again as `Calls` does."""
+    try:
+        call = dog.leave()
+    except BaseException:
+        call = dog.leave()
+    assert call is not None
+    return call
+
+
+def test_a_call_that_takes_too_long_is_ended_by_an_exception_that_says_so() -> None:
+    with watchdog() as dog:
+        dog.enter("acme", "build", "uid")
+        with pytest.raises(TimeLimitExceeded, match=r"^took longer than 0\.2 s in build$"):
+            spin()
+        call = left(dog)
+        assert (call.plugin, call.phase, call.job) == ("acme", "build", "uid")
+        assert isinstance(call.error, TimeLimitExceeded)
+
+
+def test_no_except_exception_of_a_plugin_catches_it() -> None:
+    with watchdog() as dog:
+        dog.enter("acme", "build", "uid")
+        with pytest.raises(TimeLimitExceeded):
+            while True:
+                try:
+                    spin()
+                except Exception:  # noqa: S110 - what a plugin may do
+                    pass
+        left(dog)
+
+
+def test_a_call_during_which_the_process_grows_too_much_is_ended() -> None:
+    with watchdog(time_limit=LONG, memory_limit=64 << 20) as dog:
+        dog.enter("acme", "build", "uid")
+        kept = []
+        with pytest.raises(MemoryLimitExceeded, match=r"^took more than 64 MiB of memory in build$"):
+            while True:
+                kept.append(b"x" * (1 << 20))
+                time.sleep(0.001)
+        left(dog)
+
+
+def test_what_was_not_ended_in_time_is_told_when_it_ends() -> None:
+    """As a regular expression that holds the interpreter would be; `time.sleep` lets go of it, so nobody looks here."""
+    dog = Watchdog(time_limit=0.01)
+    dog._look = lambda: None  # type: ignore[method-assign]  # it gets no turn
+    dog.enter("acme", "build", "uid")
+    time.sleep(0.02)
+    assert isinstance(left(dog).error, TimeLimitExceeded)
+    dog.close()
+
+
+def test_what_waits_in_c_is_told_of_once_and_ends_when_it_comes_back() -> None:
+    told: list[Call] = []
+    stuck, release, result = threading.Event(), threading.Event(), list[BaseException]()
+
+    def on_stuck(call: Call) -> None:
+        told.append(call)
+        stuck.set()
+
+    def work() -> None:
+        SURROUNDINGS.on_stuck = on_stuck
+        dog.enter("acme", "build", "uid")
+        try:
+            release.wait(LONG)
+            spin()
+        except TimeLimitExceeded as error:
+            result.append(error)
+        left(dog)
+
+    with watchdog(grace=0.05) as dog:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert stuck.wait(LONG)
+        release.set()
+        thread.join(LONG)
+    assert [(call.plugin, call.stuck) for call in told] == [("acme", True)]
+    assert [str(error) for error in result] == ["took longer than 0.2 s in build"]
+
+
+def test_a_thread_may_have_a_shorter_limit() -> None:
+    done = list[BaseException]()
+
+    def work() -> None:
+        SURROUNDINGS.time_limit = 0.05
+        dog.enter("acme", "validate", "uid")
+        try:
+            spin()
+        except TimeLimitExceeded as error:
+            done.append(error)
+        left(dog)
+
+    with watchdog(time_limit=LONG) as dog:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(LONG)
+    assert [str(error) for error in done] == ["took longer than 0.05 s in validate"]
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_nothing_is_raised_after_a_call_however_close_its_end_and_its_limit_are() -> None:
+    outside: list[BaseException] = []
+    results: list[str] = []
+    end = time.monotonic() + LONG
+    dog = Watchdog(time_limit=0.0, grace=LONG)
+    stop = threading.Event()
+
+    class Guard:
+        def enter(self, plugin: str, phase: str, job: str) -> None:
+            dog.enter(plugin, phase, job)
+
+        def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
+            dog.leave()
+
+    def hurry() -> None:
+        while not stop.is_set():
+            dog._look()
+
+    def work() -> None:
+        calls, number = Calls(guard=Guard()), 0
+        while len(results) < 500 and time.monotonic() < end:
+            number += 1
+            try:
+                try:
+                    calls.run("acme", "build", functools.partial(spin, number % 20 * 1e-6), job="uid")
+                except PluginFailed as error:
+                    results.append(str(error))
+                sum(range(20))
+            except BaseException as error:
+                outside.append(error)
+                return
+
+    hurrying = threading.Thread(target=hurry)
+    hurrying.start()
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    stop.set()
+    hurrying.join(LONG)
+    dog.close()
+    assert outside == []
+    assert set(results) == {"plugin acme took longer than 0 s in build"}
+    assert dog._calls == {}
