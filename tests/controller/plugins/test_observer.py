@@ -17,10 +17,9 @@ def sample(suffix: str, **labels: str) -> float | None:
 
 def raised(error: BaseException) -> BaseException:
     """An error as it is caught."""
-    try:
+    with pytest.raises(type(error)) as caught:
         raise error
-    except BaseException as caught:
-        return caught
+    return caught.value
 
 
 def test_a_slow_call_is_logged_once_by_name() -> None:

@@ -7,7 +7,9 @@ import pytest
 from trainmaster.controller.plugins.quarantine import Quarantine
 
 
-def failing(quarantine: Quarantine, *jobs: str, phase: str = "build", exceeded: bool = False, now: float = 0.0) -> list[bool]:
+def failing(
+    quarantine: Quarantine, *jobs: str, phase: str = "build", exceeded: bool = False, now: float = 0.0
+) -> list[bool]:
     """Let calls fail; tells of each whether it was the one that counted."""
     return [
         quarantine.failed("acme", phase, job, why="KeyError: 'region'", exceeded=exceeded, now=now) is not None

@@ -59,9 +59,7 @@ class PluginGuard:
         self._now = now
         self._lock = threading.Lock()
         self._quarantine = Quarantine(failures=failures, period=period)
-        self._watchdog = Watchdog(
-            time_limit=time_limit, memory_limit=memory_limit, on_stuck=self._gave_up, grace=grace
-        )
+        self._watchdog = Watchdog(time_limit=time_limit, memory_limit=memory_limit, on_stuck=self._gave_up, grace=grace)
         for plugin in self._plugins:
             publish_plugin(plugin)
 
@@ -89,7 +87,7 @@ class PluginGuard:
             raise PluginQuarantined(self._text(quarantined))
         self._watchdog.enter(plugin, phase, job)
 
-    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
+    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:  # noqa: ARG002 - the protocol's
         """Watch the call of this thread no longer, and draw the conclusions."""
         if plugin not in self._plugins:
             return

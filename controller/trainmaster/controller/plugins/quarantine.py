@@ -2,7 +2,7 @@
 
 Rules:
 - A plugin is quarantined after so many failures in a row in one phase. Those of one TrainJob count once: it may be the
-  job that is odd, and it is tried again and again. That a limit was exceeded counts each time, for each costs everybody.
+  job that is odd, and it is tried again and again. That a limit was exceeded counts each time: each costs everybody.
 - After the period one call in the phase that failed is let through, while others wait for how it ends. Success ends
   the quarantine, failure begins it anew. Other phases are called meanwhile: the one call may depend on them.
 - While a call that was given up has not come back, no further one is let through: each would take a thread.

@@ -103,7 +103,7 @@ class Watchdog:
         *,
         time_limit: float,
         memory_limit: int = MEMORY_LIMIT,
-        on_stuck: Callable[[Call], object] = lambda call: None,
+        on_stuck: Callable[[Call], object] = lambda _: None,
         grace: float = GRACE,
     ) -> None:
         self.time_limit = time_limit

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from trainmaster.controller.reconciling.problems import NAME_TAKEN, RUNTIME_DENI
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
@@ -85,6 +86,9 @@ class Plan:
     workload_without_jobs: JsonObject | None = None
     """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
 
+    skipped: Sequence[PluginFailed] | None = None
+    """Failures of plugins without which it was planned; None: it was not resolved."""
+
     expires_in: float | None = None
     """Seconds until the finished TrainJob has outlived its time to live; zero or less: it has; None: it never will."""
 
@@ -112,7 +116,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         prefix = "unable to get runtime snapshot" if namespaced else "getting runtime snapshot"
         planned.problem = Problem("RuntimeSnapshotInvalid", f"{prefix}: {error}")
     except PluginFailed as error:
-        planned.problem = Problem("BuildRejected" if error.rejected else "PluginFailed", str(error))
+        planned.problem = blocking(error)
     except PolicyUnserved as error:
         # Only another set of plugins helps, and that comes with a restart.
         planned.problem = Problem("PolicyUnserved", str(error), retry=False)
@@ -124,6 +128,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
     except JobInvalid as error:
         planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be built: {error}", retry=False)
     else:
+        planned.skipped = resolution.skipped
         planned.problem = _end_unseen(resolution.objects, observed)
         for desired in resolution.objects:
             if planned.problem or planned.waiting:

@@ -7,8 +7,9 @@ Guarantees:
   and made again in between.
 - B27: a TrainJob whose workload had ended when it was deleted has ended; it is not built again.
 - C-9: a conflict drops the work of this reconcile; the next one reads again.
-- What is large is planned in a thread, while the event loop goes on. What plugins read meanwhile is what the caches
-  hold by then: newer than what was observed, never half of it, and of no other effect than a later reconcile.
+- What is large is planned in a thread, while the event loop goes on, and so is everything where plugins of others take
+  part. What plugins read meanwhile is what the caches hold by then: newer than what was observed, never half of it, and
+  of no other effect than a later reconcile.
 - F-3: owner references and garbage collection suffice for cleaning up, so there is no finalizer.
 """
 
@@ -30,6 +31,7 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.conditions import set_condition, stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.outcomes import (
@@ -58,6 +60,12 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     with_live_runtime,
 )
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
+    RETRY_INTERVAL,
+    SkippedPlugins,
+    blocking,
+    is_for_plugin,
+)
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, only_counters
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.controller.resources import TRAINJOBS
@@ -87,6 +95,7 @@ class TrainJobReconciler:
         recorder: Where events go.
         clock: The time.
         deleted_workloads: The last states of workloads that are gone.
+        plugin_threads: Where plans and status reports are made, if plugins of others take part.
     """
 
     def __init__(
@@ -99,6 +108,7 @@ class TrainJobReconciler:
         recorder: EventRecorder,
         clock: Clock,
         deleted_workloads: DeletedWorkloads,
+        plugin_threads: PluginThreads | None = None,
     ) -> None:
         self._client = client
         self._deleted_workloads = deleted_workloads
@@ -107,8 +117,10 @@ class TrainJobReconciler:
         self._framework = framework
         self._clock = clock
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._plugin_threads = plugin_threads
         self._expectations = Expectations(clock=clock)
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
+        self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
         write_backoff = WriteBackoff(clock)
         self._applier = Applier(
@@ -142,6 +154,7 @@ class TrainJobReconciler:
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             # Its children go with it, by garbage collection.
             self._problem_reporter.forget(key)
+            self._skipped_plugins.forget(key)
             self._applier.forget(key)
             self._status_writer.forget(key)
             self._job_creation.forget(key)
@@ -177,7 +190,7 @@ class TrainJobReconciler:
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
-        report, report_problem = self._report_status(observed)
+        report, report_problem = await self._report(observed)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
         to_deadline = None if ends else seconds_to_deadline(observed.job, now)
@@ -209,6 +222,7 @@ class TrainJobReconciler:
             problem=problem,
             deadline_exceeded=exceeded,
             unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
+            skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
             now=_stamp(now),
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
@@ -220,25 +234,36 @@ class TrainJobReconciler:
             await self._applier.delete_expired(key, observed.raw)
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
-        dues = (write_due, status_due, deadline, expiry, waiting, look_due)
+        retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None
+        dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry)
         return next_outcome(dues, failure=failure, problem=problem)
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
         decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)
+        if self._plugin_threads is not None:
+            try:
+                return await self._plugin_threads.run(decide)
+            except PluginFailed as error:
+                return Plan(problem=blocking(error))
         if self._trainjobs.size(key) + observed.size <= LARGE:
             return decide()
         return await asyncio.get_running_loop().run_in_executor(self._planner, decide)
 
-    def _report_status(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
+    async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         try:
-            if observed.deleted_workload is not None:
-                # The workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
-                last = self._framework.status(observed.job, observed.listers.with_object(observed.deleted_workload))
-                if last is not None and finished(last.conditions):
-                    return last, None
-            return self._framework.status(observed.job, observed.listers), None
+            if self._plugin_threads is not None:
+                return await self._plugin_threads.run(partial(self._report_status, observed)), None
+            return self._report_status(observed), None
         except PluginFailed as error:
-            return None, Problem("PluginFailed", str(error))
+            return None, blocking(error)
+
+    def _report_status(self, observed: Observed) -> StatusReport | None:
+        if observed.deleted_workload is not None:
+            # The workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
+            last = self._framework.status(observed.job, observed.listers.with_object(observed.deleted_workload))
+            if last is not None and finished(last.conditions):
+                return last
+        return self._framework.status(observed.job, observed.listers)
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import PLUGIN_SKIPPED
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
@@ -40,6 +41,7 @@ def next_status(
     problem: Problem | None,
     deadline_exceeded: bool,
     unsupported_runtime: str | None,
+    skipped: JsonObject | None = None,
     now: str,
 ) -> JsonObject:
     """Compute the status of a TrainJob.
@@ -51,6 +53,7 @@ def next_status(
         problem: What stands in the way of building it.
         deadline_exceeded: Whether its deadline passed before it was finished.
         unsupported_runtime: The kind and group that `runtimeRef` names, if nobody serves it.
+        skipped: The condition that it goes on without some plugins, if it does.
         now: RFC 3339, for conditions that flip.
     """
     following: JsonObject = copy_tree(status)
@@ -67,6 +70,10 @@ def next_status(
         set_condition(conditions, problem.condition(), now=now)
     else:
         remove_condition(conditions, BLOCKED)
+    if skipped is not None:
+        set_condition(conditions, skipped, now=now)
+    else:
+        remove_condition(conditions, PLUGIN_SKIPPED)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
     return following
