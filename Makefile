@@ -10,6 +10,8 @@ TORCH_INDEX_URL ?=
 ARGS ?=
 # How many tests `make test` runs at once. Most of them wait most of the time, for processes that start and clocks.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
+# MATRIX=third: `make matrix` runs a third of the plans of V1 jobs, another one for each commit.
+MATRIX ?= whole
 # How long `make soak` makes trouble.
 MINUTES ?= 20
 # The cluster of `make e2e`: only one that is named on the command line, never that of the shell.
@@ -90,7 +92,7 @@ bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, C
 	$(BIN)/python -m bench $(ARGS)
 
 matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in eight
-	TRAINMASTER_MATRIX=whole $(BIN)/python -m pytest -n auto tests/sim $(ARGS)
+	TRAINMASTER_MATRIX='$(MATRIX)' $(BIN)/python -m pytest -n auto tests/sim $(ARGS)
 
 soak: $(VENV)/.dev ## Run a manager behind a network that breaks, for MINUTES=20; fail over between two
 	TRAINMASTER_SOAK_MINUTES='$(MINUTES)' $(BIN)/python -m pytest tests/soak tests/e2e/test_failover.py $(ARGS)

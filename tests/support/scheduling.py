@@ -2,11 +2,13 @@
 
 A worker gets whole modules, so that a cluster that a module shares is started once, and the longest modules first, so
 that none of them is still at work when everything else has ended. A directory whose tests share one cluster goes to
-one worker as well; the simulated clusters share nothing but the undisturbed run of their scenario.
+one worker as well. The simulated clusters share nothing but the undisturbed run of their scenario: a worker gets
+scenarios, or of the long ones of the whole matrix single tests.
 """
 
 from __future__ import annotations
 
+import os
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -32,7 +34,10 @@ class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has n
             if nodeid.startswith(directory):
                 return directory
         if nodeid.startswith(SIMULATED):
-            return nodeid.partition("-")[0]  # the parameter begins with the scenario
+            # The parameter is the scenario, or begins with it.
+            _, _, parameter = nodeid.rstrip("]").partition("[")
+            alone = os.environ.get("TRAINMASTER_MATRIX") or not parameter
+            return nodeid if alone else SIMULATED + parameter.partition("/")[0]
         return nodeid.partition("::")[0]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable
@@ -50,61 +51,78 @@ class Process:
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 
 
-class _NoInput:
-    """Stands in for the selector: instead of waiting for input it lets time pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._turns = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("every task waits and no timer is set")
-        if timeout > 0:
-            # Rounded up: a timer that fires before its time by the last digit would be set again at the same moment.
-            self.now = math.nextafter(self.now + timeout, math.inf)
-            self._turns = 0
-        else:
-            self._turns += 1
-            if self._turns > _TURNS_AT_MOST:
-                raise Spinning(f"time stands still at {self.now:.6f} s after {_TURNS_AT_MOST} turns of the loop")
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """The event loop of one simulation."""
 
     # Parts of asyncio.BaseEventLoop that event loops share with it, but that its type stubs do not know.
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+    _check_closed: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _NoInput()
+        self._now = 0.0
+        self._turns = 0
+        self._numbers = itertools.count()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap; timers of one moment are due in the order in which they were set."""
 
     def time(self) -> float:
         """Seconds of virtual time since the simulation began."""
-        return self._selector.now
+        return self._now
 
     def call_soon(  # type: ignore[override]  # the stubs demand a variadic generic that nothing here gains from
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run a callback in the next turn, or when its process goes on."""
+        self._check_closed()
+        handle = asyncio.Handle(callback, args, self, context)
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None and process.paused:
-            handle = asyncio.Handle(callback, args, self, context)
             process.parked.append(handle)
-            return handle
-        return super().call_soon(callback, *args, context=context)
+        else:
+            self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # as above
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a moment, or when its process goes on after that."""
+        self._check_closed()
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
+    def _run_once(self) -> None:
+        """Run what is ready, or else what is due first: asyncio's own turn, without input and without looking at it."""
+        timers, ready = self._timers, self._ready
+        if ready or self._stopping:
+            self._turns += 1
+            if self._turns > _TURNS_AT_MOST:
+                raise Spinning(f"time stands still at {self._now:.6f} s after {_TURNS_AT_MOST} turns of the loop")
+        else:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock("every task waits and no timer is set")
+            if timers[0][0] > self._now:
+                self._now = timers[0][0]
+                self._turns = 0
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
     def pause(self, process: Process) -> None:
         """Stop everything of a process until `resume`."""
         process.paused = True
-        for queue in (self._ready, self._scheduled):
-            process.parked += [handle for handle in queue if _process_of(handle) is process]
+        process.parked += [handle for handle in self._ready if _process_of(handle) is process]
+        process.parked += [timer for *_, timer in self._timers if _process_of(timer) is process]
         self._ready = deque(handle for handle in self._ready if _process_of(handle) is not process)
-        self._scheduled = [handle for handle in self._scheduled if _process_of(handle) is not process]
-        heapq.heapify(self._scheduled)
+        self._timers = [entry for entry in self._timers if _process_of(entry[2]) is not process]
+        heapq.heapify(self._timers)
 
     def resume(self, process: Process, *, uncounted: float = 0.0) -> None:
         """Let a process go on, with all that became due meanwhile.
@@ -116,13 +134,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for handle in process.parked:
             if isinstance(handle, asyncio.TimerHandle):
                 handle._when += uncounted  # type: ignore[attr-defined]  # the stubs leave it out
-                heapq.heappush(self._scheduled, handle)
+                heapq.heappush(self._timers, (handle.when(), next(self._numbers), handle))
             else:
                 self._ready.append(handle)
         process.parked.clear()
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There is no input."""
 
     def _write_to_self(self) -> None:
         """There is no other thread to wake this one up."""

@@ -31,6 +31,7 @@ from trainmaster.devcluster.apiserver.http.query import ListOptions, read_list_o
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType, Watch, WriteOptions
 from trainmaster.devcluster.apiserver.registry.generic.watch import SelectionPredicate
+from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, Record
 
 BOOKMARK_INTERVAL = 60.0
@@ -113,16 +114,21 @@ class SimServer:
         self._loop = loop
         self._chooser = chooser
         self._pager = Pager()
+        self._discovery = Discovery(api.registry)
         self._tasks: set[asyncio.Task[None]] = set()
         # Outside of every process: a pause of a client does not stop the server.
         self._context = copy_context()
         self._context.run(PROCESS.set, None)
         self._changed = asyncio.Event()
+        self._awaited: dict[GroupResource, list[asyncio.Future[None]]] = {}
+        """Who waits for a change of a collection."""
         api.store.subscribe(None, self._note)
 
     def _note(self, event: Event) -> None:
         self.history.append(event)
         self._changed.set()
+        for arrival in self._awaited.pop(event.key.resource, ()):
+            _come(arrival)
 
     async def change(self) -> None:
         """Wait for the next change of anything."""
@@ -178,7 +184,7 @@ class SimServer:
         target = request.target
         try:
             if not target.resource:
-                document = Discovery(self.api.registry).resource_list(target.group, target.version)
+                document = self._discovery.resource_list(target.group, target.version)
                 if document is None:
                     raise errors.route_not_found()
                 return whole(200, orjson.dumps(document))
@@ -364,21 +370,31 @@ class SimServer:
             wait = min(BOOKMARK_INTERVAL, end - self._loop.time())
             if wait < _MOMENT:
                 return
-            try:
-                async with asyncio.timeout(wait):
-                    event = await anext(watch, None)
-            except TimeoutError:
+            deadline = self._loop.time() + wait
+            while (event := watch.take()) is None and self._loop.time() < deadline:
+                await self._arrival(encoder.kind.stored_as, deadline)
+            if event is None:
                 if options.allow_bookmarks and self.network.bookmarks:
                     sent = max(sent, min(self._horizon(process), watch.revision))
                     yield _bookmark(encoder, sent)
                 continue
-            if event is None or event.record is None:
+            if event.record is None:
                 return
             while self._horizon(process) < event.revision:
                 await asyncio.sleep(0.1)
             await asyncio.sleep(self.network.latency(self._chooser))
             sent = event.revision
             yield _line(event.type, encoder.watch_event(event.record, first=False))
+
+    async def _arrival(self, resource: GroupResource, deadline: float) -> None:
+        """Wait until a collection changes, or for the deadline: most of what a simulation does is this."""
+        arrival: asyncio.Future[None] = self._loop.create_future()
+        self._awaited.setdefault(resource, []).append(arrival)
+        timer = self._loop.call_at(deadline, _come, arrival)
+        try:
+            await arrival
+        finally:
+            timer.cancel()
 
 
 class SimTransport:
@@ -410,6 +426,11 @@ class SimTransport:
         request = Request.read(method, path, dict(params), dict(headers), body)
         assert streaming == (request.verb == "watch")
         return await self._server.answer(self._process, request)
+
+
+def _come(arrival: asyncio.Future[None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)
 
 
 async def _pump(frames: Frames, pipe: Pipe, watch: Watch) -> None:

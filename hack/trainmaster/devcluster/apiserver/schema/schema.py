@@ -56,6 +56,8 @@ def canonicalize(node: Node, value: Any, path: str = "") -> None:
 
     An integer has one form as well, which the decoder of the API server insists on: 3.0 is none.
     """
+    if node.untyped:
+        return
     if isinstance(value, dict):
         for name, field in value.items():
             child = node.child(name)
@@ -107,6 +109,8 @@ def prune(node: Node, obj: JsonObject) -> list[str]:
 
 
 def _prune(node: Node, value: Any, path: str, unknown: list[str]) -> None:
+    if node.untyped:
+        return
     if isinstance(value, dict):
         _prune_object(node, value, path, unknown, is_resource=node.embedded_resource)
     elif isinstance(value, list):
@@ -130,6 +134,8 @@ def _prune_object(node: Node, obj: JsonObject, path: str, unknown: list[str], *,
 
 def default(node: Node, value: Any) -> None:
     """Fill the defaults of an object or a list in place."""
+    if node.untyped:
+        return
     if isinstance(value, dict):
         for name in [name for name, field in value.items() if field is None]:
             if not _accepts_null(node, name):

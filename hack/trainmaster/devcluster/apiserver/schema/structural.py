@@ -35,6 +35,9 @@ _VALUE_KEYWORDS = frozenset(
     }
 )
 
+_NO_KEYWORDS = frozenset({"default", "description", "title", "x-kubernetes-preserve-unknown-fields"})
+"""Those of a node that describes nothing: a value that is left as it is."""
+
 ABSENT: Final = object()
 """What `Node.default_value` holds where a schema gives no default; null is a value like any other."""
 
@@ -62,6 +65,7 @@ class Node:
         "properties",
         "raw",
         "types",
+        "untyped",
     )
 
     def __init__(self, raw: JsonObject, definitions: Mapping[str, JsonObject]) -> None:
@@ -91,6 +95,8 @@ class Node:
             or raw.get("additionalProperties") is True
             or not (self.types or self.properties or "additionalProperties" in raw)
         )
+        self.untyped: bool = raw.keys() <= _NO_KEYWORDS
+        """Whether this says nothing about a value, nor about anything in it: nobody has to look there."""
         # Most scalars are only typed: validating looks no further at these.
         self.constrained: bool = not raw.keys().isdisjoint(_VALUE_KEYWORDS)
         self.default_value: Any = raw.get("default", ABSENT)

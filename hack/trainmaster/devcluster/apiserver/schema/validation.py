@@ -41,6 +41,8 @@ def validate(node: Node, value: Any, path: str) -> list[FieldError]:
 
 
 def _check(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
+    if node.untyped:
+        return
     if value is None:
         if node.types and not node.nullable:
             errors.append(_wrong_type(path, ",".join(node.types), "null"))
