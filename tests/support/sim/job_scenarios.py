@@ -18,6 +18,9 @@ _GANG = (*_WATCHED, "podgroups")
 _THINNED = 4
 """These lives are long: samples have fewer of them."""
 
+_ALONE = ("pytorchjob",)
+"""The first life is played beside all other kinds of jobs, the others with managers that serve this one only."""
+
 _MASTER, _WORKER_0, _WORKER_1 = "job-master-0", "job-worker-0", "job-worker-1"
 _NAMES = (_MASTER, _WORKER_0, _WORKER_1)
 
@@ -128,6 +131,9 @@ async def _heal_and_scale(world: World) -> None:
 
 # Long enough that each state is seen by a manager that was away for a minute in between.
 _LONG = PodFate(seconds=1000)
+_LONGER = PodFate(seconds=400)
+"""Of the last master: it ends after the last workers."""
+
 _SHORT = PodFate(seconds=300)
 _TRY_AGAIN = PodFate(seconds=200, exit_code=137)
 
@@ -137,7 +143,7 @@ JOB_SCENARIOS = (
     Scenario(
         "job-life",
         _live,
-        pods={_MASTER: [_LONG], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_TRY_AGAIN, _LONG, _FOR_EVER]},
+        pods={_MASTER: [_LONG, _LONGER], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_TRY_AGAIN, _LONG, _FOR_EVER]},
         gangs=True,
         gang_scheduler="volcano",
         watched=_GANG,
@@ -148,6 +154,7 @@ JOB_SCENARIOS = (
         _fail,
         pods={_MASTER: [_FOR_EVER], _WORKER_0: [_FOR_EVER], _WORKER_1: [PodFate(200, exit_code=3)]},
         watched=_WATCHED,
+        kinds=_ALONE,
         thinned=_THINNED,
     ),
     Scenario(
@@ -155,6 +162,7 @@ JOB_SCENARIOS = (
         _fail_too_often,
         pods={_MASTER: [_FOR_EVER], _WORKER_0: [PodFate(300, exit_code=-1), _FOR_EVER], _WORKER_1: [_TRY_AGAIN]},
         watched=_WATCHED,
+        kinds=_ALONE,
         thinned=_THINNED,
     ),
     Scenario(
@@ -162,13 +170,15 @@ JOB_SCENARIOS = (
         _expire,
         pods={name: [_FOR_EVER] for name in _NAMES},
         watched=_WATCHED,
+        kinds=_ALONE,
         thinned=_THINNED,
     ),
     Scenario(
         "job-recreate",
         _recreate,
-        pods={_MASTER: [_LONG], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_LONG, _SHORT]},
+        pods={_MASTER: [_LONG, _LONGER], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_LONG, _SHORT]},
         watched=_WATCHED,
+        kinds=_ALONE,
         thinned=_THINNED,
     ),
     Scenario(
@@ -176,6 +186,7 @@ JOB_SCENARIOS = (
         _heal_and_scale,
         pods={_MASTER: [_LONG], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_FOR_EVER]},
         watched=_WATCHED,
+        kinds=_ALONE,
         thinned=_THINNED,
     ),
 )

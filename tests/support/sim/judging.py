@@ -140,7 +140,7 @@ async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan, registry:
         registry=registry,
         seed=plan.seed,
         fates=scenario.fates,
-        configuration=quiet(elects=scenario.managers > 1, gang_scheduler=scenario.gang_scheduler),
+        configuration=quiet(elects=scenario.managers > 1, gang_scheduler=scenario.gang_scheduler, kinds=scenario.kinds),
         pods=scenario.pods,
         collected_after=scenario.collected_after,
     )

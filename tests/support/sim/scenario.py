@@ -41,5 +41,8 @@ class Scenario:
     gang_scheduler: str = ""
     """That of V1 jobs."""
 
+    kinds: tuple[str, ...] = ()
+    """The kinds of V1 jobs that managers are told to serve; by default all, each with its caches and its controller."""
+
     thinned: int = 1
     """How many times rarer it is in a sample than others."""

@@ -128,14 +128,14 @@ def jobs_registry(*, gangs: bool = True) -> Registry:
     return registry_of(*definitions, *(GANG_DEFINITIONS if gangs else ()))
 
 
-def quiet(*, elects: bool, gang_scheduler: str = "") -> Configuration:
+def quiet(*, elects: bool, gang_scheduler: str = "", kinds: Sequence[str] = ()) -> Configuration:
     """A configuration without servers."""
     return Configuration(
         webhook=Webhook(enabled=False),
         metrics=Metrics(bind_address=OFF),
         health=Health(health_probe_bind_address=OFF),
         leader_election=LeaderElection(leader_elect=elects, resource_namespace="kubeflow"),
-        training_operator=TrainingOperator(gang_scheduler_name=gang_scheduler),
+        training_operator=TrainingOperator(gang_scheduler_name=gang_scheduler, enable_scheme=list(kinds)),
     )
 
 

@@ -38,6 +38,8 @@ _VALUE_KEYWORDS = frozenset(
 _NO_KEYWORDS = frozenset({"default", "description", "title", "x-kubernetes-preserve-unknown-fields"})
 """Those of a node that describes nothing: a value that is left as it is."""
 
+_PLAIN: Mapping[tuple[str, ...], type] = {("string",): str, ("boolean",): bool}
+
 ABSENT: Final = object()
 """What `Node.default_value` holds where a schema gives no default; null is a value like any other."""
 
@@ -61,6 +63,7 @@ class Node:
         "map_keys",
         "map_type",
         "nullable",
+        "plain",
         "preserves_unknown",
         "properties",
         "raw",
@@ -99,6 +102,8 @@ class Node:
         """Whether this says nothing about a value, nor about anything in it: nobody has to look there."""
         # Most scalars are only typed: validating looks no further at these.
         self.constrained: bool = not raw.keys().isdisjoint(_VALUE_KEYWORDS)
+        self.plain: type | None = None if self.constrained else _PLAIN.get(self.types)
+        """The type of the values of which nothing else is asked."""
         self.default_value: Any = raw.get("default", ABSENT)
         self.list_type: ListType = cast("ListType", raw.get("x-kubernetes-list-type", "atomic"))
         self.map_keys: tuple[str, ...] = tuple(raw.get("x-kubernetes-list-map-keys", ()))

@@ -74,7 +74,9 @@ def _check_object(node: Node, obj: JsonObject, path: str, errors: list[FieldErro
     if (least := raw.get("minProperties")) is not None and count < least:
         errors.append(FieldError(path, "Invalid", count, f"{path} in body should have at least {least} properties"))
     for name, value in obj.items():
-        _check(node.child(name), value, _join(path, name), errors)
+        child = node.child(name)
+        if not child.untyped and type(value) is not child.plain:
+            _check(child, value, _join(path, name), errors)
 
 
 def _check_list(node: Node, items: list[Any], path: str, errors: list[FieldError]) -> None:
