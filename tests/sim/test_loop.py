@@ -81,6 +81,39 @@ def test_a_paused_program_stands_still_while_time_passes_for_the_others() -> Non
     assert others == [1.0, 2.0, 3.0, 4.0]
 
 
+def test_a_program_that_is_paused_in_the_middle_of_a_turn_does_nothing_more_in_it() -> None:
+    async def pausing() -> list[list[str]]:
+        loop, process = virtual_loop(), Process("paused")
+        done: list[str] = []
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        loop.call_soon(loop.pause, process)
+        loop.call_soon(done.append, "paused", context=context)
+        loop.call_soon(done.append, "other")
+        await asyncio.sleep(1.0)
+        before = list(done)
+        loop.resume(process)
+        await asyncio.sleep(1.0)
+        return [before, done]
+
+    seen, _ = play(pausing())
+    assert seen == [["other"], ["other", "paused"]]
+
+
+def test_timers_of_no_time_at_all_are_noticed_as_well() -> None:
+    async def spin() -> None:
+        loop = virtual_loop()
+
+        def again() -> None:
+            loop.call_at(loop.time(), again)
+
+        again()
+        await asyncio.sleep(1.0)
+
+    with pytest.raises(Spinning):
+        play(spin())
+
+
 def test_a_machine_that_slept_finds_its_timers_as_far_away_as_before() -> None:
     async def sleeping() -> tuple[float, float, float]:
         loop, process = virtual_loop(), Process("asleep")

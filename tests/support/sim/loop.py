@@ -96,11 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Run what is ready, or else what is due first: asyncio's own turn, without input and without looking at it."""
         timers, ready = self._timers, self._ready
-        if ready or self._stopping:
-            self._turns += 1
-            if self._turns > _TURNS_AT_MOST:
-                raise Spinning(f"time stands still at {self._now:.6f} s after {_TURNS_AT_MOST} turns of the loop")
-        else:
+        if not ready and not self._stopping:
             while timers and timers[0][2].cancelled():
                 heapq.heappop(timers)
             if not timers:
@@ -108,9 +104,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if timers[0][0] > self._now:
                 self._now = timers[0][0]
                 self._turns = 0
+        self._turns += 1
+        if self._turns > _TURNS_AT_MOST:
+            raise Spinning(f"time stands still at {self._now:.6f} s after {_TURNS_AT_MOST} turns of the loop")
         while timers and timers[0][0] <= self._now:
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
+            if not ready:  # what was left belongs to a process that was paused in this turn
+                break
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
@@ -120,8 +121,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         process.paused = True
         process.parked += [handle for handle in self._ready if _process_of(handle) is process]
         process.parked += [timer for *_, timer in self._timers if _process_of(timer) is process]
-        self._ready = deque(handle for handle in self._ready if _process_of(handle) is not process)
-        self._timers = [entry for entry in self._timers if _process_of(entry[2]) is not process]
+        # In place, because a turn is under way.
+        others = [handle for handle in self._ready if _process_of(handle) is not process]
+        self._ready.clear()
+        self._ready.extend(others)
+        self._timers[:] = [entry for entry in self._timers if _process_of(entry[2]) is not process]
         heapq.heapify(self._timers)
 
     def resume(self, process: Process, *, uncounted: float = 0.0) -> None:
