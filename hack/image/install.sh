@@ -8,7 +8,8 @@
 #   hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
-#   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look.
+#   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
+#   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import.
 # - Shared objects lose their symbols for debuggers, 13 MB.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
 set -eu
@@ -42,7 +43,7 @@ find "$directory" -type d -name tests -prune -exec rm -rf {} +
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"
-$compile "$directory/lib"
+$compile -x '/kubernetes_asyncio/client/' "$directory/lib"
 "$directory/bin/python" -c '
 import sys
 import trainmaster.controller.cli.manager

@@ -30,8 +30,8 @@ def test_p32_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
     """Reconciles of one key are kept apart by the queue. Only credentials are renewed by one for all who wait.
 
     The semaphores of the webhooks and of the metrics count requests, each under a timeout, and exclude nobody; the lock
-    of the webhooks' worker lets one review a turn onto the loop and is never held across a wait. That of the threads for
-    plugins counts threads, which decide and send nothing.
+    of the webhooks' worker lets one review a turn onto the loop and is never held across a wait. That of the threads
+    for plugins counts threads, which decide and send nothing.
     """
     found: dict[str, set[str]] = {}
     for name, place in names():

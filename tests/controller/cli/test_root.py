@@ -58,7 +58,7 @@ def test_a_command_loads_nothing_that_another_one_needs() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert "trainmaster" in loaded
-    assert not loaded & {"aiohttp", "asyncio", "rich", "structlog"}
+    assert not loaded & {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "structlog"}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
 from support.virtualtime import VirtualClock
 
@@ -63,58 +62,6 @@ async def test_an_empty_file_among_others_does_no_harm(tmp_path: Path, monkeypat
     (tmp_path / "empty").write_text("")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'empty'}:{write_kubeconfig(tmp_path / 'k')}")
     assert (await load_config()).server == "http://one:8080"
-
-
-async def test_of_several_files_the_first_counts_that_says_it(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", Path(write_kubeconfig(tmp_path / "second", server="http://two"))
-    context = {"name": "mine", "context": {"cluster": "c", "user": "v", "namespace": "team"}}
-    user = {"name": "v", "user": {"token": "mine"}}
-    first.write_text(yaml.safe_dump({"current-context": "mine", "contexts": [context], "users": [user]}))
-    for paths, namespace, token in (
-        (f"{first}:{second}", "team", "mine"),
-        (f"{second}:{first}", "default", "secret"),
-    ):
-        config = await load_config(kubeconfig=paths)
-        assert (config.server, config.namespace) == ("http://two", namespace)
-        assert await config.headers() == {"Authorization": f"Bearer {token}"}
-
-
-async def test_relative_paths_begin_where_the_file_is_that_has_them(tmp_path: Path) -> None:
-    clusters, users = tmp_path / "clusters" / "k", tmp_path / "users" / "k"
-    write_kubeconfig(clusters, server="https://one", **{"certificate-authority": "ca.crt"})
-    user = {"client-certificate": "own.crt", "client-key": "own.key"}
-    write_kubeconfig(users, user=user)
-    authority = Authority()
-    (clusters.parent / "ca.crt").write_bytes(authority.pem)
-    authority.issue(users.parent, name="own")
-    users.write_text(yaml.safe_dump({"users": yaml.safe_load(users.read_text())["users"]}))
-    config = await load_config(kubeconfig=f"{users}:{clusters}")
-    assert config.ssl_context is not None
-    assert len(config.ssl_context.get_ca_certs()) == 1
-
-
-async def test_a_password_is_sent(tmp_path: Path) -> None:
-    config = await load_config(
-        kubeconfig=write_kubeconfig(tmp_path / "k", user={"username": "jane", "password": "a:b"})
-    )
-    assert await config.headers() == {"Authorization": "Basic amFuZTphOmI="}
-
-
-@pytest.mark.parametrize("server", [None, ""])
-async def test_a_cluster_without_a_server_is_named(tmp_path: Path, server: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"/k, the cluster 'c' has no server; have the tool that made"):
-        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", server=server))
-
-
-async def test_a_provider_that_kubectl_has_dropped_is_refused(tmp_path: Path) -> None:
-    """Its token would be out of date after an hour, and nobody would get another."""
-    user = {"auth-provider": {"name": "gcp", "config": {"access-token": "hidden"}}}
-    with pytest.raises(ConfigurationError) as caught:
-        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))
-    assert "the auth provider 'gcp' of the user is not supported, as it is not by kubectl since 1.26" in str(
-        caught.value
-    )
-    assert "hidden" not in str(caught.value)
 
 
 async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ Guarantees:
 - Whatever is wrong at the start becomes a `ConfigurationError` that names the file and says what to do. Whatever goes
   wrong later is logged, and what was good before stays in use until the server refuses it.
 - Everything that runs or answers on our behalf, exec plugins and identity providers, has a limit of time.
+
+Reading and merging kubeconfig files is the work of kubernetes_asyncio; nothing else of it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT, ServiceAccountCredentials
-from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials
 from trainmaster.controller.kube.auth.proxy import proxy_for
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
@@ -64,11 +65,13 @@ async def load_config(
 async def _from_kubeconfig(paths: str, *, context: str | None, source: str, clock: Clock) -> RestConfig:
     if not _any_exists(paths):
         raise ConfigurationError(f"kubeconfig {paths} (from {source}) does not exist; {_HINT}")
+    # Importing kubernetes_asyncio takes a third of a second, which those who need no kubeconfig should not pay.
+    from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials  # noqa: PLC0415 - see above
+
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
-    cluster = await credentials.load()
-    config = _rest_config(
-        cluster["server"], server_hostname=cluster.get("tls-server-name"), proxy=cluster.get("proxy-url")
-    )
+    await credentials.load()
+    found = credentials.configuration
+    config = _rest_config(str(found.host), server_hostname=found.tls_server_name, proxy=found.proxy)
     credentials.bind(config)
     return config
 

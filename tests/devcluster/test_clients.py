@@ -1,19 +1,14 @@
-"""`kubernetes_asyncio`, the official client for asyncio: objects, watches and its reading of our kubeconfig."""
+"""The habits of the Python client libraries, by the asynchronous one that the controller uses for its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes_asyncio import client, config, watch
 
-from trainmaster.devcluster.testing.envtest import start_environment
-
-_REASON = "`kubernetes_asyncio` is not installed; `make test` installs it"
-client = pytest.importorskip("kubernetes_asyncio.client", reason=_REASON)
-config = pytest.importorskip("kubernetes_asyncio.config", reason=_REASON)
-watch = pytest.importorskip("kubernetes_asyncio.watch", reason=_REASON)
+from trainmaster.devcluster.testing.envtest import Environment
 
 _GROUP: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "things"}
 _CRD: Any = {
@@ -35,12 +30,11 @@ _CRD: Any = {
 
 
 @pytest.fixture
-async def api_client(tmp_path: Path) -> AsyncIterator[Any]:
+async def api_client(devcluster_server: Environment) -> AsyncIterator[Any]:
     settings = client.Configuration()
-    async with start_environment(tmp_path) as served:
-        await config.load_kube_config(str(served.kubeconfig), client_configuration=settings)
-        async with client.ApiClient(settings) as opened:
-            yield opened
+    await config.load_kube_config(str(devcluster_server.kubeconfig), client_configuration=settings)
+    async with client.ApiClient(settings) as opened:
+        yield opened
 
 
 async def test_typed_objects(api_client: Any) -> None:
