@@ -1,0 +1,27 @@
+"""The test kit of plugin authors: builders of runtimes and TrainJobs, and a suite that tells whether a plugin conforms.
+
+    class TestMine(PluginConformance):
+        plugin = Mine
+        runtime = {"mlPolicy": {"custom": {"name": "mine", "config": {"workers": 2}}}}
+
+Nothing here takes a cluster. What does, fixtures of pytest, is in `trainmaster.testing`, which is loaded by pytest
+wherever Trainmaster is installed; the tests of `ClusterConformance` there are for the same plugins.
+"""
+
+from trainmaster.runtime.testing.builders import KnownObjects, info, replicated_job, runtime, trainjob
+from trainmaster.runtime.testing.problems import Problem
+from trainmaster.runtime.testing.subject import Subject
+from trainmaster.runtime.testing.suite import CHECKS, PluginConformance, nonconformities
+
+__all__ = [
+    "CHECKS",
+    "KnownObjects",
+    "PluginConformance",
+    "Problem",
+    "Subject",
+    "info",
+    "nonconformities",
+    "replicated_job",
+    "runtime",
+    "trainjob",
+]
