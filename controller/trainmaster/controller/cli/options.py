@@ -82,13 +82,18 @@ def load_jobs(arguments: argparse.Namespace) -> tuple[Sequence[JobKind], GangSch
             return load_job_kinds(), None
         from trainmaster.controller.job_kinds import job_kinds  # noqa: PLC0415 - as below
 
-        configuration = _effective(arguments).configuration
+        configuration = effective_of(arguments).configuration
         return job_kinds(configuration), gang_scheduler(configuration.training_operator.gang_scheduler_name)
     except PluginInvalid as error:
         raise CommandError(str(error)) from error
 
 
-def _effective(arguments: argparse.Namespace) -> EffectiveConfiguration:
+def effective_of(arguments: argparse.Namespace) -> EffectiveConfiguration:
+    """Return the configuration that a controller with the same file and feature gates has.
+
+    Raises:
+        CommandError: It cannot be used.
+    """
     from trainmaster.controller.configuration import (  # noqa: PLC0415 - costs time that most do not need
         ConfigurationInvalid,
         effective_configuration,
@@ -101,7 +106,7 @@ def _effective(arguments: argparse.Namespace) -> EffectiveConfiguration:
 
 
 def _configured(arguments: argparse.Namespace) -> Framework:
-    effective = _effective(arguments)
+    effective = effective_of(arguments)
     configuration, features = effective.configuration, effective.features
     options: Mapping[str, Mapping[str, Any]] = configuration.plugins.options
     if features[TRAIN_JOB_STATUS_GATE]:

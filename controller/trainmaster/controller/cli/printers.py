@@ -84,3 +84,9 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Write names one after the other, each once."""
     return ", ".join(dict.fromkeys(names))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines of columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

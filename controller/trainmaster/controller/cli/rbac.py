@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
-from trainmaster.controller.cli.printers import listed, print_objects
+from trainmaster.controller.cli.printers import aligned, listed, print_objects
 from trainmaster.controller.configuration import (
     Configuration,
     ConfigurationInvalid,
@@ -117,9 +117,3 @@ def table(rules: Iterable[PolicyRule], *, watch_namespaces: Sequence[str] = ()) 
         for (what, verbs, where, reason), needed_by in sorted(needs.items())
     ]
     return [["RESOURCE", "VERBS", "IN", "NEEDED BY", "TO"], *rows]
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines of columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

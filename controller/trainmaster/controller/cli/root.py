@@ -33,6 +33,7 @@ COMMANDS = {
     "runtimes": "runtimes",
     "doctor": "doctor.command",
     "config": "config.command",
+    "plugins": "plugins.command",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""
 

@@ -17,7 +17,7 @@ from trainmaster.runtime.framework.loader import discover
 def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
     """Try to make every plugin that would run, with its options; say which names are unknown."""
     given = effective.configuration.plugins
-    points, options = discover(), _options(effective)
+    points, options = discover(), plugin_options_in_effect(effective)
     names = [point.name for point in points]
     for index, name in enumerate(given.disabled):
         if name not in names:
@@ -63,7 +63,8 @@ def _unknown(name: str, names: list[str]) -> str:
     return f"no such plugin is installed here {did_you_mean(name, names)}"
 
 
-def _options(effective: EffectiveConfiguration) -> Mapping[str, Mapping[str, Any]]:
+def plugin_options_in_effect(effective: EffectiveConfiguration) -> Mapping[str, Mapping[str, Any]]:
+    """Return the options of all plugins, with those that the controller itself gives to one of ours."""
     if not effective.features[TRAIN_JOB_STATUS_GATE]:
         return effective.configuration.plugins.options
     return plugin_options(effective.configuration, authority=lambda: UNKNOWN_AUTHORITY)

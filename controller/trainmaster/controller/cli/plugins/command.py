@@ -1,0 +1,174 @@
+"""`trainmaster plugins list`, `show`, `check` and `new`.
+
+Exit codes: 0 all is well; 1 a plugin is broken, or there is none of the name; 2 wrong arguments, or a configuration
+that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.cli.options import CommandError, effective_of, reporting_errors
+from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins
+from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
+from trainmaster.controller.cli.plugins.show import shown
+from trainmaster.controller.cli.printers import aligned, counted, to_yaml
+from trainmaster.controller.configuration import Problem
+from trainmaster.runtime.field_errors import did_you_mean
+
+FAILURE = 1
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    plugins: argparse.ArgumentParser = commands.add_parser(
+        "plugins",
+        help="list, explain and check the plugins that are installed, or begin one",
+        description="The plugins of this installation, as a controller with the same configuration would load them.",
+        allow_abbrev=False,
+    )
+    actions = plugins.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    list_ = actions.add_parser(
+        "list",
+        help="list the plugins, in the order in which they run",
+        description="List what is installed: first what would be loaded, in its order, then what would not, and why.",
+        allow_abbrev=False,
+    )
+    list_.set_defaults(run=reporting_errors(run_list))
+    show = actions.add_parser(
+        "show",
+        help="tell everything about one plugin",
+        description="Tell whom a plugin serves, what it needs of the cluster, and which options it has.",
+        allow_abbrev=False,
+    )
+    show.add_argument("name", metavar="NAME", help="the name of its entry point")
+    show.set_defaults(run=reporting_errors(run_show))
+    check = actions.add_parser(
+        "check",
+        help="tell what is wrong with the plugins, and what in their configuration has no effect",
+        description="Load the plugins, with their options, and tell all that is wrong with them.",
+        allow_abbrev=False,
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="these only; default: all")
+    check.set_defaults(run=reporting_errors(run_check))
+    for parser, form in ((list_, "table"), (show, "yaml"), (check, "text")):
+        parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of the controller")
+        parser.add_argument(
+            "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
+        )
+        parser.add_argument("-o", "--output", choices=(form, "json"), default=form, help=f"default: {form}")
+    new = actions.add_parser(
+        "new",
+        help="write a package with a plugin to begin with",
+        description="Write a package with a plugin that works, its tests and how to build it.",
+        allow_abbrev=False,
+    )
+    new.add_argument(
+        "name", metavar="NAME", help="of the plugin: lower-case letters, digits and -, such as cost-labels"
+    )
+    new.add_argument("--directory", type=Path, metavar="DIR", help="where to write it; default: ./NAME")
+    new.set_defaults(run=reporting_errors(run_new))
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List the plugins; returns the exit code."""
+    plugins = installed_plugins(effective_of(arguments))
+    broken = [each for each in plugins if each.state == BROKEN]
+    if arguments.output == "json":
+        _print_json([each.as_json() for each in plugins])
+    else:
+        print("\n".join(aligned([_HEAD, *map(_row, plugins)])))
+        for each in plugins:
+            if each.reason:
+                print(f"trainmaster: {each.name} is {each.state}: {each.reason}", file=sys.stderr)
+    return FAILURE if broken else 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Tell about one plugin; returns the exit code."""
+    plugins = installed_plugins(effective_of(arguments))
+    (plugin,) = _chosen(plugins, [arguments.name])
+    told = shown(plugin)
+    if arguments.output == "json":
+        _print_json(told)
+    else:
+        print(to_yaml(told), end="")
+    return FAILURE if plugin.state == BROKEN else 0
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Tell what is wrong; returns the exit code."""
+    effective = effective_of(arguments)
+    if arguments.names:
+        _chosen(installed_plugins(effective), arguments.names)
+    problems, notices = list(plugin_problems(effective)), list(plugin_notices(effective))
+    if arguments.names:
+        problems, notices = (
+            [each for each in found if any(_concerns(each, name) for name in arguments.names)]
+            for found in (problems, notices)
+        )
+    told = [
+        {"severity": severity, "path": each.path, "message": each.message}
+        for severity, found in (("error", problems), ("warning", notices))
+        for each in found
+    ]
+    if arguments.output == "json":
+        _print_json({"valid": not problems, "problems": told})
+        return FAILURE if problems else 0
+    for each in told:
+        print(": ".join(part for part in each.values() if part))
+    print(f"trainmaster: {counted(len(problems), 'error')}, {counted(len(notices), 'warning')}", file=sys.stderr)
+    return FAILURE if problems else 0
+
+
+def run_new(arguments: argparse.Namespace) -> int:
+    """Write a package; returns the exit code."""
+    directory: Path = arguments.directory or Path(arguments.name)
+    try:
+        files = write_package(arguments.name, directory)
+    except ScaffoldError as error:
+        raise CommandError(str(error)) from error
+    for each in files:
+        print(each)
+    steps = f"cd {directory}; pip install -e '.[test]'; pytest; trainmaster plugins show {arguments.name}"
+    print(f"trainmaster: now: {steps}", file=sys.stderr)
+    return 0
+
+
+_HEAD = ["NAME", "DISTRIBUTION", "VERSION", "MATURITY", "EXTENSION POINTS", "ORDER", "STATE"]
+
+
+def _row(plugin: InstalledPlugin) -> list[str]:
+    descriptor = plugin.descriptor
+    return [
+        plugin.name,
+        plugin.distribution,
+        plugin.version,
+        descriptor.maturity if descriptor else "-",
+        ",".join(descriptor.extension_points) if descriptor else "-",
+        str(plugin.position or "-"),
+        plugin.state,
+    ]
+
+
+def _concerns(problem: Problem, name: str) -> bool:
+    return f"plugin {name!r}" in problem.message or problem.path.startswith(f"plugins.options.{name}")
+
+
+def _chosen(plugins: Sequence[InstalledPlugin], names: Sequence[str]) -> list[InstalledPlugin]:
+    by_name = {each.name: each for each in plugins}
+    for name in names:
+        if name not in by_name:
+            raise CommandError(f"no plugin {name!r} is installed {did_you_mean(name, by_name)}")
+    return [by_name[name] for name in names]
+
+
+def _print_json(value: Any) -> None:
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,46 @@
+"""`trainmaster plugins new`: the package that it writes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.cli import root
+
+
+def test_the_package_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert root.main(["plugins", "new", "cost-labels"]) == 0
+    package = tmp_path / "cost-labels"
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"] == {"trainmaster.plugins": {"cost-labels": "cost_labels:CostLabels"}}
+    for path in package.rglob("*.py"):
+        compile(path.read_text(), str(path), "exec")
+    assert not [path for path in package.rglob("*") if "__module__" in path.name or path.suffix == ".in"]
+
+
+@pytest.mark.parametrize("name", ["Cost", "cost_labels", "-cost", "cost-", "class", "x" * 41, "../cost", ""])
+def test_a_name_that_cannot_be_one_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.main(["plugins", "new", "--directory", str(tmp_path / "new"), "--", name]) == 2
+    assert "cannot be the name of a plugin: use lower-case letters" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert root.main(["plugins", "new", "cost-labels", "--directory", str(tmp_path)]) == 2
+    assert "exists and is not empty; choose another --directory" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_name_of_an_installed_plugin_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.main(["plugins", "new", "torch", "--directory", str(tmp_path / "new")]) == 2
+    assert "a plugin 'torch' is installed already" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert root.main(["plugins", "new", "cost-labels", "--directory", str(tmp_path / "file/new")]) == 2
+    assert capsys.readouterr().err.startswith(f"trainmaster: cannot write {tmp_path}/file/new")

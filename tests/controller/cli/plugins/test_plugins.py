@@ -1,0 +1,161 @@
+"""`trainmaster plugins list`, `show` and `check`: what a controller with the same configuration would load, or why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.distributions import Distributions
+
+from trainmaster.controller.cli import root
+
+HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+
+COST_LABELS = '''
+    from pydantic import BaseModel, Field
+    from trainmaster.runtime.listers import Watch
+
+    class Options(BaseModel):
+        centre: str = Field(description="Who pays.")
+        share: int = Field(1, ge=1)
+
+    class Config(BaseModel):
+        stages: list[str]
+
+    class CostLabels:
+        """Labels pods with who pays.
+
+        And nothing else.
+        """
+
+        name = "cost-labels"
+        maturity = "beta"
+        options_model = Options
+        pod_group_policy_config = Config
+        after = ("torch",)
+        replaces = ("plainml",)
+        failure_policy = "skip"
+
+        def __init__(self, options):
+            pass
+
+        def watch_extension(self):
+            return [Watch("kai.example/v1", "Queue", "queues", label_selector="a=b", optional=True)]
+
+        def build(self):
+            return ()
+'''
+BROKEN = "raise SystemExit('no licence')"
+
+
+@pytest.fixture
+def distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Distributions:
+    directory = tmp_path / "site-packages"
+    directory.mkdir()
+    return Distributions(directory, monkeypatch)
+
+
+def configuration(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{HEAD}plugins:\n  {text}\n")
+    return str(path)
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    assert root.main(["plugins", "list", "-o", "json", *arguments]) == code
+    return {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def test_the_list_has_what_is_installed_in_the_order_in_which_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.main(["plugins", "list"]) == 0
+    out, err = capsys.readouterr()
+    head, *lines = out.splitlines()
+    assert head.split("  ")[0] == "NAME"
+    by_name = {line.split()[0]: line.split() for line in lines}
+    assert by_name["torch"][1] == "trainmaster"
+    assert by_name["torch"][3:] == ["stable", "enforce_ml_policy,validate", by_name["torch"][5], "loaded"]
+    assert int(by_name["jobset"][5]) == 11  # its priority is the lowest
+    assert by_name["trainjobstatus"][5:] == ["-", "gate", "closed"]
+    assert "trainmaster: trainjobstatus is gate closed: the feature gate TrainJobStatus is off" in err
+
+
+def test_the_list_says_why_a_plugin_is_not_loaded(
+    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributions.install("acme-broken", {"broken": "Broken"}, module=BROKEN)
+    distributions.install("acme-costs", {"cost-labels": "CostLabels"}, module=COST_LABELS)
+    config = configuration(tmp_path, "{disabled: [volcano], options: {cost-labels: {centre: robotics}}}")
+    plugins = listed(capsys, "--config", config, code=1)
+    assert plugins["cost-labels"] == {
+        "name": "cost-labels",
+        "distribution": "acme-costs",
+        "version": "1.2",
+        "class": "acme_costs:CostLabels",
+        "state": "loaded",
+        "reason": "",
+        "order": plugins["torch"]["order"] + 1,
+        "apiVersion": "1.0",
+        "maturity": "beta",
+        "extensionPoints": ["build", "watch_extension"],
+        "policies": ["podGroupPolicy.custom"],
+    }
+    assert plugins["volcano"]["reason"] == "plugins.disabled of the configuration names it"
+    assert plugins["broken"]["state"] == "broken"
+    assert plugins["broken"]["reason"] == (
+        "plugin 'broken' (acme_broken:Broken, from acme-broken) cannot be loaded: SystemExit: no licence"
+    )
+
+
+def test_one_plugin_is_told_in_full(
+    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributions.install("acme-costs", {"cost-labels": "CostLabels"}, module=COST_LABELS)
+    config = configuration(tmp_path, "{options: {cost-labels: {centre: robotics}}}")
+    assert root.main(["plugins", "show", "cost-labels", "--config", config, "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["about"] == "Labels pods with who pays."
+    assert told["serves"] == "TrainJobs whose runtime has podGroupPolicy.custom"
+    assert (told["after"], told["replaces"], told["failurePolicy"]) == (["torch"], ["plainml"], "skip")
+    assert told["options"] == {
+        "centre": {"description": "Who pays.", "type": "string", "default": "required"},
+        "share": {"minimum": 1, "type": "integer", "default": 1},
+    }
+    assert list(told["customPolicies"]) == ["podGroupPolicy.custom.config"]
+    assert told["watches"] == [
+        {
+            "apiVersion": "kai.example/v1",
+            "kind": "Queue",
+            "labelSelector": "a=b",
+            "optional": True,
+            "rights": ["list", "watch"],
+        }
+    ]
+    assert root.main(["plugins", "show", "cost-labels", "--config", config]) == 0
+    assert "\nserves: TrainJobs whose runtime has podGroupPolicy.custom\n" in capsys.readouterr().out
+
+
+def test_a_name_that_nobody_offers_is_told_with_what_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("show", "check"):
+        assert root.main(["plugins", action, "jobst"]) == 2
+        assert capsys.readouterr().err == "trainmaster: no plugin 'jobst' is installed (did you mean \"jobset\"?)\n"
+
+
+def test_the_check_tells_what_is_wrong(
+    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributions.install("acme-broken", {"broken": "Broken"}, module=BROKEN)
+    distributions.install("acme-costs", {"cost-labels": "CostLabels"}, module=COST_LABELS)
+    config = configuration(tmp_path, "{options: {cost-labels: {center: robotics, share: 0}}}")
+    assert root.main(["plugins", "check", "--config", config]) == 1
+    out, err = capsys.readouterr()
+    assert "plugins.options.cost-labels.share: Input should be greater than or equal to 1, got 0" in out
+    assert 'plugins.options.cost-labels.center: unknown field (did you mean "centre"?)' in out
+    assert "plugins.options.cost-labels.centre: is required" in out
+    assert "SystemExit: no licence" in out
+    assert err == "trainmaster: 2 errors, 0 warnings\n"
+    assert root.main(["plugins", "check", "cost-labels", "--config", config, "-o", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [each["path"] for each in report["problems"]] == ["plugins.options.cost-labels"]
+    assert root.main(["plugins", "check", "torch", "--config", config]) == 0
