@@ -1,4 +1,4 @@
-"""`trainmaster plugins list`, `show` and `check`: what a controller with the same configuration would load, or why not."""
+"""`trainmaster plugins list`, `show` and `check`: what a controller would load with a configuration, or why not."""
 
 from __future__ import annotations
 
