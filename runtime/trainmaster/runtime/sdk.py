@@ -59,6 +59,8 @@ from trainmaster.runtime.api import (
     TrainJobStatus,
     VolcanoPolicy,
     XGBoostPolicy,
+    parse_runtime,
+    parse_trainjob,
 )
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
@@ -231,6 +233,8 @@ __all__ = [
     "label_value",
     "node_count",
     "owner_reference",
+    "parse_runtime",
+    "parse_trainjob",
     "pod_requests",
     "qualified_name",
     "rendezvous",
