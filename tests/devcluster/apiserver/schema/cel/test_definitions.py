@@ -18,8 +18,10 @@ SCHEMAS: dict[str, Any] = {
 IMMUTABLE = "self == oldSelf"
 
 _TWO_POLICIES = (
-    "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)].filter(x, x).size() <= 1"
+    "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux), has(self.custom)]"
+    ".filter(x, x).size() <= 1"
 )
+_TWO_SCHEDULERS = "!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))"
 _ORDER_OR_DEPENDENCIES = (
     "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder' && "
     "self.replicatedJobs.exists(x, has(x.dependsOn)))"
@@ -103,8 +105,12 @@ VECTORS: dict[str, tuple[list[Any], list[Any]]] = {
         [{"metadata": {"name": "a" * 64}}],
     ),
     _TWO_POLICIES: (
-        [{}, {"numNodes": 1}, {"torch": {}}, {"flux": {"numProcPerNode": 1}}],
-        [{"torch": {}, "mpi": {}}, {"jax": {}, "xgboost": {}, "flux": {}}],
+        [{}, {"numNodes": 1}, {"torch": {}}, {"flux": {"numProcPerNode": 1}}, {"custom": {"name": "ray"}}],
+        [{"torch": {}, "mpi": {}}, {"jax": {}, "xgboost": {}, "flux": {}}, {"torch": {}, "custom": {"name": "ray"}}],
+    ),
+    _TWO_SCHEDULERS: (
+        [{}, {"custom": {"name": "kai"}}, {"coscheduling": {}, "volcano": {}}],
+        [{"custom": {"name": "kai"}, "volcano": {}}, {"custom": {"name": "kai"}, "coscheduling": {}}],
     ),
     _ORDER_OR_DEPENDENCIES: (
         [{}, _IN_ORDER | {"replicatedJobs": [{"name": "a"}]}, _DEPENDENT, _ANY_ORDER | _DEPENDENT],
