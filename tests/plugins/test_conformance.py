@@ -83,12 +83,12 @@ class TestSlices(PluginConformance):
     jobs = ({}, {"trainer": {"numNodes": 8, "command": ["python", "train.py"]}})
 
 
-CLAIM_TEMPLATE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "gpus", "namespace": "team"},
-    "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}},
-}
+DEVICES = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+
+
+def of_claims(kind: str, name: str, spec: JsonObject) -> JsonObject:
+    metadata = {"name": name, "namespace": "team"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 class TestClaims(PluginConformance):
@@ -99,8 +99,8 @@ class TestClaims(PluginConformance):
         {"trainer": {"resourceClaimsPerNode": [{"name": "gpu", "resourceClaimName": "mine"}]}},
     )
     objects = (
-        CLAIM_TEMPLATE,
-        {**CLAIM_TEMPLATE, "kind": "ResourceClaim", "metadata": {"name": "mine", "namespace": "team"}},
+        of_claims("ResourceClaimTemplate", "gpus", {"spec": DEVICES}),
+        of_claims("ResourceClaim", "mine", DEVICES),
     )
 
 

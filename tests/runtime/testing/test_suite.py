@@ -93,7 +93,8 @@ def test_a_plugin_that_conforms_passes_every_check() -> None:
 
 def test_each_check_has_a_test_of_its_own() -> None:
     tests = [name for name in vars(PluginConformance) if name.startswith("test_")]
-    assert {name.removeprefix("test_it_").removeprefix("test_") for name in tests} == set(CHECKS)
+    on_a_cluster = {"uses_its_rights", "survives_definitions"}
+    assert {name.removeprefix("test_it_").removeprefix("test_") for name in tests} == {*CHECKS, *on_a_cluster}
     assert all(getattr(PluginConformance, name).__doc__ for name in tests)
 
 

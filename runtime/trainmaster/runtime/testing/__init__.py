@@ -4,8 +4,8 @@
         plugin = Mine
         runtime = {"mlPolicy": {"custom": {"name": "mine", "config": {"workers": 2}}}}
 
-Nothing here takes a cluster. What does, fixtures of pytest, is in `trainmaster.testing`, which is loaded by pytest
-wherever Trainmaster is installed; the tests of `ClusterConformance` there are for the same plugins.
+Nothing here takes a cluster. What does is in fixtures of pytest, which are there wherever Trainmaster is installed: see
+`trainmaster.testing.fixtures`.
 """
 
 from trainmaster.runtime.testing.builders import KnownObjects, info, replicated_job, runtime, trainjob

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from trainmaster.runtime.framework import PluginFailed, PluginInvalid
 from trainmaster.runtime.jsontree import JsonObject
@@ -73,6 +73,16 @@ def problems_of(check: Check, subject: Subject) -> list[Problem]:
             )
         )
     return list(dict.fromkeys(found))
+
+
+class Sandbox(Protocol):
+    """The checks that take a cluster; a fixture of pytest, of the package `trainmaster.testing`, has them."""
+
+    def uses_its_rights(self, subject: Subject) -> Iterator[Problem]:
+        """Check the rights of a plugin."""
+
+    def survives_definitions(self, subject: Subject) -> Iterator[Problem]:
+        """Check a plugin while the definitions of its kinds come and go."""
 
 
 class PluginConformance:
@@ -191,6 +201,14 @@ class PluginConformance:
     def test_it_stands_two_calls_at_once(self) -> None:
         """Two TrainJobs that are resolved at the same time do not meet."""
         self.check(stands_two_calls_at_once)
+
+    def test_it_uses_its_rights(self, trainmaster_sandbox: Sandbox) -> None:
+        """On a cluster that enforces roles its TrainJobs are built, and no right is asked for in vain."""
+        self.check(trainmaster_sandbox.uses_its_rights)
+
+    def test_it_survives_definitions(self, trainmaster_sandbox: Sandbox) -> None:
+        """The definitions of its kinds may be absent, come later and go."""
+        self.check(trainmaster_sandbox.survives_definitions)
 
     def _budget(self) -> dict[str, int]:
         return {"most_steps": self.most_steps, "most_memory": self.most_memory}

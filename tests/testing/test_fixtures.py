@@ -1,0 +1,118 @@
+"""The fixtures for tests of plugins: there wherever we are installed, and nothing that anybody notices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.sdk import Desired, Info, TrainJob, Watch, env_value, upsert_env
+from trainmaster.runtime.testing import runtime, trainjob
+from trainmaster.testing.embedded import EmbeddedCluster
+
+JOBSET = ("jobset.x-k8s.io/v1alpha2", "JobSet")
+
+
+class Region:
+    name = "region"
+
+    def __init__(self, region: str = "eu") -> None:
+        self._region = region
+
+    def watch_extension(self) -> list[Watch]:
+        return [Watch("v1", "ConfigMap", "configmaps", writes=True)]
+
+    def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
+        for pods in info.pod_sets:
+            for container in pods.pod_spec.get("containers") or []:
+                upsert_env(container, [env_value("REGION", self._region)])
+
+    def build(self, job: TrainJob) -> Iterator[Desired]:
+        metadata = {"name": f"{job.metadata.name}-region"}
+        yield Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"is": self._region}})
+
+
+def test_pytest_finds_them_where_we_are_installed() -> None:
+    (point,) = (each for each in entry_points(group="pytest11") if each.name == "trainmaster")
+    assert point.value == "trainmaster.testing.fixtures"
+
+
+def test_having_us_installed_costs_nobody_an_import() -> None:
+    """Everybody's pytest loads the fixtures, also where no test wants them."""
+    program = (
+        "import sys, pytest; before = set(sys.modules); import trainmaster.testing.fixtures;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert set(done.stdout.split()) <= {"trainmaster", "trainmaster.testing", "trainmaster.testing.fixtures"}
+
+
+def test_a_framework_has_the_built_in_plugins_and_those_given(
+    trainmaster_framework: Callable[..., Framework],
+) -> None:
+    assert {"region", "torch", "jobset"} <= set(trainmaster_framework(Region).names())
+    assert "jax" in trainmaster_framework("jax").names()
+    assert trainmaster_framework(Region("us")).names() == trainmaster_framework(Region, region="us").names()
+
+
+def test_a_manager_with_the_plugin_runs_on_the_api_server(
+    trainmaster_api_server: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]
+) -> None:
+    server = trainmaster_api_server
+    server.apply(runtime())
+    with server.manager(trainmaster_framework(Region("us"))):
+        server.apply(trainjob("demo", trainer={"numNodes": 2}))
+        jobset = server.wait_for_object(*JOBSET, "demo", "team")
+        (job,) = jobset["spec"]["replicatedJobs"]
+        assert job["template"]["spec"]["template"]["spec"]["containers"][0]["env"] == [env_value("REGION", "us")]
+        # What others change is changed back: the manager is a whole one.
+        changed = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-region", "namespace": "team"}}
+        server.wait_for_object("v1", "ConfigMap", "demo-region", "team")
+        server.apply({**changed, "data": {"is": "mine"}})
+
+        def is_back() -> bool:
+            config_map = server.get("v1", "ConfigMap", "demo-region", "team")
+            return config_map is not None and config_map["data"]["is"] == "us"
+
+        server.wait_for(is_back, "the ConfigMap as the plugin builds it")
+    assert [each["metadata"]["name"] for each in server.list(*JOBSET)] == ["demo"]
+    server.delete(*JOBSET, "demo", "team")
+    assert server.get(*JOBSET, "demo", "team") is None
+    assert server.get("acme.dev/v1", "Nothing", "demo") is None
+    assert server.kubeconfig.is_file()
+
+
+def test_what_does_not_come_is_told_with_the_conditions(
+    tmp_path: Any, trainmaster_framework: Callable[..., Framework]
+) -> None:
+    class Failing(Region):
+        def build(self, job: TrainJob) -> Iterator[Desired]:
+            raise KeyError("region")
+
+    with EmbeddedCluster(tmp_path, patience=1) as server, server.manager(trainmaster_framework(Failing)):
+        server.apply(runtime(), trainjob("demo"))
+        with pytest.raises(AssertionError) as caught:
+            server.wait_for_object(*JOBSET, "demo", "team")
+    assert "waited 1 seconds for JobSet demo, in vain" in str(caught.value)
+    assert "TrainJob demo: Blocked=True plugin region failed in build: KeyError: 'region'" in str(caught.value)
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_whole_cluster_runs_what_the_plugin_makes(
+    trainmaster_cluster: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]
+) -> None:
+    command = ["python3", "-c", "import os; assert os.environ['REGION'] == 'us'"]
+    with trainmaster_cluster.manager(trainmaster_framework(Region("us"))):
+        trainmaster_cluster.apply(runtime(), trainjob("demo", trainer={"command": command}))
+
+        def is_complete() -> bool:
+            job = trainmaster_cluster.get("trainer.kubeflow.org/v1alpha1", "TrainJob", "demo", "team") or {}
+            conditions = (job.get("status") or {}).get("conditions") or []
+            return any(each["type"] == "Complete" and each["status"] == "True" for each in conditions)
+
+        trainmaster_cluster.wait_for(is_complete, f"the end of the TrainJob; {trainmaster_cluster.told()}")
