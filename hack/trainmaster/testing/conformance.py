@@ -5,27 +5,21 @@ A manager runs with the plugin among the built-in ones, on an embedded API serve
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from trainmaster.controller.manager import caches
-from trainmaster.controller.manager.clients import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.reconciling.trainjobs import apply
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.testing import builders
 from trainmaster.runtime.testing.problems import Problem
 from trainmaster.runtime.testing.subject import Subject, outcome_of
-from trainmaster.testing.embedded import PATIENCE, QUIET, EmbeddedCluster
+from trainmaster.testing.embedded import MANAGER_USER, MANAGERS_NAMESPACE, PATIENCE, QUIET, EmbeddedCluster
 
 _GROUPS_OF_KUBERNETES: Final = ("k8s.io", "kubernetes.io")
 _VERBS: Final = frozenset({"watch", "create", "patch"})
@@ -52,16 +46,17 @@ def uses_its_rights(subject: Subject, directory: Path, *, patience: float = PATI
     plugin = subject.make()
     framework = subject.framework(plugin=plugin)
     watches = [watch for watch in framework.watches() if watch.declared_by == plugin.name]
-    with _recorded() as requests, EmbeddedCluster(directory, rbac=True, patience=patience) as cluster:
+    audit_log = directory / "audit.log"
+    with EmbeddedCluster(directory, rbac=True, audit_log=audit_log, patience=patience) as cluster:
         _prepare(cluster, subject, watches)
         with cluster.manager(framework, own_rights=True):
             yield from _build(cluster, subject)
     granted = {
         Right(rule.resource.group, rule.full_resource, verb)
-        for rule in policy_rules(QUIET, features=(), watches=framework.watches(), namespace="kubeflow-system")
+        for rule in policy_rules(QUIET, features=(), watches=framework.watches(), namespace=MANAGERS_NAMESPACE)
         for verb in rule.verbs
     }
-    used = requests()
+    used = set(_used(audit_log))
     for right in sorted(used - granted):
         yield Problem(
             f"the manager needs the right to {right}, which nobody declares",
@@ -192,26 +187,15 @@ def definition_of(watch: Watch) -> JsonObject:
     }
 
 
-@contextmanager
-def _recorded() -> Iterator[Any]:
-    """Record the requests of managers while the block runs; gives a function that returns the rights that they took."""
-    before = os.environ.get(VARIABLE)
-    directory = Path(tempfile.mkdtemp(prefix="trainmaster-requests-"))
-    os.environ[VARIABLE] = str(directory)
-    used: set[Right] = set()
-    try:
-        yield lambda: used
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-        for path in directory.glob("*.requests"):
-            content = path.read_bytes()
-            if before is not None:  # somebody records all tests of a run
-                with (Path(before) / path.name).open("ab") as file:
-                    file.write(content)
-            for line in map(orjson.loads, content.splitlines()):
-                if line["program"].startswith(USER_AGENT) and not line["resource"].startswith("/"):
-                    used.add(Right(line["group"], line["resource"], line["verb"]))
-        shutil.rmtree(directory, ignore_errors=True)
+def _used(audit_log: Path) -> Iterator[Right]:
+    """Read which rights a manager used, or would have needed."""
+    for line in audit_log.read_bytes().splitlines():
+        event: JsonObject = orjson.loads(line)
+        what = event.get("objectRef") or {}
+        if event["user"].get("username") != MANAGER_USER or not what.get("resource"):
+            continue
+        resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+        verb = event["verb"]
+        yield Right(what.get("apiGroup", ""), resource, verb)
+        if verb == "patch" and (event.get("responseStatus") or {}).get("code") == 201:
+            yield Right(what.get("apiGroup", ""), resource, "create")  # an apply that creates takes both

@@ -47,7 +47,10 @@ WHOLE: Final = (CONTROLLERS, GARBAGE_COLLECTION, KUBELET)
 """The parts of a whole cluster, but for the manager, which a test runs with its plugin."""
 
 _PAUSE: Final = 0.02
-_MANAGERS_NAMESPACE: Final = "kubeflow-system"
+MANAGERS_NAMESPACE: Final = "kubeflow-system"
+MANAGER_USER: Final = f"system:serviceaccount:{MANAGERS_NAMESPACE}:{NAME}"
+"""Whom the API server takes a manager for that runs with its own rights."""
+
 _OPTIONS: Final = WriteOptions(field_manager="trainmaster-testing", force=True)
 
 _Objects: TypeAlias = list[JsonObject]  # inside the class, `list` is a method
@@ -62,15 +65,25 @@ class EmbeddedCluster:
         parts: What runs beside the API server, see `trainmaster.devcluster.settings`; none: nothing does, so that
             workloads stay as they were written.
         rbac: Whether roles decide what service accounts may do.
+        audit_log: Where a line is written for each request, if anywhere.
         patience: Seconds that is waited for something.
     """
 
     def __init__(
-        self, directory: Path, *, parts: Iterable[str] = (), rbac: bool = False, patience: float = PATIENCE
+        self,
+        directory: Path,
+        *,
+        parts: Iterable[str] = (),
+        rbac: bool = False,
+        audit_log: Path | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self._patience = patience
         self._state = StateDirectory(directory / "cluster")
-        self._settings = ClusterSettings(state=self._state, port=0, parts=frozenset(parts), rbac=rbac)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._settings = ClusterSettings(
+            state=self._state, port=0, parts=frozenset(parts), rbac=rbac, audit_log=audit_log
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="trainmaster-testing", daemon=True)
         self._cluster = Cluster(self._settings)
@@ -251,7 +264,7 @@ class EmbeddedCluster:
 
     async def _account(self, framework: Framework, configuration: Configuration) -> RestConfig:
         """Make an account that has the rights that a manager declares."""
-        namespace = _MANAGERS_NAMESPACE
+        namespace = MANAGERS_NAMESPACE
         metadata = {"name": NAME, "namespace": namespace}
         await self._apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         rules = policy_rules(configuration, features=(), watches=framework.watches(), namespace=namespace)
