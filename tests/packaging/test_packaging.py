@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("controller", "runtime", "plugins", "metrics", "hack")
-PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster"}
+PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster", "testing"}
 CRDS = {
     "kubeflow.org_jaxjobs.yaml",
     "kubeflow.org_mpijobs.yaml",
@@ -148,6 +148,7 @@ def test_the_wheel_has_its_entry_points(wheel: zipfile.ZipFile) -> None:
     assert dict(points["console_scripts"]) == {"trainmaster": "trainmaster.controller.cli:main"}
     assert {"torch", "plainml", "jobset"} <= set(points["trainmaster.plugins"])
     assert points["trainmaster.commands"]["cluster"] == "trainmaster.devcluster.cli.command:command"
+    assert points["pytest11"]["trainmaster"] == "trainmaster.testing.fixtures"
     assert points["trainmaster.schemas"]["trainer"] == "trainmaster.devcluster.apiserver.registry.offline:check"
     for group in points.sections():
         for target in points[group].values():

@@ -128,6 +128,7 @@ class PluginConformance:
         Raises:
             AssertionError: With all that it found.
         """
+        __tracebackhide__ = True  # what is found says all that there is to say
         found = problems_of(check, self.subject())
         if found:
             told = "\n\n".join(f"- {problem}" for problem in found)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import copy_tree
+from trainmaster.runtime.testing.problems import first_difference
 
 
 def unkept(job: Job, method: str, call: Callable[[], Any]) -> Iterator[str]:
@@ -15,10 +16,11 @@ def unkept(job: Job, method: str, call: Callable[[], Any]) -> Iterator[str]:
     first, second = call(), call()
     if first != second:
         yield f"{method} makes something else of the same each time"
-    if _everything(job) != before:
-        yield f"{method} changes the job, which others use at the same time"
+    difference = first_difference(before, _everything(job))
+    if difference:
+        yield f"{method} changes the job, which others use at the same time: {difference}"
 
 
 def _everything(job: Job) -> Any:
-    templates = {name: copy_tree(spec.template) for name, spec in job.replica_specs.items()}
-    return templates, copy_tree(job.spec), copy_tree(job.status), copy_tree(job.raw)
+    templates = {name: spec.template for name, spec in job.replica_specs.items()}
+    return copy_tree({"templates": templates, "spec": job.spec, "status": job.status, "raw": job.raw})

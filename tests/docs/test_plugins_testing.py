@@ -1,0 +1,74 @@
+"""docs/plugins-testing.md: its plugin conforms, its tests pass, and the failure that it shows is the one that comes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainmaster.runtime.testing import PluginConformance
+
+TEXT = (Path(__file__).parents[2] / "docs/plugins-testing.md").read_text(encoding="utf-8")
+FILES = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, re.DOTALL)
+FAILURE = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
+BROKEN = """
+from broken import Counting
+from test_conformance import TestRing
+
+class TestCounting(TestRing):
+    plugin = Counting
+"""
+
+pytestmark = pytest.mark.slow(seconds=15)
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest as an author does, without any configuration of ours."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("ring")
+    (directory / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    for name, code in FILES:
+        (directory / name).write_text(code)
+    return directory
+
+
+def test_every_block_of_python_is_a_file() -> None:
+    assert len(FILES) == TEXT.count("```python")
+    assert [name for name, _ in FILES] == [
+        "ring.py",
+        "test_conformance.py",
+        "broken.py",
+        "test_ring.py",
+        "test_cluster.py",
+    ]
+
+
+def test_the_tests_of_the_page_pass(package: Path) -> None:
+    done = run(package, "-q", "test_conformance.py", "test_ring.py", "test_cluster.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "22 passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def test_the_failure_of_the_page_is_what_comes(package: Path) -> None:
+    (expected,) = FAILURE
+    (package / "test_broken.py").write_text(BROKEN)
+    done = run(package, "-q", "test_broken.py", "-k", "TestCounting and deterministic")
+    assert done.returncode == 1, done.stdout
+    told = "\n".join(line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E"))
+    assert told.startswith("AssertionError: " + "\n".join(line.strip() for line in expected.strip().splitlines()))
+
+
+def test_every_test_of_the_suite_is_in_the_table() -> None:
+    listed = re.findall(r"^\| `(test_\w+)` \|", TEXT, re.MULTILINE)
+    assert listed == [name for name in vars(PluginConformance) if name.startswith("test_")]
+    assert "eighteen" in TEXT
+    assert len(listed) == 18
