@@ -16,6 +16,8 @@ from support.vandal import EXTENSION_POINTS, vandal
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
+from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, watched_resource
@@ -80,6 +82,8 @@ class Tenants:
         self.stores: Mapping[GroupVersionKind, tuple[Resource, Store]] = {
             (kind.api_version, kind.kind): (kind, Store()) for kind in kinds
         }
+        self.workloads = [(JOBSETS.api_version, JOBSETS.kind)]
+        self.stores[self.workloads[0]][1].add_indexer(OWNER_INDEX, owner_uids)
         self._put(self.runtime)
         snapshot = build_snapshot(parse_trainjob(self.raws["one"]), encode_runtime(self.runtime))
         self._put(snapshot)
@@ -105,8 +109,9 @@ class Tenants:
 
     def observe(self, name: str) -> Observed:
         raw = self.raws[name]
-        deleted = self.deleted if name == "two" else None
-        return observe(parse_trainjob(raw), raw, StoreListers(self.stores), deleted_workload=deleted)
+        deleted = [DeletedWorkload(self.deleted, seen=True)] if name == "two" else []
+        listers = StoreListers(self.stores, workloads=self.workloads)
+        return observe(parse_trainjob(raw), raw, listers, deleted_workloads=deleted)
 
     def plan(self, name: str, framework: Framework) -> Plan:
         return plan(self.observe(name), framework, deadline_exceeded=False, now=NOW)
@@ -144,7 +149,7 @@ def test_nothing_that_a_plugin_does_to_an_argument_is_seen_by_anybody_else(phase
         observed, old = tenants.observe(name), tenants.older(raw)
         known = orjson.dumps([observed.raw, observed.job.to_json(), observed.snapshot, observed.runtime, old])
         with contextlib.suppress(PluginFailed):
-            framework.status(observed.job, observed.listers.with_object(tenants.deleted))
+            framework.status(observed.job, observed.listers.with_objects([tenants.deleted]))
         plan(observed, framework, deadline_exceeded=False, now=NOW)
         validate_trainjob(raw, old, framework=framework, listers=observed.listers)
         assert plugin.ran

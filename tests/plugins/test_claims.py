@@ -18,7 +18,7 @@ from trainmaster.plugins.claims import GPU_DEVICE_CLASSES
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.listers import NO_LISTERS, Listers, NoListers
 from trainmaster.runtime.resolver import new_info, resolve
 from trainmaster.runtime.yamltext import load_yaml_documents
 
@@ -26,7 +26,7 @@ GPU = "gpu.nvidia.com"
 FIELD = "spec.trainer.resourceClaimsPerNode"
 
 
-class Cluster:
+class Cluster(NoListers):
     """Listers: ResourceClaims and ResourceClaimTemplates of the namespace `team`."""
 
     def __init__(self, **specs: JsonObject) -> None:
@@ -38,9 +38,6 @@ class Cluster:
             return None
         found = self._specs[name]
         return {"kind": kind, "spec": found if kind == "ResourceClaim" else {"spec": found}}
-
-    def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        return ()
 
 
 def asking(*requests: JsonObject) -> JsonObject:

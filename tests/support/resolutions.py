@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import Any
 
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
@@ -11,7 +12,8 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch, index_functions
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolver import new_info, resolve
 
 Runtime = TrainingRuntime | ClusterTrainingRuntime
@@ -74,10 +76,15 @@ def warning_details(job: TrainJob, on: Runtime) -> list[tuple[str, str]]:
 
 
 class FakeListers:
-    """Listers of a few objects."""
+    """Listers of a few objects, in a cluster that serves all kinds but those in `absent`."""
 
-    def __init__(self, *objects: JsonObject) -> None:
+    def __init__(
+        self, *objects: JsonObject, watches: Iterable[Watch] = FRAMEWORK.watches(), absent: Container[str] = ()
+    ) -> None:
         self._objects = objects
+        self._indexes = index_functions(watches)
+        self._workloads = {(each.api_version, each.kind) for each in watches if each.workload}
+        self._absent = absent
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         known = self.list(api_version, kind, namespace)
@@ -89,6 +96,17 @@ class FakeListers:
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> list[JsonObject]:
         wanted = [obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) == (api_version, kind)]
         return [obj for obj in wanted if namespace in (None, obj["metadata"].get("namespace"))]
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        function = self._indexes[api_version, kind][index]
+        return [obj for obj in self.list(api_version, kind) if value in function(obj)]
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        return kind not in self._absent
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
+        known = (obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) in self._workloads)
+        return [obj for obj in known if is_controlled_by(obj, job)]
 
 
 class KnownServer:

@@ -16,6 +16,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, R
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -47,6 +48,10 @@ class World:
         kinds = (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
         self.resources = {(kind.api_version, kind.kind): kind for kind in kinds}
         self.stores = {kind: Store() for kind in self.resources}
+        self.framework = Framework([*load_plugins(), *plugins])
+        self.workloads = [(each.api_version, each.kind) for each in self.framework.watches() if each.workload]
+        for kind in self.workloads:
+            self.stores[kind].add_indexer(OWNER_INDEX, owner_uids)
         self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
         self.server: dict[tuple[str, str], JsonObject] = {}
         """What the server has, by kind and key."""
@@ -77,7 +82,8 @@ class World:
             client=cast("KubeClient", self),
             trainjobs=self.trainjobs,
             stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
-            framework=Framework([*load_plugins(), *plugins]),
+            workloads=self.workloads,
+            framework=self.framework,
             recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
@@ -105,8 +111,8 @@ class World:
         store = self.stores[obj["apiVersion"], kind]
         change = store.delete(object_key(obj), last=None if unseen else obj)
         change.final_state_unknown = unseen
-        if kind == "JobSet":
-            self.deleted_workloads.on_jobset_event(change)
+        if (obj["apiVersion"], kind) in self.workloads:
+            self.deleted_workloads.on_workload_event(change)
         store.update_resource_version(str(self._version))
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:

@@ -54,7 +54,7 @@ class JobSet:
 
     def watch_extension(self) -> Iterable[Watch]:
         """The JobSets that TrainJobs own."""
-        return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True)]
+        return [Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", writes=True, workload=True)]
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers

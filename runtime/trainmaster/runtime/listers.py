@@ -7,11 +7,23 @@ nothing exists but what the given files hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
+
+IndexFunction = Callable[[JsonObject], Iterable[str]]
+"""Returns the values under which an object is found by an index."""
+
+
+class NoSuchIndex(LookupError):
+    """Nobody declared the index that was asked for."""
+
+    def __init__(self, kind: str, index: str, known: Iterable[str]) -> None:
+        there = ", ".join(sorted(known)) or "none"
+        super().__init__(f"there is no index {index!r} of {kind} (there are: {there}); declare it in Watch.indexes")
 
 
 class Listers(Protocol):
@@ -26,6 +38,30 @@ class Listers(Protocol):
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind, of one namespace if given."""
 
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the cached objects of a kind that an index has under a value, those of all namespaces.
+
+        It costs what it finds, however many others there are. Nothing is found of a kind that no plugin declared.
+
+        Args:
+            api_version: API version of the kind.
+            kind: The kind.
+            index: An index that a plugin declared for the kind, see `Watch.indexes`.
+            value: The value; there may be no object that has it.
+
+        Raises:
+            NoSuchIndex: Nobody declared that index.
+        """
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        """Tell whether the cluster serves a kind, as far as is known: False for one that no plugin declared.
+
+        A kind that is not served has no objects. Offline every kind counts as served.
+        """
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
+        """Return the workloads of a TrainJob: what it controls of the kinds of `Watch.workload`, by UID."""
+
 
 class NoListers:
     """The listers of a resolution without a cluster: nothing exists."""
@@ -35,6 +71,18 @@ class NoListers:
         return None
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+    def is_served(self, api_version: str, kind: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Return True: nobody knows better."""
+        return True
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
         """Return nothing."""
         return ()
 
@@ -75,6 +123,12 @@ class Watch:
     Those that it returned last for the object are enqueued as well, also when it fails.
     """
 
+    indexes: Mapping[str, IndexFunction] = field(default_factory=dict, hash=False)
+    """Indexes of the kind, by name: each tells for one object under which values `Listers.by_index` finds it. An object
+    for which it raises, or cannot be asked because the plugin is quarantined, is not found until it changes. Names are shared by all plugins, so a good one begins with that of the plugin.
+    With `writes` it has the kind read as a whole: foreign objects are indexed, too.
+    """
+
     writes: bool = False
     """Whether the plugin's `build` returns objects of this kind."""
 
@@ -86,7 +140,8 @@ class Watch:
     workload: bool = False
     """Whether objects of this kind are the workload, whose state the plugin's `status` reports. They are stopped by
     `spec.suspend`, deleted when the TrainJob exceeds its deadline, and remembered when they are deleted after their
-    end. The manager is not ready while the cluster does not serve the kind.
+    end. If the plugin serves every TrainJob, the manager is not ready while the cluster does not serve the kind. Such
+    a kind is written (`writes`), and read whole.
     """
 
     optional: bool = False
@@ -95,7 +150,10 @@ class Watch:
     """
 
     namespaces: tuple[str, ...] = ()
-    """The namespaces that are of interest; none: all that the controller serves."""
+    """The namespaces that are of interest; none: all that the controller serves. It is for kinds that are only read:
+    what a plugin builds is in the namespace of the TrainJob. Of namespaces that the controller does not serve nothing
+    is read.
+    """
 
     metadata_only: bool = False
     """Whether metadata is enough: the objects that listers return, and that `jobs` is given, then have nothing else.
@@ -109,3 +167,14 @@ class Watch:
 
     declared_by: str = ""
     """The plugin that declared it; the framework fills it in."""
+
+    required: bool = False
+    """Whether the manager is not ready while the cluster does not serve the kind; the framework fills it in."""
+
+
+def index_functions(watches: Iterable[Watch]) -> dict[tuple[str, str], dict[str, IndexFunction]]:
+    """Return the indexes of all watches, by API version and kind, then by name."""
+    functions: dict[tuple[str, str], dict[str, IndexFunction]] = {}
+    for watch in watches:
+        functions.setdefault((watch.api_version, watch.kind), {}).update(watch.indexes)
+    return functions

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -26,8 +27,12 @@ from trainmaster.devcluster.crds.install import (
     TRAINER_DEFINITIONS,
     install_definitions,
 )
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers, Watch
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -46,11 +51,12 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 @asynccontextmanager
-async def probed(stack: Stack) -> AsyncIterator[str]:
+async def probed(stack: Stack, *plugins: Any) -> AsyncIterator[str]:
     """Run a manager; yields where it tells whether it is ready."""
     port, stop = free_port(), asyncio.Event()
     health = Health(health_probe_bind_address=f"127.0.0.1:{port}")
-    running = Manager(stack.access, QUIET.model_copy(update={"health": health}), Framework(load_plugins()))
+    framework = Framework([*load_plugins(), *plugins])
+    running = Manager(stack.access, QUIET.model_copy(update={"health": health}), framework)
     task = asyncio.create_task(running.run(stop))
     try:
         yield f"http://127.0.0.1:{port}"
@@ -87,9 +93,10 @@ async def test_u17_without_jobset_it_says_so_and_goes_on_when_that_comes(
     with capture_logs() as logs:
         async with probed(stack) as url:
             told = await until(lambda: blocked(stack, "early"))
+            assert told["reason"] == "KindNotServed"
             assert told["message"] == (
-                "404 NotFound: the cluster does not serve JobSet (jobset.x-k8s.io/v1alpha2); install the "
-                "CustomResourceDefinition jobsets.jobset.x-k8s.io: it comes with JobSet, https://jobset.sigs.k8s.io"
+                "the cluster does not serve JobSet (jobset.x-k8s.io/v1alpha2), which the plugin jobset needs; install "
+                "its definition (jobsets.jobset.x-k8s.io), or disable the plugin"
             )
             ready = await readiness(url)
             assert ready.startswith("500")
@@ -130,3 +137,83 @@ async def test_u17_a_definition_that_is_removed_while_it_runs_is_missed_and_take
         assert f"install the CustomResourceDefinition {POD_GROUPS}" in told["message"]
         await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
         await until(lambda: has_jobset(stack, "second"))
+
+
+QUEUE = Resource("acme.io", "v1", "Queue", "queues", namespaced=True)
+QUEUE_DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "queues.acme.io"},
+    "spec": {
+        "group": "acme.io",
+        "scope": "Namespaced",
+        "names": {"kind": "Queue", "plural": "queues", "singular": "queue", "listKind": "QueueList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+class Queued:
+    """Labels the JobSets of torch by the only queue that there is."""
+
+    name = "acme-queues"
+    policies = ("torch",)
+
+    def watch_extension(self) -> list[Watch]:
+        return [Watch(QUEUE.api_version, QUEUE.kind, QUEUE.plural)]
+
+    def validate(self, info: Info, job: TrainJob, listers: Listers) -> Iterator[FieldError]:
+        if not list(listers.list(QUEUE.api_version, QUEUE.kind)):
+            yield FieldError("spec", "there is no queue")
+
+    def enforce_ml_policy(self, info: Info) -> None:
+        (queue,) = info.listers.list(QUEUE.api_version, QUEUE.kind)
+        info.labels["queue"] = queue["metadata"]["name"]
+
+
+async def test_a_kind_that_is_installed_later_is_waited_for_by_the_trainjobs_of_its_plugin_alone(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager is ready, and says in its readiness and in its log whose TrainJobs wait for what."""
+    monkeypatch.setattr(reflector, "_ABSENT_INTERVAL", 0.5)
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, JOBSET_DEFINITIONS)
+    plain = runtime("plain")
+    plain["spec"]["mlPolicy"] = {"numNodes": 1}
+    for each in (plain, runtime("torch")):
+        await apply_runtime(stack.client, each)
+    with capture_logs() as logs:
+        async with probed(stack, Queued()) as url:
+            await stack.client.create(TRAINJOBS, trainjob("other", on="plain"))
+            await until(lambda: has_jobset(stack, "other"))
+            ready = await readiness(url)
+            assert ready.startswith("200")
+            assert "[+]informer-sync ok: waiting for queues.acme.io for the TrainJobs of acme-queues" in ready
+            await stack.client.create(TRAINJOBS, trainjob("queued", on="torch"))
+            told = await until(lambda: blocked(stack, "queued"))
+            assert told["reason"] == "KindNotServed"
+            assert "does not serve Queue (acme.io/v1), which the plugin acme-queues needs" in told["message"]
+            await stack.client.create(DEFINITIONS, QUEUE_DEFINITION)
+            told = await until(lambda: failing(stack, "queued"))
+            await stack.client.create(
+                QUEUE,
+                {"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": {"name": "blue", "namespace": "default"}},
+            )
+            await until(lambda: has_jobset(stack, "queued"))
+            jobset = await stack.client.get(JOBSETS, "default", "queued")
+            assert jobset["metadata"]["labels"]["queue"] == "blue"
+            assert "waiting for queues" not in await readiness(url)
+    (line,) = [each for each in logs if "does not serve a kind that plugins need" in each["event"]]
+    assert (line["log_level"], line["kind"], line["plugins"]) == ("warning", "Queue", ["acme-queues"])
+
+
+async def failing(stack: Stack, name: str) -> JsonObject | None:
+    told = await blocked(stack, name)
+    return told if told and told["reason"] == "PluginFailed" else None

@@ -22,12 +22,12 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.listers import Listers, NoSuchIndex, Watch
 
-JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True)
+JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True, workload=True, required=True)
 GANG = ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")
 
 
@@ -181,12 +181,35 @@ async def test_e7_u17_an_optional_kind_that_comes_goes_and_comes_again_is_told_o
             assert caches.not_synced() == []
 
 
-async def test_e7_a_kind_that_one_plugin_needs_is_needed(cluster: Cluster, clock: VirtualClock) -> None:
+async def test_e7_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_holds_only_its_trainjobs_up(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """The manager is ready: who is to install the definition may need its webhooks."""
     cluster.absent = {"podgroups.scheduling.x-k8s.io"}
-    caches = Caches(cluster, [Watch(*GANG, optional=True), Watch(*GANG)], clock=clock)
-    async with running(caches):
-        await cluster.fill()
-        assert len(caches.not_synced()) == 1
+    watches = [Watch(*GANG, optional=True, declared_by="easy"), Watch(*GANG, declared_by="strict")]
+    caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
+    caches.add_trainjob_handlers(queue)
+    with capture_logs() as logs:
+        async with running(caches):
+            await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
+            await cluster.fill()
+            assert caches.not_synced() == []
+            await asyncio.wait_for(caches.wait_for_sync(), 1)
+            assert not caches.listers().is_served(*GANG[:2])
+            (told,) = caches.waited_for()
+            assert told.startswith(
+                "podgroups.scheduling.x-k8s.io for the TrainJobs of strict (the cluster does not serve"
+            )
+            assert "install the CustomResourceDefinition podgroups.scheduling.x-k8s.io" in told
+            queue.news()
+            cluster.absent = set()
+            await clock.advance(10.1)
+            await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(bookmark(3, end=True))
+            assert caches.listers().is_served(*GANG[:2])
+            assert caches.waited_for() == []
+            assert queue.news() == [("team/demo", -100)]
+    lines = [each for each in logs if "plugins need" in each["event"]]
+    assert [(each["log_level"], each.get("plugins")) for each in lines] == [("warning", ["strict"]), ("info", None)]
 
 
 @pytest.mark.parametrize(
@@ -394,13 +417,13 @@ async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Clu
     async with running(caches):
         await cluster.send(TRAINJOBS, event("ADDED", job), bookmark(8, end=True))
         await cluster.send(JOBSETS, event("ADDED", jobset(9)), bookmark(10, end=True))
-        assert caches.deleted_workloads.last_state("team/demo") is None
+        assert not caches.deleted_workloads.last_states("team/demo")
         await cluster.send(JOBSETS, event("DELETED", jobset(11, restarts=1)))
-        assert (caches.deleted_workloads.last_state("team/demo") or {})["status"] == {"restarts": 1}
+        assert [each.state["status"] for each in caches.deleted_workloads.last_states("team/demo")] == [{"restarts": 1}]
         await cluster.send(
             TRAINJOBS, event("DELETED", {**job, "metadata": {**job["metadata"], "resourceVersion": "12"}})
         )
-        assert caches.deleted_workloads.last_state("team/demo") is None
+        assert not caches.deleted_workloads.last_states("team/demo")
 
 
 async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
@@ -419,3 +442,102 @@ async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> Non
     (told,) = [entry for entry in logged if entry["log_level"] == "warning"]
     assert told["event"] == "collection cannot be read, trying again"
     assert "refused the connection" in told["reason"]
+
+
+QUEUE = ("acme.io/v1", "Queue", "queues")
+
+
+class Queues:
+    """A plugin whose TrainJobs name a queue by a label; a change of the queue concerns them all."""
+
+    name = "acme"
+
+    def watch_extension(self) -> list[Watch]:
+        return [
+            Watch(*QUEUE, namespaced=False, jobs=self.jobs_of),
+            Watch(TRAINJOBS.api_version, TRAINJOBS.kind, TRAINJOBS.plural, indexes={"acme-queue": self.queues_of}),
+        ]
+
+    def queues_of(self, job: JsonObject) -> Iterable[str]:
+        return [job["metadata"]["labels"]["queue"]]
+
+    def jobs_of(self, queue: JsonObject, listers: Listers) -> Iterable[tuple[str, str]]:
+        for job in listers.by_index(TRAINJOBS.api_version, TRAINJOBS.kind, "acme-queue", queue["metadata"]["name"]):
+            yield job["metadata"]["namespace"], job["metadata"]["name"]
+
+
+def job_in(queue: str | None, name: str, version: int) -> JsonObject:
+    job = trainjob_object(name, uid=name)
+    job["metadata"] |= {"resourceVersion": str(version), "labels": {"queue": queue} if queue else {}}
+    return job
+
+
+async def test_a_queue_that_changed_enqueues_all_trainjobs_that_name_it(cluster: Cluster, clock: VirtualClock) -> None:
+    """An index that the plugin declared of TrainJobs tells which; one that it cannot index is merely not found."""
+    caches, queue = Caches(cluster, Framework([Queues()]).watches(), clock=clock), Recorder(clock)
+    caches.add_trainjob_handlers(queue)
+
+    def blue(version: int) -> JsonObject:
+        return {"kind": "Queue", "metadata": {"name": "blue", "resourceVersion": str(version)}}
+
+    async with running(caches):
+        jobs = [job_in("blue", "a", 2), job_in("red", "b", 3), job_in("blue", "c", 4), job_in(None, "d", 5)]
+        await cluster.send(TRAINJOBS, *(event("ADDED", job) for job in jobs))
+        await cluster.fill()
+        queue.news()
+        queues = cluster.kinds["queues.acme.io"]
+        await queues.send(event("ADDED", blue(5)))
+        assert queue.news() == [("team/a", 0), ("team/c", 0)]
+        await cluster.send(TRAINJOBS, event("MODIFIED", job_in("red", "a", 6)))
+        queue.news()
+        await queues.send(event("MODIFIED", blue(7)))
+        assert queue.news() == [("team/a", 0), ("team/c", 0)], "it concerned the first until now"
+        await queues.send(event("DELETED", blue(8)))
+        assert queue.news() == [("team/c", 0)]
+
+
+async def test_an_index_that_nobody_declared_is_refused_by_name(cluster: Cluster, clock: VirtualClock) -> None:
+    listers = Caches(cluster, Framework([Queues()]).watches(), clock=clock).listers()
+    with pytest.raises(NoSuchIndex, match=r"no index 'queue' of TrainJob \(there are: acme-queue\); declare it in"):
+        listers.by_index(TRAINJOBS.api_version, TRAINJOBS.kind, "queue", "blue")
+    assert list(listers.by_index("acme.io/v1", "Nothing", "queue", "blue")) == [], "of a kind that nobody declared"
+    assert not listers.is_served("acme.io/v1", "Nothing")
+
+
+async def test_who_indexes_what_it_builds_reads_all_of_it(cluster: Cluster, clock: VirtualClock) -> None:
+    """It declared that; without an index, foreign objects would be kept by name and owners alone."""
+    watch = Watch("v1", "Secret", "secrets", writes=True, indexes={"type": lambda obj: [obj["type"]]})
+    caches = Caches(cluster, [watch], clock=clock)
+    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
+    async with running(caches):
+        foreign = {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "type": "Opaque"}
+        await cluster.kinds["secrets"].send(event("ADDED", foreign), bookmark(3, end=True))
+        found = list(caches.listers().by_index("v1", "Secret", "type", "Opaque"))
+    assert [obj["metadata"]["name"] for obj in found] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "served", "asked"),
+    [((), (), [None]), (("b", "a"), (), ["a", "b"]), (("b", "a"), ("a", "c"), ["a"]), (("b",), ("a",), [])],
+)
+async def test_of_a_kind_only_the_namespaces_are_read_that_somebody_chose(
+    cluster: Cluster, clock: VirtualClock, namespaces: tuple[str, ...], served: tuple[str, ...], asked: list[str]
+) -> None:
+    """And that are served; if there is none, nothing is read, and the kind is empty."""
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=namespaces)], namespaces=served, clock=clock)
+    async with running(caches):
+        await settle()
+        opened = cluster.kinds["queues.acme.io"].opened if "queues.acme.io" in cluster.kinds else []
+    assert sorted((each.get("namespace") for each in opened), key=str) == asked
+    assert list(caches.listers().list("acme.io/v1", "Queue")) == []
+    assert caches.listers().is_served("acme.io/v1", "Queue")
+
+
+async def test_namespaces_that_only_a_plugin_chose_are_waited_for(cluster: Cluster, clock: VirtualClock) -> None:
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=("a", "b"))], clock=clock)
+    async with running(caches):
+        for kind in (TRAINJOBS, CONFIGMAPS, *RUNTIMES.values()):
+            await cluster.send(kind, bookmark(1, end=True))
+        assert caches.not_synced() == ["queues.acme.io"]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caches.wait_for_sync(), 0.01)

@@ -103,3 +103,57 @@ def test_a_scope_that_hears_of_few_objects_holds_up_no_write_of_another() -> Non
     some = Scope("a", metadata_only=False, owned_only=False)
     assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).resource_version == 20
     assert JoinedStore([stored(some, version=3)]).resource_version == 3
+
+
+@pytest.mark.parametrize(
+    ("watches", "served", "scopes"),
+    [
+        ([Watch(*SECRET, namespaces=("b", "a"))], (), ["in a b"]),
+        ([Watch(*SECRET, namespaces=("a", "b")), Watch(*SECRET, namespaces=("a",))], (), ["in a b"]),
+        ([Watch(*SECRET, namespaces=("a",)), Watch(*SECRET, namespaces=("b",))], (), ["in a", "in b"]),
+        ([Watch(*SECRET, namespaces=("a",)), Watch(*SECRET)], (), ["all"]),
+        ([KEYS, Watch(*SECRET, namespaces=("a",))], (), ["metadata,owned", "in a"]),
+        ([Watch(*SECRET, namespaces=("a", "b"))], ("a", "c"), ["in a"]),
+        ([Watch(*SECRET, namespaces=("a", "b"))], ("a",), ["all"]),
+        ([Watch(*SECRET, namespaces=("a",))], ("b",), ["in no namespace"]),
+    ],
+)
+def test_namespaces_that_a_plugin_chose_are_read_and_no_others(
+    watches: list[Watch], served: tuple[str, ...], scopes: list[str]
+) -> None:
+    """Beside what others declared, of those that the manager serves: it has no right to more."""
+    assert [str(scope) for scope in served_by(watches, served)] == scopes
+
+
+def test_namespaces_that_are_not_served_are_told_of() -> None:
+    with capture_logs() as logs:
+        served_by([Watch(*SECRET, namespaces=("a",), declared_by="vault")], ("b",))
+    (entry,) = logs
+    assert (entry["log_level"], entry["plugin"], entry["namespaces"]) == ("warning", "vault", ["a"])
+    assert "watchNamespaces" in entry["hint"]
+
+
+def test_a_scope_of_some_namespaces_holds_up_no_write_in_others() -> None:
+    """It never hears of them."""
+    labelled = Scope("a", metadata_only=False, owned_only=True)
+    chosen = Scope(None, metadata_only=False, owned_only=False, namespaces=("x",))
+    scope, store = stored(chosen, version=0)
+    store.update_resource_version("3", "x")
+    assert JoinedStore([stored(labelled, version=20), (scope, store)]).reached("team/own") == 20
+
+
+def test_an_index_finds_what_any_scope_has_under_a_value_as_whole_as_any_has_it() -> None:
+    def by_data(obj: JsonObject) -> list[str]:
+        return list(obj.get("data", ()))
+
+    joined = JoinedStore(
+        [
+            stored(Scope(None, metadata_only=True, owned_only=False), secret("one"), version=5),
+            stored(Scope("a", metadata_only=False, owned_only=False), secret("one", data={"k": "v"}), version=5),
+        ]
+    )
+    for _, store in joined._parts:
+        store.add_indexer("data", by_data)
+    assert joined.index_names() == ["data"]
+    assert [obj["data"] for obj in joined.by_index("data", "k")] == [{"k": "v"}]
+    assert list(joined.by_index("data", "x")) == []

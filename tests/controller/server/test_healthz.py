@@ -50,6 +50,17 @@ async def test_m8_verbose_has_a_line_for_each_check_and_exclude_leaves_some_out(
         ]
 
 
+async def test_m8_what_is_in_nobodys_way_is_told_to_those_who_ask_for_details() -> None:
+    notes: list[str] = []
+    healthz = Healthz()
+    healthz.add_readyz_check("informer-sync", lambda: None, note=lambda: notes[0] if notes else None)
+    async with listening(healthz.application()) as port:
+        assert (await get(port, "readyz?verbose"))[1].splitlines()[1] == "[+]informer-sync ok"
+        notes.append("waiting for queues")
+        assert (await get(port, "readyz?verbose"))[1].splitlines()[1] == "[+]informer-sync ok: waiting for queues"
+        assert (await get(port, "readyz"))[:2] == (200, "ok")
+
+
 async def test_m8_each_check_can_be_asked_about_on_its_own() -> None:
     healthz = Healthz()
     healthz.add_readyz_check("well", lambda: None)

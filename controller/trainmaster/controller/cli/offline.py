@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, built_in_file, built_in_names, scan_manifests
-from trainmaster.runtime.api import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -32,6 +32,7 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.listers import IndexFunction, NoSuchIndex, index_functions
 from trainmaster.runtime.validation import ValidationResult, validate_runtime, validate_trainjob
 from trainmaster.runtime.validation.runtime_ref import live_runtime
 from trainmaster.runtime.yamltext import load_yaml
@@ -206,6 +207,29 @@ class OfflineValidation:
             if (other_version, other_kind) == (api_version, kind) and namespace in (None, other_namespace):
                 copied: JsonObject = copy_tree(obj)
                 yield copied
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterator[JsonObject]:
+        """Return the objects of the files that an index of a plugin has under a value.
+
+        Raises:
+            NoSuchIndex: No plugin declared it.
+        """
+        functions = self._indexes.get((api_version, kind), {})
+        if index not in functions:
+            raise NoSuchIndex(kind, index, functions)
+        return (obj for obj in self.list(api_version, kind) if value in functions[index](obj))
+
+    def is_served(self, api_version: str, kind: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Return True: what a cluster serves is none of the files' matter."""
+        return True
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
+        """Return nothing: a TrainJob of a file has not begun."""
+        return ()
+
+    @functools.cached_property
+    def _indexes(self) -> Mapping[tuple[str, str], Mapping[str, IndexFunction]]:
+        return index_functions(self._framework.watches())
 
     def _add(self, manifest: Manifest) -> None:
         obj = self._completed(manifest)

@@ -2,8 +2,9 @@
 
 Guarantees:
 - E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve there are
-  no objects, so controllers may begin, and tell whose TrainJobs need it; the manager is not ready. When a kind is
-  served that was not, `on_served` is called.
+  no objects, so controllers may begin, and tell whose TrainJobs need it; the manager is ready, unless the kind is the
+  workload of every TrainJob. Which plugins need it is told in the log, and beside the readiness. When a kind is served
+  that was not, `on_served` is called.
 - When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
   absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
@@ -23,6 +24,7 @@ import structlog
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.partition import Partition
 from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.runtime.listers import Watch
 
 log = structlog.get_logger(__name__)
 
@@ -53,22 +55,28 @@ class CacheSync:
         self._on_served = on_served
         self._on_return = on_return
         self._informers: list[Informer] = []
+        self._watches: dict[Informer, Sequence[Watch]] = {}
         self._changed = asyncio.Event()
         self._absent: set[Informer] = set()
         self._left_out: set[str] = set()
 
-    def add(self, informer: Informer) -> None:
-        """Take an informer into account."""
+    def add(self, informer: Informer, watches: Sequence[Watch]) -> None:
+        """Take an informer into account, and what the plugins declared for which it reads."""
         self._informers.append(informer)
+        self._watches[informer] = watches
 
     def note(self, informer: Informer) -> None:
         """Take note that an informer fares otherwise than before."""
         self._changed.set()
         self._changed = asyncio.Event()
-        if any(map(_is_absent, informer.partitions.values())):
-            self._absent.add(informer)
+        if not informer.store.is_served:
+            if informer not in self._absent:
+                self._absent.add(informer)
+                self._tell_of_absence(informer)
         elif informer in self._absent:
             self._absent.discard(informer)
+            if self._plugins_in_need(informer):
+                log.info("a kind that plugins need is served now", resource=informer.name)
             self._on_served()
         for namespace in self._namespaces:
             if namespace in informer.partitions:
@@ -95,21 +103,52 @@ class CacheSync:
             left_out = set()
         by_reason: dict[str, list[str]] = {}
         for informer in self._informers:
+            if informer in self._absent and not self._is_required(informer):
+                continue
             if not all(each.is_ready or name in left_out for name, each in informer.partitions.items()):
                 by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
         return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
 
+    def waited_for(self) -> list[str]:
+        """The kinds that some TrainJobs wait for, while the manager is ready: who needs them, and what to do."""
+        return [
+            f"{informer.name} for the TrainJobs of {', '.join(plugins)} ({_REQUEST.sub('', informer.failure or '')})"
+            for informer in self._informers
+            if informer in self._absent
+            and not self._is_required(informer)
+            and (plugins := self._plugins_in_need(informer))
+        ]
+
+    def _is_required(self, informer: Informer) -> bool:
+        return informer.resource.name in self._own or any(watch.required for watch in self._watches[informer])
+
+    def _plugins_in_need(self, informer: Informer) -> list[str]:
+        return [watch.declared_by for watch in self._watches[informer] if not watch.optional]
+
+    def _tell_of_absence(self, informer: Informer) -> None:
+        plugins = self._plugins_in_need(informer)
+        if plugins and not self._is_required(informer):
+            log.warning(
+                "the cluster does not serve a kind that plugins need, so the TrainJobs that they serve wait for it",
+                kind=informer.resource.kind,
+                resource=informer.name,
+                plugins=plugins,
+                hint="install its definition, or disable the plugins; it goes on by itself",
+            )
+
     def _may_begin(self) -> bool:
-        if not self._is_filled(None):
+        # Of all namespaces, or of those that only a plugin chose.
+        others = {name for informer in self._informers for name in informer.partitions}.difference(self._namespaces)
+        if not all(map(self._is_filled, others)):
             return False
         filled = [each for each in self._namespaces if self._is_filled(each)]
         rest = set(self._namespaces).difference(filled)
         return not rest or (bool(filled) and all(map(self._is_left_out, rest)))
 
     def _is_filled(self, namespace: str | None, *, but: Informer | None = None) -> bool:
-        """Whether everything of a namespace is there; of None: what is not read by namespace."""
+        """Whether everything is there that is read of a namespace; of None: what is not read by namespace."""
         return all(
-            each.is_ready or (_is_absent(each) and informer.resource.name not in self._own)
+            each.is_ready or (each.is_absent and informer.resource.name not in self._own)
             for informer in self._informers
             if informer is not but and (each := informer.partitions.get(namespace)) is not None
         )
@@ -137,11 +176,6 @@ class CacheSync:
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._changed.wait()
-
-
-def _is_absent(partition: Partition) -> bool:
-    """Whether the server does not serve the kind."""
-    return partition.failure is not None and partition.failure.is_not_served
 
 
 def _is_denied(partition: Partition) -> bool:

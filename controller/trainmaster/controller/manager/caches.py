@@ -5,7 +5,7 @@ Guarantees:
   when the function of a plugin that says so fails (see `job_mapper`).
 - E-6: a runtime finds the TrainJobs that wait for it by an index, and decodes none of them.
 - B27: how a workload ended is remembered when it is deleted, from before the first TrainJob is reconciled.
-- E-7: an optional kind that the cluster does not serve holds nobody up; a needed one is named, with what to do (see
+- E-7: a kind that the cluster does not serve holds nobody up but the TrainJobs that cannot do without (see
   `cache_sync`). When it is served, all TrainJobs are reconciled again.
 - With named namespaces everything that has a namespace is read by namespace, as by controller-runtime's
   `DefaultNamespaces`; no TrainJob of a namespace is seen before everything else there.
@@ -33,25 +33,26 @@ from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
+    OWNER_INDEX,
     RUNTIME_INDEX,
     config_map_keys,
     owner_keys,
+    owner_uids,
+    plugin_index,
     runtime_index_value,
     runtime_index_values,
     strip_foreign_objects,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
-from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind
+from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
+from trainmaster.runtime.api.constants import snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.listers import Watch, index_functions
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
-
-_JOBSET = (JOBSET_API_VERSION, JOBSET_KIND)
 
 OWN_WATCHES = [
     Watch(
@@ -67,22 +68,29 @@ OWN_WATCHES = [
 """What the controller needs, as a plugin would declare it. Of ConfigMaps it needs the snapshots of runtimes."""
 
 
-def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+def policy_rules(watches: Iterable[Watch], namespaces: Sequence[str] = ()) -> Iterator[PolicyRule]:
     """Return the rights that the caches of some watches need.
 
     A rule knows no labels, and nothing less than whole objects: whoever declares a selector, or that metadata is
-    enough, gets the right to read all of the kind, and reads less.
+    enough, gets the right to read all of the kind, and reads less. Namespaces it knows.
+
+    Args:
+        watches: What is declared.
+        namespaces: The namespaces that are served; empty: all.
     """
     for watch in watches:
         parts = [f"label {watch.label_selector}" if watch.label_selector else "", "metadata" * watch.metadata_only]
         of_it = ", ".join(filter(None, parts))
-        yield PolicyRule(
-            resource=watched_resource(watch),
-            verbs=READ,
-            needed_by=watch.declared_by,
-            reason=f"keep a cache of them ({of_it} only)" if of_it else "keep a cache of them",
-            optional=watch.optional,
-        )
+        chosen = Scope.of(watch, namespaces).namespaces
+        for namespace in ("",) if chosen is None else chosen:
+            yield PolicyRule(
+                resource=watched_resource(watch),
+                verbs=READ,
+                needed_by=watch.declared_by,
+                reason=f"keep a cache of them ({of_it} only)" if of_it else "keep a cache of them",
+                namespace=namespace,
+                optional=watch.optional,
+            )
 
 
 class Caches:
@@ -107,55 +115,83 @@ class Caches:
         refuse_contradictions([*OWN_WATCHES, *watches])
         own = {each.name for each in (TRAINJOBS, *RUNTIMES.values(), CONFIGMAPS)}
         self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all, on_return=self._retry_now)
+        self.workloads = list(dict.fromkeys((each.api_version, each.kind) for each in watches if each.workload))
+        """The kinds of workloads."""
+
         new = partial(
             Informer,
             client,
-            namespaces=namespaces,
             outages=Outages(),
             on_state_change=self._sync.note,
             on_return=self._sync.server_returned,
             clock=clock,
         )
-        self.trainjobs = new(TRAINJOBS, start_after=self._wait_for_rest_of)
+        self.trainjobs = new(TRAINJOBS, namespaces=namespaces, start_after=self._wait_for_rest_of)
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         # Who serves some namespaces may have no right to anything beyond them.
         optional = {CLUSTER_TRAINING_RUNTIMES} if namespaces else set()
-        self.runtimes = {each: new(each, optional=each in optional) for each in RUNTIMES.values()}
+        self.runtimes = {
+            each: new(each, namespaces=namespaces, optional=each in optional) for each in RUNTIMES.values()
+        }
         whole = {_kind_of(each.resource): each for each in (self.trainjobs, *self.runtimes.values())}
-        self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
-        self._watches: list[tuple[Informer, MapFunc]] = []
-        for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
-            for scope, served in served_by(declared).items():
-                scopes = self._by_kind.setdefault(kind, [])
-                informer = whole.get(kind) or _informer_for(new, scope, served, first=not scopes)
-                self._sync.add(informer)
-                scopes.append((scope, informer))
-                self._watches += [(informer, _map_func(watch)) for watch in served if watch not in OWN_WATCHES]
-        self._declared = {(watch.api_version, watch.kind) for watch in watches}
-        self._config_maps = self._by_kind[CONFIG_MAP][0][1]
-        self._watches.append((self._config_maps, _of_both_states(config_map_keys)))
-        self._queue: WorkQueue | None = None
-        self._queues: list[WorkQueue] = []
         self.deleted_workloads = DeletedWorkloads(self.trainjobs.store)
         self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
-        if _JOBSET in self._by_kind:
-            self._by_kind[_JOBSET][0][1].add_event_handler(self.deleted_workloads.on_jobset_event)
+        self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
+        self._unread: dict[GroupVersionKind, tuple[Resource, Store]] = {}
+        """Kinds of which only namespaces were declared that are not served: nothing exists of them here."""
+
+        self._watches: list[tuple[Informer, Watch]] = []
+        for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
+            scopes = self._by_kind.setdefault(kind, [])
+            for scope, served in served_by(declared, namespaces).items():
+                if scope.namespaces == ():
+                    self._unread[kind] = watched_resource(served[0]), Store()
+                    continue  # an informer would read all namespaces
+                informer = whole.get(kind) or _informer_for(new, scope, served, namespaces, first=not scopes)
+                self._sync.add(informer, [watch for watch in served if watch not in OWN_WATCHES])
+                scopes.append((scope, informer))
+                self._watches += [(informer, watch) for watch in served if watch not in OWN_WATCHES]
+            self._add_indexes(kind, declared)
+        self._declared = {(watch.api_version, watch.kind) for watch in watches}
+        self._config_maps = self._by_kind[CONFIG_MAP][0][1]
+        self._queue: WorkQueue | None = None
+        self._queues: list[WorkQueue] = []
+
+    def _add_indexes(self, kind: GroupVersionKind, watches: Sequence[Watch]) -> None:
+        """Add the indexes that somebody needs of a kind, to each of its stores: together they are read as one."""
+        functions = index_functions(watches).get(kind, {})
+        unread = [self._unread[kind][1]] if kind in self._unread else []
+        for store in [*unread, *(informer.store for _, informer in self._by_kind[kind])]:
+            for name, function in functions.items():
+                store.add_indexer(plugin_index(name), function)
+        for _, informer in self._by_kind[kind]:
+            if kind in self.workloads:
+                informer.store.add_indexer(OWNER_INDEX, owner_uids)
+                informer.add_event_handler(self.deleted_workloads.on_workload_event)
 
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
         """All caches by kind, each with its resource."""
-        return {
+        read = {
             kind: (scopes[0][1].resource, _store_of(scopes))
             for kind, scopes in self._by_kind.items()
-            if kind != _kind_of(TRAINJOBS) or kind in self._declared
+            if scopes and (kind != _kind_of(TRAINJOBS) or kind in self._declared)
         }
+        return {**self._unread, **read}
+
+    def listers(self) -> StoreListers:
+        """Listers over all caches."""
+        return StoreListers(self.stores(), workloads=self.workloads)
 
     def add_trainjob_handlers(self, queue: WorkQueue) -> None:
         """Have every change put the keys of the TrainJobs that it concerns into a queue."""
         self._queue = queue
         self._queues.append(queue)
         _enqueue_on_change(self.trainjobs, _own_key, queue, resync=True)
-        for informer, keys_of in self._watches:
+        listers = self.listers()
+        for informer, watch in self._watches:
+            keys_of = _of_both_states(owner_keys) if watch.jobs is None else JobMapper(watch, listers)
             _enqueue_on_change(informer, keys_of, queue)
+        _enqueue_on_change(self._config_maps, _of_both_states(config_map_keys), queue)
         for informer in self.runtimes.values():
             _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue)
 
@@ -200,6 +236,10 @@ class Caches:
         """The resources whose caches have not synced and should have, each with the reason if there is one."""
         return self._sync.missing()
 
+    def waited_for(self) -> list[str]:
+        """The kinds that only some TrainJobs wait for, each with the plugins that need it and what to do."""
+        return self._sync.waited_for()
+
     async def _wait_for_rest_of(self, namespace: str) -> None:
         await self._sync.wait_for_rest_of(namespace, self.trainjobs)
 
@@ -223,11 +263,14 @@ def _kind_of(resource: Resource) -> GroupVersionKind:
     return resource.api_version, resource.kind
 
 
-def _informer_for(new: Callable[..., Informer], scope: Scope, watches: list[Watch], *, first: bool) -> Informer:
+def _informer_for(
+    new: Callable[..., Informer], scope: Scope, watches: list[Watch], namespaces: Sequence[str], *, first: bool
+) -> Informer:
     """Make the informer of one scope, for the plugins that it serves; `first` is the widest of its kind."""
     resource = watched_resource(watches[0])
     return new(
         resource,
+        namespaces=namespaces if scope.namespaces is None else scope.namespaces,
         label_selector=scope.label_selector,
         metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
@@ -241,10 +284,6 @@ def _store_of(scopes: list[tuple[Scope, Informer]]) -> Store:
     if len(scopes) == 1:
         return scopes[0][1].store
     return JoinedStore((scope, informer.store) for scope, informer in scopes)
-
-
-def _map_func(watch: Watch) -> MapFunc:
-    return _of_both_states(owner_keys) if watch.jobs is None else JobMapper(watch)
 
 
 def _own_key(change: Delta) -> Iterable[str]:

@@ -46,6 +46,7 @@ def make_controllers(
         client=client,
         trainjobs=caches.trainjobs.store,
         stores=caches.stores(),
+        workloads=caches.workloads,
         framework=framework,
         recorder=recorder,
         clock=clock,

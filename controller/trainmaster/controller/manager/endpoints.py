@@ -54,7 +54,8 @@ def add_checks(
     healthz: Healthz,
     *,
     stop: asyncio.Event,
-    caches: Sequence[Caches | TrainingOperator],
+    caches: Caches,
+    jobs: TrainingOperator,
     election: Election | None,
     missing_rights: MissingRights,
     servers: Iterable[WebhookServer | StatusServer],
@@ -65,6 +66,7 @@ def add_checks(
         healthz: Where they are added.
         stop: Set when the manager was told to stop.
         caches: What has to be filled.
+        jobs: The same of jobs of `kubeflow.org/v1`.
         election: The election, if there is one.
         missing_rights: What the service account may not do.
         servers: Those that have to answer.
@@ -72,7 +74,7 @@ def add_checks(
     if election is not None:
         healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
     healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
-    healthz.add_readyz_check("informer-sync", lambda: _sync_health(caches))
+    healthz.add_readyz_check("informer-sync", lambda: _sync_health([caches, jobs]), note=lambda: _waited_for(caches))
     if election is not None:
         healthz.add_readyz_check("leaderElection", lambda: _lease_health(missing_rights))
     for each in servers:
@@ -130,3 +132,9 @@ def _lease_health(missing_rights: MissingRights) -> str | None:
 def _sync_health(caches: Sequence[Caches | TrainingOperator]) -> str | None:
     missing = [each for some in caches for each in some.not_synced()]
     return f"waiting for {'; '.join(missing)}" if missing else None
+
+
+def _waited_for(caches: Caches) -> str | None:
+    """Say which kinds only some TrainJobs wait for."""
+    waited_for = caches.waited_for()
+    return f"waiting for {'; '.join(waited_for)}" if waited_for else None

@@ -171,7 +171,8 @@ class Manager:
             add_checks(
                 self.healthz,
                 stop=stop,
-                caches=[caches, jobs],
+                caches=caches,
+                jobs=jobs,
                 election=election,
                 missing_rights=missing_rights,
                 servers=servers,
@@ -283,6 +284,7 @@ class Manager:
             self._framework,
             caches.stores(),
             reader,
+            workloads=caches.workloads,
             job_kinds=self._job_kinds,
             namespaces=frozenset(self._configuration.watch_namespaces),
             workers=workers,

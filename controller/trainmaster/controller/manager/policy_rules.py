@@ -56,7 +56,7 @@ def policy_rules(
 def _policy_rules(
     configuration: Configuration, features: Collection[str], watches: list[Watch], namespace: str
 ) -> Iterator[PolicyRule]:
-    yield from caches.policy_rules(watches)
+    yield from caches.policy_rules(watches, configuration.watch_namespaces)
     yield from apply.policy_rules(watches)
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")

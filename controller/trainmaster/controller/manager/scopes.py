@@ -9,8 +9,9 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -31,10 +32,23 @@ class Scope:
     owned_only: bool
     """Whether objects that are no TrainJob's are kept by name and owners alone."""
 
+    namespaces: tuple[str, ...] | None = None
+    """The only namespaces, in order; None: all that are served."""
+
     @classmethod
-    def of(cls, watch: Watch) -> Scope:
-        """Return the scope that a plugin declared: those who only build need what TrainJobs own."""
-        return cls(watch.label_selector or None, watch.metadata_only, owned_only=watch.writes and watch.jobs is None)
+    def of(cls, watch: Watch, served: Collection[str] = ()) -> Scope:
+        """Return the scope that a plugin declared: those who only build need what TrainJobs own.
+
+        Args:
+            watch: What it declared.
+            served: The namespaces that the manager serves; empty: all.
+        """
+        return cls(
+            watch.label_selector or None,
+            watch.metadata_only,
+            owned_only=watch.writes and watch.jobs is None and not watch.indexes,
+            namespaces=_namespaces_of(watch, served),
+        )
 
     def covers(self, other: Scope) -> bool:
         """Tell whether this scope has all of another one."""
@@ -42,6 +56,9 @@ class Scope:
             self.label_selector in (None, other.label_selector)
             and self.metadata_only <= other.metadata_only
             and self.owned_only <= other.owned_only
+            and (
+                self.namespaces is None or (other.namespaces is not None and {*other.namespaces} <= {*self.namespaces})
+            )
         )
 
     def __str__(self) -> str:
@@ -50,22 +67,43 @@ class Scope:
             self.label_selector or "",
             "metadata" if self.metadata_only else "",
             "owned" if self.owned_only else "",
+            f"in {' '.join(self.namespaces) or 'no namespace'}" if self.namespaces is not None else "",
         ]
         return ",".join(filter(None, parts)) or "all"
 
 
-def widest_first(scope: Scope) -> tuple[bool, bool, bool]:
+def _namespaces_of(watch: Watch, served: Collection[str]) -> tuple[str, ...] | None:
+    if not watch.namespaces or (served and set(served) <= set(watch.namespaces)):
+        return None
+    return tuple(sorted({each for each in watch.namespaces if not served or each in served}))
+
+
+def widest_first(scope: Scope) -> tuple[bool, bool, bool, bool]:
     """Sort key of scopes: all objects before some, whole ones before metadata."""
-    return scope.label_selector is not None, scope.metadata_only, scope.owned_only
+    return scope.namespaces is not None, scope.label_selector is not None, scope.metadata_only, scope.owned_only
 
 
-def served_by(watches: Sequence[Watch]) -> dict[Scope, list[Watch]]:
-    """Return the scopes that it takes to serve all declarations of one kind, widest first, each with whom it serves."""
-    declared = sorted(dict.fromkeys(map(Scope.of, watches)), key=widest_first)
+def served_by(watches: Sequence[Watch], namespaces: Collection[str] = ()) -> dict[Scope, list[Watch]]:
+    """Return the scopes that it takes to serve all declarations of one kind, widest first, each with whom it serves.
+
+    Args:
+        watches: The declarations.
+        namespaces: The namespaces that the manager serves; empty: all.
+    """
+    scope_of = partial(Scope.of, served=namespaces)
+    declared = sorted(dict.fromkeys(map(scope_of, watches)), key=widest_first)
     needed = [scope for scope in declared if not any(scope != other and other.covers(scope) for other in declared)]
     served: dict[Scope, list[Watch]] = {scope: [] for scope in needed}
     for watch in watches:
-        scope = Scope.of(watch)
+        scope = scope_of(watch)
+        if scope.namespaces == ():
+            log.warning(
+                "a plugin watches namespaces none of which is served here, so it is shown nothing of a kind",
+                kind=watch.kind,
+                plugin=watch.declared_by,
+                namespaces=list(watch.namespaces),
+                hint="add them to watchNamespaces, or correct the options of the plugin",
+            )
         by = next(each for each in needed if each.covers(scope))
         served[by].append(watch)
         if by != scope:
@@ -75,7 +113,7 @@ def served_by(watches: Sequence[Watch]) -> dict[Scope, list[Watch]]:
                 plugin=watch.declared_by,
                 declared=str(scope),
                 shown=str(by),
-                because_of=[each.declared_by for each in watches if Scope.of(each) == by],
+                because_of=[each.declared_by for each in watches if scope_of(each) == by],
             )
     return served
 
@@ -90,8 +128,15 @@ class JoinedStore(Store):
     def __init__(self, parts: Iterable[tuple[Scope, Store]]) -> None:
         super().__init__()
         self._parts = sorted(parts, key=lambda part: (part[0].metadata_only, part[0].owned_only))
-        everywhere = [store for scope, store in self._parts if scope.label_selector is None]
-        self._unselected = everywhere or [store for _, store in self._parts]
+        # Whoever writes does so in all namespaces, and has to see it.
+        unbound = [part for part in self._parts if part[0].namespaces is None] or self._parts
+        everywhere = [store for scope, store in unbound if scope.label_selector is None]
+        self._unselected = everywhere or [store for _, store in unbound]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the server serves the kind, as far as the parts know."""
+        return all(store.is_served for _, store in self._parts)
 
     def get(self, key: str) -> JsonObject | None:
         """Return the object of `key`, or None; the tree is the caller's."""
@@ -111,6 +156,19 @@ class JoinedStore(Store):
     def keys(self, namespace: str | None = None) -> list[str]:
         """Return every key, or those of one namespace."""
         return list(dict.fromkeys(key for _, store in self._parts for key in store.keys(namespace)))
+
+    def index_names(self) -> list[str]:
+        """Return the names of the indexes, which all parts have."""
+        return self._parts[0][1].index_names()
+
+    def index_keys(self, index_name: str, value: str) -> list[str]:
+        """Return the keys of the objects that the index `index_name` has under `value` in any part."""
+        return list(dict.fromkeys(key for _, store in self._parts for key in store.index_keys(index_name, value)))
+
+    def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
+        """Return these objects one by one, each as whole as any part has it."""
+        found = map(self.get, self.index_keys(index_name, value))
+        return (obj for obj in found if obj is not None)
 
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`."""

@@ -35,6 +35,9 @@ RUNTIME_DENIED: Final = "RuntimeForbidden"
 NAME_TAKEN: Final = "NameTaken"
 """Condition reason: an object of somebody else has the name of one of ours."""
 
+KIND_NOT_SERVED: Final = "KindNotServed"
+"""Condition reason: a plugin that serves the job needs a kind that the cluster does not serve."""
+
 EVENT_ACTION: Final = "Reconciling"
 
 REPORT_INTERVAL: Final = 30.0

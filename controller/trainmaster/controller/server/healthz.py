@@ -41,6 +41,7 @@ class Healthz:
     def __init__(self, *, liveness: str = "healthz", readiness: str = "readyz") -> None:
         self._liveness, self._readiness = liveness, readiness
         self._checks: dict[str, dict[str, Checker]] = {liveness: {}, readiness: {}}
+        self._notes: dict[str, Callable[[], str | None]] = {}
         for probe in self._checks:
             self._add(probe, "ping", lambda: None)
 
@@ -48,9 +49,16 @@ class Healthz:
         """Add a check of liveness: what fails it is cured by another process only."""
         self._add(self._liveness, name, check)
 
-    def add_readyz_check(self, name: str, check: Checker) -> None:
-        """Add a check of readiness: while it fails, nobody should send anything here."""
+    def add_readyz_check(self, name: str, check: Checker, *, note: Callable[[], str | None] = lambda: None) -> None:
+        """Add a check of readiness: while it fails, nobody should send anything here.
+
+        Args:
+            name: Its name.
+            check: The check.
+            note: Returns what those who ask for details get to read, although nothing is in the way.
+        """
         self._add(self._readiness, name, check)
+        self._notes[name] = note
 
     def _add(self, probe: str, name: str, check: Checker) -> None:
         if name in self._checks[probe]:
@@ -61,11 +69,15 @@ class Healthz:
         """Build the application of the probes."""
         app = web.Application()
         for probe, checks in self._checks.items():
-            app.add_routes([web.get(f"/{probe}", _all(probe, checks)), web.get(f"/{probe}/{{name}}", _one(checks))])
+            app.add_routes(
+                [web.get(f"/{probe}", _all(probe, checks, self._notes)), web.get(f"/{probe}/{{name}}", _one(checks))]
+            )
         return app
 
 
-def _all(probe: str, checks: Mapping[str, Checker]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _all(
+    probe: str, checks: Mapping[str, Checker], notes: Mapping[str, Callable[[], str | None]]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         asked = [name for name in checks if name not in excluded]
@@ -73,7 +85,7 @@ def _all(probe: str, checks: Mapping[str, Checker]) -> Callable[[web.Request], A
         failed = any(failures.values())
         if not failed and "verbose" not in request.query:
             return _text("ok")
-        lines = [_line(name, failures) for name in checks]
+        lines = [_line(name, failures, notes.get(name)) for name in checks]
         unknown = sorted(excluded - set(checks))
         if unknown:
             matches = ",".join(f'"{name}"' for name in unknown)
@@ -104,11 +116,14 @@ async def _failure(check: Checker) -> str | None:
         return f"the check itself failed with {type(error).__name__}"
 
 
-def _line(name: str, failures: Mapping[str, str | None]) -> str:
+def _line(name: str, failures: Mapping[str, str | None], note: Callable[[], str | None] | None) -> str:
     if name not in failures:
         return f"[+]{name} excluded: ok"
     failure = failures[name]
-    return f"[+]{name} ok" if failure is None else f"[-]{name} failed: {failure}"
+    if failure is not None:
+        return f"[-]{name} failed: {failure}"
+    text = note() if note is not None else None
+    return f"[+]{name} ok: {text}" if text else f"[+]{name} ok"
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:

@@ -12,7 +12,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -84,6 +84,7 @@ class AdmissionHandlers:
     Args:
         framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
+        workloads: The kinds of workloads.
         reader: Who is asked for a runtime that the caches do not hold; a client that nobody else waits for.
         job_kinds: The kinds of jobs of `kubeflow.org/v1`; to judge them takes nothing but their objects.
         namespaces: Those that are served; empty: all of them.
@@ -97,13 +98,14 @@ class AdmissionHandlers:
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         reader: APIReader,
         *,
+        workloads: Collection[GroupVersionKind] = (),
         job_kinds: Sequence[JobKind] = (),
         namespaces: frozenset[str] = frozenset(),
         workers: Workers,
         clock: Clock,
     ) -> None:
         self._framework = framework
-        self._stores = stores
+        self._listers = StoreListers(stores, workloads=workloads)
         self._reader = reader
         self._job_kinds = job_kinds
         self._namespaces = namespaces
@@ -156,7 +158,7 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         old = _stored_object(request)
-        listers = StoreListers(self._stores)
+        listers = self._listers
         if old is None:
             job = await self._judge(request.size, _lacking_runtime, obj, listers)
             if job is not None:

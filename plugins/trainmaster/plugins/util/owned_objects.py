@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
-from trainmaster.runtime.ownership import is_controlled_by
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),
@@ -59,11 +57,10 @@ def secret_object(
 
 
 def workload_runs(job: TrainJob, listers: Listers) -> bool:
-    """Return whether the JobSet is left alone as well. Suspending stops it, and it is resumed with the latest."""
-    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
-    if jobset is None or not is_controlled_by(jobset, job) or job.spec.suspend:
+    """Return whether a workload is left alone as well. Suspending stops it, and it is resumed with the latest."""
+    if job.spec.suspend:
         return False
-    return not jobset["spec"].get("suspend", False)
+    return any(not (each.get("spec") or {}).get("suspend", False) for each in listers.workloads(job))
 
 
 Entropy = Callable[[int], bytes]

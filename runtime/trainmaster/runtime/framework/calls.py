@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.runtime.framework.interface import NotReady, Plugin, Rejected
+from trainmaster.runtime.framework.interface import KindNotServed, NotReady, Plugin, Rejected
 from trainmaster.runtime.framework.signatures import PHASES, implements, taken_arguments
 
 _Result = TypeVar("_Result")
@@ -61,6 +61,7 @@ class PluginFailed(Exception):
         self.rejected = isinstance(cause, Rejected)
         self.not_ready = isinstance(cause, NotReady)
         self.quarantined = isinstance(cause, CallRefused)
+        self.kind_not_served = isinstance(cause, KindNotServed)
         text = text_of(cause)
         if isinstance(cause, CallRefused | CallEnded):
             text = f"plugin {plugin} {text}"

@@ -31,13 +31,13 @@ from trainmaster.runtime.framework.custom_policies import (
     unserved_text,
 )
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
-from trainmaster.runtime.framework.interface import Desired, Plugin, StatusReport
+from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
 from trainmaster.runtime.framework.ordering import order_plugins
-from trainmaster.runtime.framework.signatures import PHASES, implements
-from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions
+from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, implements
+from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions, takes_listers
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_json
-from trainmaster.runtime.listers import JobKey, Listers, Watch
+from trainmaster.runtime.listers import NO_LISTERS, IndexFunction, JobKey, Listers, Watch
 
 ENFORCING = ("enforce_ml_policy", "enforce_pod_group", "enforce_pod_spec", "pre_build")
 """The phases that change an Info, in order."""
@@ -50,6 +50,9 @@ SCHEDULERS = ("coscheduling", "volcano")
 
 MAPPING = "Watch.jobs"
 """The phase of calls that map an object to TrainJobs, in metrics and messages."""
+
+INDEXING = "Watch.indexes"
+"""The phase of calls that tell under which values an object is found, likewise."""
 
 SKIP = "skip"
 
@@ -168,21 +171,59 @@ class Framework:
                     yield FieldError(f"{path}.config", f"cannot be checked: {error}", "InternalError")
 
     def watches(self) -> list[Watch]:
-        """Everything that plugins declared, in plugin order; each says who declared it.
+        """Everything that plugins declared, in plugin order; each says who declared it. They are asked once.
 
-        Their `jobs` are calls of plugins like all others: timed and counted, given an object of their own, and what
-        they raise, or return that does not fit, comes as `PluginFailed`.
+        Their `jobs`, which take an object and listers now, and their `indexes` are calls of plugins like all others:
+        timed and counted, given an object of their own, and what they raise, or return that does not fit, comes as
+        `PluginFailed`.
 
         Raises:
             PluginInvalid: A plugin cannot say what it watches, or two contradict each other.
         """
+        return list(self._watches)
+
+    @functools.cached_property
+    def _watches(self) -> list[Watch]:
         watches: list[Watch] = []
         for plugin in self._by_phase["watch_extension"]:
+            serves_all = self._serves_all(plugin)
             for watch in declared_watches(plugin):
-                jobs = watch.jobs and functools.partial(self._map, plugin.name, watch.jobs)
-                watches.append(dataclasses.replace(watch, jobs=jobs, declared_by=plugin.name))
+                jobs = watch.jobs and self._mapper(plugin.name, watch.jobs)
+                indexes = {
+                    name: functools.partial(self._index, plugin.name, each) for name, each in watch.indexes.items()
+                }
+                filled = dataclasses.replace(watch, jobs=jobs, indexes=indexes, declared_by=plugin.name)
+                required = watch.workload and serves_all and not watch.optional
+                watches.append(dataclasses.replace(filled, required=required))
         refuse_contradictions(watches)
         return watches
+
+    @functools.cached_property
+    def _needed(self) -> Mapping[str, list[Watch]]:
+        """By plugin: the kinds without which it can do nothing."""
+        needed: dict[str, list[Watch]] = {}
+        try:
+            for watch in self._watches:
+                if not watch.optional:
+                    needed.setdefault(watch.declared_by, []).append(watch)
+        except PluginInvalid:
+            return {}  # whoever asks for the watches is told
+        return needed
+
+    def lacks_kinds(self, plugin: Plugin, listers: Listers) -> Watch | None:
+        """Return a kind that a plugin cannot do without and that the cluster does not serve."""
+        watches = self._needed.get(plugin.name, ())
+        return next((watch for watch in watches if not listers.is_served(watch.api_version, watch.kind)), None)
+
+    def require_kinds(self, plugin: Plugin, listers: Listers) -> None:
+        """Refuse to do without a plugin's kinds.
+
+        Raises:
+            PluginFailed: The cluster does not serve one; the cause is `KindNotServed`.
+        """
+        watch = self.lacks_kinds(plugin, listers)
+        if watch is not None:
+            raise PluginFailed(plugin.name, "watch_extension", KindNotServed(watch))
 
     def serving(self, info: Info, job: TrainJob) -> list[Plugin]:
         """Return the plugins that serve a TrainJob, in order.
@@ -246,7 +287,8 @@ class Framework:
         warnings: list[FieldWarning] = []
         serving = self.serving(info, theirs)
         for plugin in self._by_phase["validate"]:
-            if plugin not in serving:
+            # Without its kinds a plugin cannot judge; the resolution says so.
+            if plugin not in serving or self.lacks_kinds(plugin, listers) is not None:
                 continue
             try:
                 given = {**arguments, "config": configs[plugin.name]}
@@ -281,9 +323,13 @@ class Framework:
         arguments = {"info": info, "job": job, "config": self.config(plugin, info, job=uid)}
         return self.call(plugin, "applies_to", results.truth, arguments, job=uid)
 
+    def _serves_all(self, plugin: Plugin) -> bool:
+        descriptor = self._descriptors[plugin.name]
+        return not (descriptor.policies or descriptor.custom_policies or implements(plugin, "applies_to"))
+
     def _serves_policy(self, plugin: Plugin, info: Info) -> bool:
         descriptor = self._descriptors[plugin.name]
-        if not descriptor.policies and not descriptor.custom_policies:
+        if self._serves_all(plugin):
             return True
         policies = (info.ml_policy, info.pod_group_policy)
         if any(getattr(policy, name, None) is not None for policy in policies for name in descriptor.policies):
@@ -313,8 +359,17 @@ class Framework:
         """
         return self._calls.call(plugin, phase, check, arguments, job=job)
 
-    def _map(self, plugin: str, jobs: Callable[..., Iterable[JobKey]], obj: JsonObject) -> list[JobKey]:
-        return self._calls.run(plugin, MAPPING, lambda: results.job_keys(jobs(copy_json(obj))))
+    def _mapper(self, plugin: str, jobs: Callable[..., Iterable[JobKey]]) -> Callable[..., list[JobKey]]:
+        with_listers = takes_listers(jobs)
+
+        def mapped(obj: JsonObject, listers: Listers = NO_LISTERS) -> list[JobKey]:
+            given = {"listers": listers} if with_listers else {}
+            return self._calls.run(plugin, MAPPING, lambda: results.job_keys(jobs(copy_json(obj), **given)))
+
+        return mapped
+
+    def _index(self, plugin: str, function: IndexFunction, obj: JsonObject) -> list[str]:
+        return self._calls.run(plugin, INDEXING, lambda: results.index_values(function(copy_json(obj))))
 
 
 class _Resolution:
@@ -333,7 +388,10 @@ class _Resolution:
         self._owned_objects = results.objects_of(job)
         # All of it before a plugin may change what it is read from.
         self._configs = {plugin.name: framework.config(plugin, info, job=self._uid) for plugin in framework.plugins()}
-        self._serving = {plugin.name for plugin in framework.serving(info, job)}
+        serving = framework.serving(info, job)
+        for plugin in serving:
+            framework.require_kinds(plugin, listers)
+        self._serving = {plugin.name for plugin in serving}
 
     def enforce(self, plugin: Plugin, phase: str) -> None:
         if plugin.name not in self._serving:

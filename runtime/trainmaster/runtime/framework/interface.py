@@ -73,6 +73,17 @@ class NotReady(Rejected):
     """
 
 
+class KindNotServed(NotReady):
+    """A plugin that serves the TrainJob needs a kind that the cluster does not serve (yet)."""
+
+    def __init__(self, watch: Watch) -> None:
+        group = watch.api_version.rpartition("/")[0]
+        super().__init__(
+            f"the cluster does not serve {watch.kind} ({watch.api_version}), which the plugin {watch.declared_by} "
+            f"needs; install its definition{f' ({watch.plural}.{group})' if group else ''}, or disable the plugin"
+        )
+
+
 class ApplyWhen(Enum):
     """When an object that `build` returned is written."""
 

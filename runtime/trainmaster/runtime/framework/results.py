@@ -146,6 +146,19 @@ def job_keys(result: Any) -> list[JobKey]:
     return keys
 
 
+def index_values(result: Any) -> list[str]:
+    """Check what a function of `Watch.indexes` returns: the values under which an object is found.
+
+    Raises:
+        TypeError: It holds something else.
+    """
+    values = collected(result)
+    for each in values:
+        if not isinstance(each, str):
+            raise TypeError(f"it must return texts, the values under which the object is found, not {each!r:.80}")
+    return values
+
+
 def collected(result: Iterable[Any]) -> list[Any]:
     """Collect what a call returned; a generator runs here, where its errors are caught."""
     if isinstance(result, str | bytes | dict):

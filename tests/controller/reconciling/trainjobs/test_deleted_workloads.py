@@ -142,8 +142,8 @@ async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
     trainjobs.put(world.find("TrainJob"))
     jobsets = Store()
     jobsets.put(world.find("JobSet"))
-    deleted_workloads.on_jobset_event(jobsets.delete(KEY))
-    assert (deleted_workloads.last_state(KEY) or {})["metadata"]["name"] == "demo"
+    deleted_workloads.on_workload_event(jobsets.delete(KEY))
+    assert [each.state["metadata"]["name"] for each in deleted_workloads.last_states(KEY)] == ["demo"]
     deleted_workloads.on_trainjob_event(trainjobs.put(world.find("TrainJob")))
     assert len(deleted_workloads) == 1
     if ends:
@@ -154,5 +154,5 @@ async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
     assert len(deleted_workloads) == 0
     # A JobSet that follows its TrainJob, or outlives the end of it, is of no interest.
     jobsets.put(world.find("JobSet"))
-    deleted_workloads.on_jobset_event(jobsets.delete(KEY))
+    deleted_workloads.on_workload_event(jobsets.delete(KEY))
     assert len(deleted_workloads) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ async def test_each_object_is_decoded_once_for_the_plan_and_once_for_each_plugin
     await world.reconcile()
     reads: list[str] = []
     for (_, kind), store in world.stores.items():
-        original = store.get
+        original, indexed = store.get, store.by_index
 
         def get(key: str, kind: str = kind, original: Any = original) -> JsonObject | None:
             found: JsonObject | None = original(key)
@@ -29,7 +30,15 @@ async def test_each_object_is_decoded_once_for_the_plan_and_once_for_each_plugin
                 reads.append(kind)
             return found
 
+        def by_index(
+            index: str, value: str, kind: str = kind, indexed: Callable[..., Iterator[JsonObject]] = indexed
+        ) -> Iterator[JsonObject]:
+            for obj in indexed(index, value):
+                reads.append(kind)
+                yield obj
+
         monkeypatch.setattr(store, "get", get)
+        monkeypatch.setattr(store, "by_index", by_index)
     await world.reconcile()
     assert sorted(reads) == ["ConfigMap", "JobSet", "JobSet", "TrainJob"]
 

@@ -108,7 +108,7 @@ def test_b27_the_last_state_of_a_jobset_that_cannot_be_read_tells_nothing() -> N
     deleted = DeletedWorkloads(world.trainjobs)
     store.put({**jobset_of(uid), "spec": {"odd": DEEP}})
     last = store.get("team/demo")
-    deleted.on_jobset_event(Delta("team/demo", None, None, old=last))
+    deleted.on_workload_event(Delta("team/demo", None, None, old=last))
     assert len(deleted) == 0
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from trainmaster.controller.cli.offline import UID
+from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
+from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.listers import NoSuchIndex, Watch, index_functions
+from trainmaster.runtime.ownership import is_controlled_by
 
 ObjectKey = tuple[str, str, str | None, str]
 """API version, kind, namespace and name."""
@@ -31,8 +35,12 @@ class LiveListers(StoreListers):
     """
 
     def __init__(self, client: KubeClient, watches: Iterable[Watch], changed: Mapping[ObjectKey, JsonObject]) -> None:
-        super().__init__({})
+        watches = list(watches)
+        kinds = dict.fromkeys((each.api_version, each.kind) for each in watches if each.workload)
+        super().__init__({}, workloads=list(kinds))
         self._client = client
+        self._rest_mapper = RestMapper(client)
+        self._indexes = index_functions(watches)
         self._resources: dict[GroupVersionKind, Resource] = {
             (each.api_version, each.kind): each
             for each in (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS)
@@ -44,6 +52,8 @@ class LiveListers(StoreListers):
         self._lists: dict[tuple[str, str, str | None], list[JsonObject]] = {}
         self._wanted: list[ObjectKey] = []
         self._wanted_lists: list[tuple[str, str, str | None]] = []
+        self._served: dict[GroupVersionKind, bool] = {}
+        self._wanted_kinds: list[GroupVersionKind] = []
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object as it would be, if it is known yet."""
@@ -76,6 +86,42 @@ class LiveListers(StoreListers):
         copies: list[JsonObject] = copy_tree(list(found.values()))
         return copies
 
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the objects that an index of a plugin has under a value, as they would be, as far as they are known.
+
+        Raises:
+            NoSuchIndex: No plugin declared it.
+        """
+        functions = self._indexes.get((api_version, kind), {})
+        if index not in functions:
+            raise NoSuchIndex(kind, index, functions)
+        return [obj for obj in self.list(api_version, kind) if value in functions[index](obj)]
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        """Tell whether the cluster serves a kind that somebody declared; True until that is known."""
+        if (api_version, kind) not in self._resources:
+            return False
+        if (api_version, kind) not in self._served:
+            self._wanted_kinds.append((api_version, kind))
+        return self._served.get((api_version, kind), True)
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
+        """Return the workloads that a TrainJob controls, as far as they are known.
+
+        Mostly one is called like it, and then no others are looked at: no request tells what belongs to whom.
+        """
+        namespace, name = job.metadata.namespace, job.metadata.name
+        for api_version, kind in self.workload_kinds if job.metadata.uid not in ("", UID) else ():
+            named = self.get(api_version, kind, namespace, name)
+            if named is not None and is_controlled_by(named, job):
+                yield named
+            elif (api_version, kind, namespace, name) in self._objects:
+                yield from (obj for obj in self.list(api_version, kind, namespace) if is_controlled_by(obj, job))
+
+    def workload_size(self, job: TrainJob) -> int:  # noqa: ARG002 - the protocol's
+        """Return 0: nothing is cached."""
+        return 0
+
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that somebody declared."""
         return self._resources.get((api_version, kind))
@@ -84,6 +130,9 @@ class LiveListers(StoreListers):
         """Fetch what was read in vain; returns whether there was anything."""
         objects, self._wanted = dict.fromkeys(self._wanted), []
         lists, self._wanted_lists = dict.fromkeys(self._wanted_lists), []
+        kinds, self._wanted_kinds = dict.fromkeys(self._wanted_kinds), []
+        for gvk in kinds:
+            self._served[gvk] = await self._rest_mapper.resource(*gvk) is not None
         for key in objects:
             api_version, kind, namespace, name = key
             try:
@@ -97,7 +146,7 @@ class LiveListers(StoreListers):
             except NotFound:  # the kind is not served
                 items = []
             self._lists[each] = items
-        return bool(objects or lists)
+        return bool(objects or lists or kinds)
 
 
 def _named(obj: JsonObject) -> tuple[str | None, str]:

@@ -70,7 +70,7 @@ async def plan_take_over(
             reason = str(error) or f"not all were read within {_SYNC_AT_MOST:g} s"
             return Fact(Unknown(f"TrainJobs cannot be planned for: {reason}", "ask somebody who may read these"))
         found = TakeOver()
-        listers = StoreListers(caches.stores())
+        listers = caches.listers()
         for store in (informer.store for informer in caches.runtimes.values()):
             found.runtimes += store.each()
         for runtime in found.runtimes:

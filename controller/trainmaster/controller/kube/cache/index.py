@@ -61,6 +61,10 @@ class Indexers:
     def __len__(self) -> int:
         return len(self._functions)
 
+    def names(self) -> list[str]:
+        """Return the names of all indexes."""
+        return list(self._functions)
+
     def add(self, name: str, function: IndexFunc) -> bool:
         """Add an empty index; False if there is this very index already.
 

@@ -304,6 +304,7 @@ class Informer:
 
     def state_changed(self) -> None:
         """Take note that a partition has synced, or fares otherwise than before."""
+        self.store.set_served(not any(each.is_absent for each in self._partitions.values()))
         if not self.has_synced and all(each.has_synced for each in self._partitions.values()):
             self._synced.set()
             self._metrics.synced()

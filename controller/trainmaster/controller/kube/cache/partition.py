@@ -105,6 +105,11 @@ class Partition:
         self._looks = False
         self._sleeping: asyncio.Future[None] | None = None
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether the server does not serve the kind."""
+        return self.failure is not None and self.failure.is_not_served
+
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot."""
         await self._collector.replace(self, entries, resource_version)

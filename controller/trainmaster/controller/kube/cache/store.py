@@ -70,6 +70,7 @@ class Store:
         self._namespaces = Index()
         self._bytes = 0
         self._resource_version = 0
+        self._is_served = True
         self._reached: dict[str, int] = {}
         """By namespace, where each is read for itself."""
 
@@ -87,6 +88,15 @@ class Store:
     def reached(self, key: str) -> int:
         """Return the newest resource version up to which the store has seen what became of the object of `key`."""
         return self._reached.get(key.rpartition("/")[0], 0) if self._reached else self._resource_version
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the server serves the kind, as far as whoever fills the store knows."""
+        return self._is_served
+
+    def set_served(self, is_served: bool) -> None:
+        """Take note of whether the server serves the kind."""
+        self._is_served = is_served
 
     @property
     def bytes(self) -> int:
@@ -122,6 +132,15 @@ class Store:
     def index_keys(self, index_name: str, value: str) -> Keys:
         """Return the keys of the objects that the index `index_name` has under `value`, without decoding any."""
         return list(self._indexers.keys(index_name, value))
+
+    def index_names(self) -> Keys:
+        """Return the names of the indexes."""
+        return self._indexers.names()
+
+    def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
+        """Return the objects that the index `index_name` has under `value` one by one, as by `each`."""
+        records = [self._records.get(key) for key in self.index_keys(index_name, value)]
+        return map(_decode, filter(None, records))
 
     def list(self, namespace: str | None = None) -> Objects:
         """Return every object, or those of one namespace; the trees are the caller's."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.jobs.event_handlers import OWNER_INDEX
+from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers
+from trainmaster.runtime.listers import Listers, NoSuchIndex
 
 GroupVersionKind = tuple[str, str]
 """API version and kind."""
@@ -95,6 +96,16 @@ class _OwnedListers:
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         other = self._stores.others.get((api_version, kind))
         return () if other is None else other.store.each(namespace)
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
+        raise NoSuchIndex(kind, index, ())  # kinds of jobs declare none
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        other = self._stores.others.get((api_version, kind))
+        return other is not None and other.store.is_served
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
+        return ()  # these are of TrainJobs
 
 
 def observe(job: Job, stores: JobStores) -> Observed:

@@ -54,7 +54,7 @@ from trainmaster.controller.reconciling.write_backoff import (
     digest,
     find_field_conflict,
 )
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resource
+from trainmaster.controller.resources import TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -89,7 +89,7 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             needed_by=watch.declared_by,
             reason="find out whose an object is that stands in the way, and who undoes our writes",
         )
-        if resource == JOBSETS:
+        if watch.workload:
             yield PolicyRule(
                 resource=resource,
                 verbs=("delete",),

@@ -1,12 +1,12 @@
-"""Deleted workloads: the last states of JobSets that are gone.
+"""Deleted workloads: the last states of workloads that are gone.
 
-A JobSet with a `ttlSecondsAfterFinished` may be deleted before its end was observed. Whether the TrainJob has
+A workload with a `ttlSecondsAfterFinished` may be deleted before its end was observed. Whether the TrainJob has
 trained or has lost its workload on the way then depends on the last state of what is not there any more.
 
 Guarantees:
-- The last state is that of the deletion itself. Of a JobSet that vanished while nobody watched, it counts only if it
-  had ended by then: an end is final, but anything else may have been followed by one. One that cannot be read tells
-  nothing.
+- The last state is that of the deletion itself. Of a workload that vanished while nobody watched, it is what was seen
+  last, and only an end counts, which is final: anything else may have been followed by one. One that cannot be read
+  tells nothing. What is an end, its plugin says.
 - What is remembered is bounded by the TrainJobs that have not ended: it is forgotten with the TrainJob, or when that
   ends, also by managers that only stand by.
 - Nothing but convenience depends on it: after a restart nothing is remembered, and the plan is made without.
@@ -14,16 +14,32 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.conditions import is_true
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
-from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
+from trainmaster.runtime.api.constants import FINAL_CONDITIONS
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedWorkload:
+    """A workload that is gone."""
+
+    state: JsonObject
+    """What was seen of it last."""
+
+    seen: bool
+    """Whether that is the state in which it was deleted."""
+
+
 class DeletedWorkloads:
-    """The last states of JobSets whose TrainJobs have not ended.
+    """The last states of workloads whose TrainJobs have not ended.
 
     Args:
         trainjobs: The cache of TrainJobs.
@@ -31,39 +47,43 @@ class DeletedWorkloads:
 
     def __init__(self, trainjobs: Store) -> None:
         self._trainjobs = trainjobs
-        self._last_states: dict[str, JsonObject] = {}
-        """By key of the TrainJob."""
+        self._last_states: dict[str, dict[tuple[str, str], tuple[bytes, bool]]] = {}
+        """By key of the TrainJob, then by kind and key of the workload: encoded, since decoded ones are large."""
 
     def __len__(self) -> int:
         return len(self._last_states)
 
-    def last_state(self, key: str) -> JsonObject | None:
-        """Return the last state of the JobSet of a TrainJob, if it is gone and if that state is known."""
-        return self._last_states.get(key)
+    def last_states(self, key: str) -> Sequence[DeletedWorkload]:
+        """Return the last states of the workloads of a TrainJob that are gone."""
+        states = self._last_states.get(key)
+        if states is None:
+            return ()
+        return [DeletedWorkload(orjson.loads(state), seen) for state, seen in states.values()]
 
-    def on_jobset_event(self, change: Delta) -> None:
-        """Handle an event of a JobSet."""
+    def on_workload_event(self, change: Delta) -> None:
+        """Handle an event of a workload."""
         if not change.is_deletion:
             return
-        jobset = change.old
-        for key in owner_keys(jobset) if jobset is not None else ():
-            self._last_states.pop(key, None)
-            trainjob = self._trainjobs.get(key)
-            if (
-                jobset is not None
-                and why_unreadable(jobset) is None
-                and not (change.final_state_unknown and not _has_ended(jobset))
-                and _is_unfinished(trainjob)
-            ):
-                self._last_states[key] = {field: jobset[field] for field in _KEPT if field in jobset}
+        workload = change.old
+        for key in owner_keys(workload) if workload is not None else ():
+            if workload is None or why_unreadable(workload) is not None:
+                self._forget(key, change.key)
+            elif _is_unfinished(self._trainjobs.get(key)):
+                states = self._last_states.setdefault(key, {})
+                states[workload["kind"], change.key] = orjson.dumps(workload), not change.final_state_unknown
 
     def on_trainjob_event(self, change: Delta) -> None:
         """Handle an event of a TrainJob."""
         if change.key in self._last_states and not _is_unfinished(change.new):
             del self._last_states[change.key]
 
-
-_KEPT = ("apiVersion", "kind", "metadata", "status")
+    def _forget(self, key: str, workload: str) -> None:
+        states = self._last_states.get(key, {})
+        for kind, name in list(states):
+            if name == workload:
+                del states[kind, name]
+        if not states:
+            self._last_states.pop(key, None)
 
 
 def _is_unfinished(trainjob: JsonObject | None) -> bool:
@@ -71,11 +91,6 @@ def _is_unfinished(trainjob: JsonObject | None) -> bool:
         return False
     conditions = _conditions(trainjob)
     return not any(is_true(conditions, final) for final in FINAL_CONDITIONS)
-
-
-def _has_ended(jobset: JsonObject) -> bool:
-    conditions = _conditions(jobset)
-    return is_true(conditions, JOBSET_COMPLETED) or is_true(conditions, JOBSET_FAILED)
 
 
 def _conditions(obj: JsonObject) -> list[JsonObject]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.controller.kube.cache.store import split_key
+from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -26,6 +26,11 @@ RUNTIME_INDEX = "runtime"
 """Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-
 scoped.
 """
+
+OWNER_INDEX = "owner"
+"""Index of workloads by the UID of the TrainJob that controls them."""
+
+_PLUGIN_INDEX = "plugins/"
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
 
@@ -45,6 +50,22 @@ def owner_keys(obj: JsonObject) -> list[str]:
         and reference["kind"] == TRAINJOB_KIND
         and reference["apiVersion"].partition("/")[0] == GROUP
     ]
+
+
+def owner_uids(obj: JsonObject) -> list[str]:
+    """The index function of `OWNER_INDEX`."""
+    references = obj["metadata"].get("ownerReferences") or []
+    return [reference["uid"] for reference in references if reference.get("controller") and reference.get("uid")]
+
+
+def plugin_index(name: str) -> str:
+    """Return how a store calls an index that a plugin declared, apart from our own."""
+    return f"{_PLUGIN_INDEX}{name}"
+
+
+def plugin_indexes(store: Store) -> list[str]:
+    """Return the indexes of a store that plugins declared."""
+    return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 
 
 def config_map_keys(obj: JsonObject) -> list[str]:

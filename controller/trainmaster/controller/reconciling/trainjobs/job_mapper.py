@@ -11,13 +11,15 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.runtime.framework.watches import takes_listers
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
-from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +32,13 @@ class JobMapper:
 
     Args:
         watch: It; its calls are timed and counted by the framework that it comes from.
+        listers: What it may look at beside the object.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, listers: Listers = NO_LISTERS) -> None:
+        assert watch.jobs is not None  # noqa: S101 - what this class is for
         self._watch = watch
+        self._jobs = partial(watch.jobs, listers=listers) if takes_listers(watch.jobs) else watch.jobs
         self._last: dict[str, tuple[str, ...]] = {}
         """The TrainJobs that each object concerned when it was mapped last."""
 
@@ -55,11 +60,11 @@ class JobMapper:
     def _map(self, change: Delta) -> tuple[str, ...] | None:
         """Map the state after a change, or the last one; None if that fails."""
         state: JsonObject | None = change.old if change.is_deletion else change.new
-        assert self._watch.jobs is not None and state is not None  # noqa: PT018, S101 - what this class is for
+        assert state is not None  # noqa: S101 - there is one before or after
         if why_unreadable(state) is not None:
             return None  # the cache has told of it, and it is no fault of the plugin
         try:
-            keys = tuple(dict.fromkeys(f"{namespace}/{name}" for namespace, name in self._watch.jobs(state)))
+            keys = tuple(dict.fromkeys(f"{namespace}/{name}" for namespace, name in self._jobs(state)))
         except Exception as error:
             self._log_failure(change.key, error)
             return None

@@ -7,7 +7,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,16 +17,22 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
+from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, plugin_index, plugin_indexes
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
+from trainmaster.runtime.api.constants import snapshot_name
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
+from trainmaster.runtime.listers import NoSuchIndex
 from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
 
 GroupVersionKind = tuple[str, str]
 """API version and kind."""
+
+ObjectIdentity = tuple[str, str, str]
+"""API version, kind and name."""
 
 CONFIG_MAP: GroupVersionKind = ("v1", "ConfigMap")
 
@@ -47,17 +53,21 @@ class StoreListers:
     Whoever reads an object gets it decoded anew: what a plugin does to it is not what the plan compares with.
 
     Args:
-        stores: The caches by kind, each with its resource.
+        stores: The caches by kind, each with its resource; those of workloads have the index `OWNER_INDEX`.
         more: Objects that no cache holds (any more, or yet), by API version, kind and key.
+        workloads: The kinds of workloads.
     """
 
     def __init__(
         self,
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         more: Mapping[tuple[str, str, str], JsonObject] | None = None,
+        *,
+        workloads: Collection[GroupVersionKind] = (),
     ) -> None:
         self._stores = stores
         self._more = more or {}
+        self.workload_kinds = workloads
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object, or None when no cache holds it.
@@ -87,16 +97,67 @@ class StoreListers:
             ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
         """
         _, store = self._stores.get((api_version, kind), (None, None))
-        return () if store is None else map(_readable, store.each(namespace))
+        cached = () if store is None else map(_readable, store.each(namespace))
+        return self._with_more(api_version, kind, cached, namespace) if self._more else cached
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the cached objects that an index of a plugin has under a value; each is decoded when its turn comes.
+
+        Raises:
+            NoSuchIndex: Nobody declared it.
+            ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
+        """
+        _, store = self._stores.get((api_version, kind), (None, None))
+        if store is None:
+            return ()
+        if plugin_index(index) not in store.index_names():
+            raise NoSuchIndex(kind, index, plugin_indexes(store))
+        return map(_readable, store.by_index(plugin_index(index), value))
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        """Tell whether the server serves a kind that somebody declared."""
+        _, store = self._stores.get((api_version, kind), (None, None))
+        return store is not None and store.is_served
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
+        """Return the workloads that a TrainJob controls; each is decoded when its turn comes.
+
+        Raises:
+            ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
+        """
+        for api_version, kind in self.workload_kinds:
+            _, store = self._stores[api_version, kind]
+            cached = map(_readable, store.by_index(OWNER_INDEX, job.metadata.uid))
+            namespace = job.metadata.namespace
+            found = self._with_more(api_version, kind, cached, namespace) if self._more else cached
+            yield from (obj for obj in found if is_controlled_by(obj, job))
+
+    def workload_size(self, job: TrainJob) -> int:
+        """Return how many bytes the caches have of the workloads of a TrainJob, without decoding any."""
+        stores = (self._stores[kind][1] for kind in self.workload_kinds)
+        return sum(store.size(key) for store in stores for key in store.index_keys(OWNER_INDEX, job.metadata.uid))
+
+    def _with_more(
+        self, api_version: str, kind: str, cached: Iterable[JsonObject], namespace: str | None
+    ) -> Iterator[JsonObject]:
+        more = {key: obj for (*gvk, key), obj in self._more.items() if gvk == [api_version, kind]}
+        yield from (obj for obj in cached if object_key(obj) not in more)
+        yield from (copy_json(obj) for obj in more.values() if namespace in (None, obj["metadata"].get("namespace")))
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that is cached."""
         resource, _ = self._stores.get((api_version, kind), (None, None))
         return resource
 
-    def with_object(self, obj: JsonObject) -> StoreListers:
-        """Return the same listers with one more object, which no cache holds (any more, or yet)."""
-        return StoreListers(self._stores, {**self._more, (obj["apiVersion"], obj["kind"], object_key(obj)): obj})
+    def with_objects(self, objects: Iterable[JsonObject]) -> StoreListers:
+        """Return the same listers with more objects, which no cache holds (any more, or yet)."""
+        more = {(obj["apiVersion"], obj["kind"], object_key(obj)): obj for obj in objects}
+        return StoreListers(self._stores, {**self._more, **more}, workloads=self.workload_kinds)
+
+
+def identity_of(obj: JsonObject) -> ObjectIdentity:
+    """Return what tells an object from all others of its namespace."""
+    return obj["apiVersion"], obj["kind"], obj["metadata"]["name"]
 
 
 def _key(namespace: str | None, name: str) -> str:
@@ -123,13 +184,13 @@ class Observed:
     runtime: JsonObject | None
     """The live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
 
-    jobset: JsonObject | None
-    """The JobSet of its name, whoever owns it."""
+    workloads: Mapping[ObjectIdentity, JsonObject]
+    """The workloads that it controls: objects of the kinds that plugins declared to be such."""
 
     listers: StoreListers
 
-    deleted_workload: JsonObject | None = None
-    """The last state of its JobSet, if that is gone and its last state is known (see `deleted_workloads`)."""
+    deleted_workloads: Sequence[DeletedWorkload] = ()
+    """Workloads that it had and that are gone, as far as their last states are known."""
 
     runtime_denied: str | None = None
     """Why nobody knows whether there is a runtime: it may not be read."""
@@ -139,7 +200,7 @@ class Observed:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
         job, listers = self.job.metadata, self.listers
         size = listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
-        size += listers.size(JOBSET_API_VERSION, JOBSET_KIND, job.namespace, job.name)
+        size += listers.workload_size(self.job)
         if self.runtime is not None:
             resource = RUNTIMES[self.job.spec.runtime_ref.kind]
             namespace = job.namespace if resource.namespaced else None
@@ -148,14 +209,21 @@ class Observed:
 
     def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
         """Return an object in the namespace of the TrainJob, not to be changed."""
-        namespace = self.job.metadata.namespace
-        if (api_version, kind, name) == (JOBSET_API_VERSION, JOBSET_KIND, self.job.metadata.name):
-            return self.jobset
-        return self.listers.get(api_version, kind, namespace, name)
+        if (own := self.workloads.get((api_version, kind, name))) is not None:
+            return own
+        return self.listers.get(api_version, kind, self.job.metadata.namespace, name)
+
+    def is_workload(self, identity: ObjectIdentity) -> bool:
+        """Tell whether an object is of a kind of workloads."""
+        return identity[:2] in self.listers.workload_kinds
+
+    def deletion_seen(self, identity: ObjectIdentity) -> bool:
+        """Tell whether the deletion of a workload was seen, so that it is known whether that had ended by then."""
+        return any(each.seen for each in self.deleted_workloads if identity_of(each.state) == identity)
 
 
 def observe(
-    job: TrainJob, raw: JsonObject, listers: StoreListers, *, deleted_workload: JsonObject | None = None
+    job: TrainJob, raw: JsonObject, listers: StoreListers, *, deleted_workloads: Iterable[DeletedWorkload] = ()
 ) -> Observed:
     """Look up everything that the decisions about a TrainJob rest on.
 
@@ -163,26 +231,28 @@ def observe(
         job: The TrainJob.
         raw: The same, as the server gave it.
         listers: The caches.
-        deleted_workload: The last known state of a JobSet that it had.
+        deleted_workloads: The last known states of workloads that it had.
 
     Raises:
-        ObjectUnreadable: Its runtime, its snapshot or its JobSet exists but cannot be read.
+        ObjectUnreadable: Its runtime, its snapshot or a workload of it exists but cannot be read.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
     snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))
     wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
-    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, name)
-    is_gone = jobset is None or not is_controlled_by(jobset, job)
-    if deleted_workload is not None and not is_controlled_by(deleted_workload, job):
-        deleted_workload = None
+    workloads = {identity_of(each): each for each in listers.workloads(job)}
+    gone = [
+        each
+        for each in deleted_workloads
+        if identity_of(each.state) not in workloads and is_controlled_by(each.state, job)
+    ]
     return Observed(
         job=job,
         raw=raw,
         snapshot=snapshot,
         runtime=live_runtime(job, listers) if wants_runtime else None,
-        jobset=jobset,
+        workloads=workloads,
         listers=listers,
-        deleted_workload=deleted_workload if is_gone else None,
+        deleted_workloads=gone,
     )
 
 
@@ -231,4 +301,4 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
             f'{resource.kind} "{reference.name}" cannot be read: Trainmaster may not get {resource.name} here; '
             f"grant it get, list and watch by a {role}{instead}"
         ) from error
-    return listers.with_object(runtime)
+    return listers.with_objects([runtime])

@@ -7,8 +7,9 @@ Rules:
 - The snapshot of the runtime comes first, so that everything after it is built from what was frozen.
 - An object of the same name that belongs to somebody else is never touched: owners are compared by UID (E-5). Names
   are the same for every try, so that a second try meets what the first one made (C-2).
-- A TrainJob whose JobSet may have ended unseen, and has been deleted by its own time to live since, is not built again:
-  that would train a second time (B27).
+- A TrainJob whose workload may have ended unseen, and has been deleted by its own time to live since, is not built
+  again: that would train a second time (B27). Neither is one that plugins would build as another workload by now.
+- What a workload is, plugins declare (`Watch.workload`).
 - What is as it should be is not written (C-12).
 """
 
@@ -20,7 +21,12 @@ from datetime import datetime
 
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND, Problem
+from trainmaster.controller.reconciling.problems import (
+    NAME_TAKEN,
+    RUNTIME_DENIED,
+    RUNTIME_NOT_FOUND,
+    Problem,
+)
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
@@ -101,7 +107,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         # Finished TrainJobs are many, and reading a runtime takes its time.
         runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
         expires_in = seconds_to_expiry(job, ttl_after_finished(job, runtime), now)
-        return Plan(deletes=_leftover_workload(observed) if by_deadline else [], expires_in=expires_in)
+        return Plan(deletes=_leftover_workloads(observed) if by_deadline else [], expires_in=expires_in)
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
@@ -129,7 +135,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         planned.problem = Problem("TrainJobInvalid", f"the TrainJob cannot be built: {error}", retry=False)
     else:
         planned.skipped = resolution.skipped
-        planned.problem = _end_unseen(resolution.objects, observed)
+        planned.problem = _end_unseen(resolution.objects, observed) or _other_workload(resolution.objects, observed)
         for desired in resolution.objects:
             if planned.problem or planned.waiting:
                 break
@@ -139,32 +145,49 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
 
 
 def _workload_without_jobs(resolution: Resolution, observed: Observed) -> JsonObject | None:
-    jobset = observed.jobset
-    if jobset is None or not is_controlled_by(jobset, observed.job) or not without_jobs(jobset):
+    jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+    if jobset is None or not without_jobs(jobset):
         return None
     return jobset if any(may_lack_jobs(desired.object) for desired in resolution.objects) else None
 
 
 def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:
-    """Tell whether the JobSet of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
-    if observed.deleted_workload is not None or not _was_running(observed.job):
+    """Tell whether a workload of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
+    if not _was_running(observed.job):
         return None
-    name = observed.job.metadata.name
     for desired in objects:
-        if desired.identity[:2] != (JOBSET_API_VERSION, JOBSET_KIND):
+        _, kind, name = desired.identity
+        if not observed.is_workload(desired.identity) or observed.deletion_seen(desired.identity):
             continue
         lifetime = (desired.object.get("spec") or {}).get("ttlSecondsAfterFinished")
         if lifetime is not None and observed.existing(*desired.identity) is None:
             # Retrying cannot help, for what is gone tells nothing any more.
             return Problem(
                 "WorkloadGone",
-                f'JobSet "{name}" ran and is gone, and how it ended was not seen: its ttlSecondsAfterFinished '
+                f'{kind} "{name}" ran and is gone, and how it ended was not seen: its ttlSecondsAfterFinished '
                 f"({lifetime}) lets it be deleted after its end. It is not made again, because that would train a "
                 "second time. If that is what you want, delete this TrainJob and create it again; to keep ends from "
                 "being missed, set a longer ttlSecondsAfterFinished in the runtime, or set it in the TrainJob instead",
                 retry=False,
             )
     return None
+
+
+def _other_workload(objects: Iterable[Desired], observed: Observed) -> Problem | None:
+    """Tell whether a TrainJob that has a workload would get one of another kind: its plugins have changed since."""
+    wanted = [desired.identity for desired in objects if observed.is_workload(desired.identity)]
+    others = [identity for identity in observed.workloads if identity not in wanted]
+    new = [identity for identity in wanted if identity not in observed.workloads]
+    if not others or not new:
+        return None
+    (_, old_kind, old_name), (_, kind, name) = others[0], new[0]
+    return Problem(
+        "OtherWorkload",
+        f'the TrainJob has the {old_kind} "{old_name}", but by the plugins of today it becomes the {kind} "{name}": a '
+        "plugin was installed, configured or disabled since. It is left alone until it ends, since both would train. "
+        "To have it built anew, delete this TrainJob and create it again",
+        retry=False,
+    )
 
 
 def _was_running(job: TrainJob) -> bool:
@@ -179,11 +202,8 @@ def _failed_by_deadline(job: TrainJob) -> bool:
     return failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED_REASON
 
 
-def _leftover_workload(observed: Observed) -> list[JsonObject]:
-    job, jobset = observed.job, observed.jobset
-    if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
-        return []
-    return [jobset]
+def _leftover_workloads(observed: Observed) -> list[JsonObject]:
+    return [each for each in observed.workloads.values() if not each["metadata"].get("deletionTimestamp")]
 
 
 def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRuntime | None:
@@ -244,9 +264,10 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
     elif existing is None:
         planned.applies.append(Apply(desired.object, create=desired.when is ApplyWhen.ONCE))
     elif found := _drift(desired, existing, job):
-        # Most of a JobSet is immutable, and what is built may have changed since, but stopping it is always possible.
+        # Most of a workload is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)
-        stop = {"spec": {"suspend": True}} if job.spec.suspend and runs and kind == JOBSET_KIND else None
+        stops = job.spec.suspend and runs and observed.is_workload(desired.identity)
+        stop = {"spec": {"suspend": True}} if stops else None
         planned.applies.append(
             Apply(desired.object, uid=existing["metadata"]["uid"], certain=found is Drift.CERTAIN, at_least=stop)
         )

@@ -19,7 +19,7 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.conditions import find_condition, stored_status
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, REPORT_INTERVAL, Problem
+from trainmaster.controller.reconciling.problems import EVENT_ACTION, KIND_NOT_SERVED, REPORT_INTERVAL, Problem
 from trainmaster.controller.redaction import redact
 from trainmaster.metrics.plugins import SKIPPED
 from trainmaster.runtime.framework import PluginFailed
@@ -47,6 +47,9 @@ _MOST_TOLD: Final = 20
 
 def blocking(error: PluginFailed) -> Problem:
     """Return that a TrainJob cannot be built, or its state be told, because of a plugin."""
+    if error.kind_not_served:
+        # All TrainJobs are reconciled when it is.
+        return Problem(KIND_NOT_SERVED, str(error), retry=False)
     if error.rejected:
         return Problem("BuildRejected", str(error))
     return Problem(_reason(error), str(error))

@@ -16,7 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -91,6 +91,7 @@ class TrainJobReconciler:
         client: Performs the writes, and reads what the caches lack.
         trainjobs: The cache of TrainJobs.
         stores: All other caches, by API version and kind, each with its resource.
+        workloads: The kinds of workloads.
         framework: The plugins.
         recorder: Where events go.
         clock: The time.
@@ -104,6 +105,7 @@ class TrainJobReconciler:
         client: KubeClient,
         trainjobs: Store,
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        workloads: Collection[GroupVersionKind],
         framework: Framework,
         recorder: EventRecorder,
         clock: Clock,
@@ -113,7 +115,7 @@ class TrainJobReconciler:
         self._client = client
         self._deleted_workloads = deleted_workloads
         self._trainjobs = trainjobs
-        self._stores = stores
+        self._listers = StoreListers(stores, workloads=workloads)
         self._framework = framework
         self._clock = clock
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
@@ -177,15 +179,14 @@ class TrainJobReconciler:
             return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
 
     async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
-        observed = observe(
-            job, raw, StoreListers(self._stores), deleted_workload=self._deleted_workloads.last_state(key)
-        )
+        deleted = self._deleted_workloads.last_states(key)
+        observed = observe(job, raw, self._listers, deleted_workloads=deleted)
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
             try:
                 listers = await with_live_runtime(job, observed.listers, self._client)
             except RuntimeDenied as error:
                 return replace(observed, runtime_denied=str(error))
-            observed = observe(job, raw, listers, deleted_workload=observed.deleted_workload)
+            observed = observe(job, raw, listers, deleted_workloads=deleted)
         return observed
 
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
@@ -258,9 +259,10 @@ class TrainJobReconciler:
             return None, blocking(error)
 
     def _report_status(self, observed: Observed) -> StatusReport | None:
-        if observed.deleted_workload is not None:
-            # The workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
-            last = self._framework.status(observed.job, observed.listers.with_object(observed.deleted_workload))
+        if observed.deleted_workloads:
+            # A workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
+            states = [each.state for each in observed.deleted_workloads]
+            last = self._framework.status(observed.job, observed.listers.with_objects(states))
             if last is not None and finished(last.conditions):
                 return last
         return self._framework.status(observed.job, observed.listers)

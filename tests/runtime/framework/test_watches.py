@@ -1,0 +1,167 @@
+"""What plugins declare to watch: faults, indexes, listers of mappers, and kinds that the cluster does not serve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from support.objects import replicated_job, runtime, trainjob, trainjob_object
+from support.resolutions import FakeListers
+
+from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
+from trainmaster.runtime.resolver import resolve
+
+QUEUE = ("acme.io/v1", "Queue", "queues")
+TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
+
+
+class Watching:
+    """A plugin that watches something."""
+
+    def __init__(self, name: str, *watches: Watch, **attributes: Any) -> None:
+        self.name = name
+        self._watches = watches
+        for attribute, value in attributes.items():
+            setattr(self, attribute, value)
+
+    def watch_extension(self) -> Iterable[Watch]:
+        return self._watches
+
+
+class OfTorch(Watching):
+    """One that serves torch alone."""
+
+    policies = ("torch",)
+
+
+def queue_of(obj: JsonObject) -> list[str]:
+    return [f"{obj['metadata']['namespace']}/{obj['metadata']['labels']['queue']}"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"jobs": lambda obj, cluster: ()}, "and their jobs a function that takes (obj) or (obj, listers)"),
+        ({"jobs": lambda: ()}, "and their jobs a function that takes (obj) or (obj, listers)"),
+        ({"indexes": ["queue"]}, 'and their indexes a mapping of names to functions, for instance {"acme-queue": ...}'),
+        ({"indexes": {"": queue_of}}, "and the names of their indexes texts, not ''"),
+        ({"indexes": {"queue": "spec.queue"}}, "and their index 'queue' a function that takes (obj), not 'spec.queue'"),
+        ({"indexes": {"queue": lambda obj, listers: ()}}, "and their index 'queue' a function that takes (obj), not"),
+        ({"namespaces": "team-a"}, "and their namespaces a tuple of names, for instance (\"team-a\",), not 'team-a'"),
+        ({"namespaces": ("a",), "namespaced": False}, "and Queue is said to belong to no namespace"),
+        ({"namespaces": ("a",), "writes": True}, "and Queue is said to be built, which happens wherever there are"),
+        ({"workload": True}, "and a workload is built and stopped: Queue needs writes=True, and not creates_only"),
+        ({"workload": True, "writes": True, "creates_only": True}, "and a workload is built and stopped"),
+        ({"workload": True, "writes": True, "metadata_only": True}, "and a workload is read whole, in the namespace"),
+        ({"workload": True, "writes": True, "namespaced": False}, "and a workload is read whole, in the namespace"),
+    ],
+)
+def test_a_watch_that_could_only_be_served_in_part_is_refused(fields: Mapping[str, Any], fault: str) -> None:
+    message = re.escape(f"plugin odd: watch_extension must return Watch objects, {fault}")
+    with pytest.raises(PluginInvalid, match=f"^{message}"):
+        Framework([Watching("odd", Watch(*QUEUE, **fields))]).watches()
+
+
+def test_two_indexes_of_one_name_are_refused_with_both_plugins() -> None:
+    plugins = [Watching(name, Watch(*TRAINJOB, indexes={"queue": queue_of})) for name in ("acme", "other")]
+    with pytest.raises(PluginInvalid, match=r"two indexes 'queue' of TrainJob .* of acme and of other; give one of"):
+        Framework(plugins).watches()
+
+
+def test_a_mapper_gets_listers_if_it_takes_them() -> None:
+    """By name: a default that a closure is given in passing stays what it is."""
+
+    def plain(obj: JsonObject, prefix: str = "job-") -> list[tuple[str, str]]:
+        return [("team", prefix + obj["name"])]
+
+    def asking(obj: JsonObject, listers: Listers) -> Iterable[tuple[str, str]]:
+        for job in listers.by_index(*TRAINJOB[:2], "queue", f"team/{obj['name']}"):
+            yield job["metadata"]["namespace"], job["metadata"]["name"]
+
+    declared = [Watch(*QUEUE, jobs=plain), Watch(*QUEUE, jobs=asking), Watch(*TRAINJOB, indexes={"queue": queue_of})]
+    watches = Framework([Watching("acme", *declared)]).watches()
+    job = trainjob_object()
+    job["metadata"]["labels"] = {"queue": "blue"}
+    listers = FakeListers(job, watches=watches)
+    one, other, _ = watches
+    assert one.jobs is not None
+    assert other.jobs is not None
+    assert one.jobs({"name": "blue"}, listers=listers) == [("team", "job-blue")]
+    assert other.jobs({"name": "blue"}, listers=listers) == [("team", "demo")]
+    assert other.jobs({"name": "red"}, listers=listers) == []
+
+
+def test_an_index_function_is_a_call_of_its_plugin() -> None:
+    """Counted, given an object of its own, and what it returns is looked at."""
+    calls: list[tuple[str, str, bool]] = []
+
+    def wreck(obj: JsonObject) -> list[str]:
+        obj.clear()
+        return ["x"]
+
+    def note(plugin: str, phase: str, seconds: float, failure: BaseException | None) -> None:
+        calls.append((plugin, phase, failure is None))
+
+    odd: Any = lambda obj: [1]  # noqa: E731 - what a type checker would have told its author
+    watch = Watch(*QUEUE, indexes={"wreck": wreck, "odd": odd})
+    (declared,) = Framework([Watching("acme", watch)], observer=note).watches()
+    obj = {"kind": "Queue"}
+    assert declared.indexes["wreck"](obj) == ["x"]
+    assert obj == {"kind": "Queue"}
+    with pytest.raises(PluginFailed, match=r"acme failed in Watch.indexes: TypeError: it must return texts"):
+        declared.indexes["odd"](obj)
+    assert calls == [("acme", "Watch.indexes", True), ("acme", "Watch.indexes", False)]
+
+
+def test_plugins_are_asked_once_what_they_watch() -> None:
+    asked: list[str] = []
+
+    class Asked(Watching):
+        def watch_extension(self) -> Iterable[Watch]:
+            asked.append(self.name)
+            return super().watch_extension()
+
+    framework = Framework([*load_plugins(), Asked("asked")])
+    assert framework.watches() == framework.watches()
+    resolve(trainjob(), runtime(), framework)
+    assert asked == ["asked"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "required"),
+    [
+        (Watching("w", Watch(*QUEUE, writes=True, workload=True)), True),
+        (Watching("w", Watch(*QUEUE, writes=True, workload=True, optional=True)), False),
+        (Watching("w", Watch(*QUEUE, writes=True)), False),
+        (OfTorch("w", Watch(*QUEUE, writes=True, workload=True)), False),
+        (Watching("w", Watch(*QUEUE, writes=True, workload=True), applies_to=lambda info, job: False), False),
+    ],
+)
+def test_the_manager_needs_the_workloads_of_plugins_that_serve_every_trainjob(plugin: Any, required: bool) -> None:
+    (watch,) = Framework([plugin]).watches()
+    assert (watch.required, watch.declared_by) == (required, "w")
+
+
+def test_without_its_kind_only_the_trainjobs_that_a_plugin_serves_wait() -> None:
+    framework = Framework([*load_plugins(), OfTorch("acme", Watch(*QUEUE))])
+    absent = FakeListers(absent=("Queue",))
+    torch = runtime(replicated_job(), policy={"torch": {}})
+    assert resolve(trainjob(), runtime(), framework, listers=absent).objects
+    with pytest.raises(PluginFailed) as failed:
+        resolve(trainjob(), torch, framework, listers=absent)
+    assert failed.value.kind_not_served
+    assert failed.value.not_ready
+    assert str(failed.value) == (
+        "the cluster does not serve Queue (acme.io/v1), which the plugin acme needs; install its definition "
+        "(queues.acme.io), or disable the plugin"
+    )
+    assert resolve(trainjob(), torch, framework, listers=NO_LISTERS).objects, "offline nobody knows"
+
+
+def test_an_optional_kind_holds_up_nobody() -> None:
+    framework = Framework([*load_plugins(), Watching("acme", Watch(*QUEUE, optional=True))])
+    assert resolve(trainjob(), runtime(), framework, listers=FakeListers(absent=("Queue",))).objects
