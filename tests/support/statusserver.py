@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.controller.statusserver.authorizer import JOBS
+from trainmaster.controller.statusserver.authorizer import JOBS, OwnerKinds
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -36,6 +36,9 @@ REPORT: JsonObject = {
     }
 }
 
+
+OWNERS = OwnerKinds(workloads=[JOBSETS], between=[JOBS])
+"""Those of the built-in plugins."""
 
 _POD_TEMPLATE: JsonObject = {"spec": {"containers": [{"name": "node", "image": "i"}], "restartPolicy": "Never"}}
 

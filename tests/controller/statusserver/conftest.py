@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from support.stack import Stack, api_server
-from support.statusserver import MovableClock, StatusClient, Trainers
+from support.statusserver import OWNERS, MovableClock, StatusClient, Trainers
 
 from trainmaster.controller.server.server import http_log
 from trainmaster.controller.statusserver.handler import StatusHandler
@@ -31,7 +31,7 @@ async def trainers(stack: Stack) -> Trainers:
 @pytest.fixture
 async def http(stack: Stack, trainers: Trainers) -> AsyncIterator[StatusClient]:
     clock = MovableClock()
-    server = TestServer(application(StatusHandler(stack.client, trainers.cache, clock=clock)))
+    server = TestServer(application(StatusHandler(stack.client, trainers.cache, OWNERS, clock=clock)))
     await server.start_server(access_log=None, logger=http_log, **HTTP_OPTIONS)
     async with TestClient(server) as session:
         yield StatusClient(session, trainers, clock)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import pairwise
+from typing import cast
 
+import pytest
+from support.resolutions import FRAMEWORK
 from support.stack import Stack
 from support.statusserver import NAMESPACE, StatusClient, Trainers, reviews
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.statusserver.authorizer import JOBS
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.statusserver.authorizer import JOBS, OwnerKinds, PodOwners, policy_rules
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
 from trainmaster.controller.statusserver.throttle import REFUSALS_BURST
-from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR
+from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR, PodIdentity
 from trainmaster.devcluster.testing.faults import Delay
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
 
 async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(
@@ -94,3 +105,72 @@ async def test_a_known_token_goes_on_beside_one_who_forges_also_when_its_review_
     codes = [(await http.post("train", token)).code for token in forged(good, REFUSALS_BURST + 1)]
     assert codes == [403] * REFUSALS_BURST + [429]
     assert (await http.post("train", good)).code == 200
+
+
+WORKERS = Watch("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets", writes=True, workload=True)
+SETS = Watch("apps/v1", "StatefulSet", "statefulsets", metadata_only=True)
+JOB = Watch("batch/v1", "Job", "jobs", writes=True, workload=True)
+SERVICE = Watch("v1", "Service", "services", writes=True)
+
+
+class Owned:
+    """A server that knows the metadata of some objects, each of which the next one controls."""
+
+    def __init__(self, *kinds: tuple[str, str], labels: JsonObject | None = None, trainjob: str = "train") -> None:
+        chain = [("v1", "Pod"), *kinds, ("trainer.kubeflow.org/v1alpha1", "TrainJob")]
+        self.asked: list[str] = []
+        self._objects: dict[str, JsonObject] = {}
+        for (_, kind), (api_version, owner) in pairwise(chain):
+            name = trainjob if owner == "TrainJob" else f"{owner}-0".lower()
+            if owner == "JobSet":
+                name = trainjob
+            reference = {"apiVersion": api_version, "kind": owner, "name": name, "uid": f"uid-of-{owner}"}
+            metadata = {"uid": f"uid-of-{kind}", "labels": labels or {}}
+            self._objects[kind] = {"metadata": {**metadata, "ownerReferences": [{**reference, "controller": True}]}}
+
+    async def get(self, resource: Resource, namespace: str, name: str, *, metadata_only: bool) -> JsonObject:
+        assert metadata_only
+        self.asked.append(resource.kind)
+        if resource.kind not in self._objects:
+            raise NotFound(status=404)
+        return self._objects[resource.kind]
+
+
+JOBSET_OF = [("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]
+
+
+@pytest.mark.parametrize(
+    ("watches", "kinds", "expected"),
+    [
+        ([JOB, SERVICE], [("batch/v1", "Job")], True),
+        ([WORKERS, SETS], [("apps/v1", "StatefulSet"), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")], True),
+        ([WORKERS], [("apps/v1", "StatefulSet"), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")], False),
+        ([WORKERS, SETS], [("apps/v1", "StatefulSet")], False),
+        ([WORKERS, SETS], [("batch/v1", "Job")], False),
+        ([WORKERS, SETS], [], False),
+        ([JOB], JOBSET_OF, False),
+        ([], [("batch/v1", "Job")], False),
+    ],
+    ids=["Job", "LeaderWorkerSet", "undeclared", "no workload", "other", "none", "without JobSet", "nothing declared"],
+)
+async def test_trainer_s2_a_pod_belongs_to_a_trainjob_through_what_plugins_declared(
+    watches: list[Watch], kinds: list[tuple[str, str]], expected: bool
+) -> None:
+    """What is no workload, nor below one by the word of its plugin, belongs to nobody: anyone may have made it."""
+    declared = [replace(watch, declared_by="acme") for watch in watches]
+    server = Owned(*kinds)
+    owners = PodOwners(cast("KubeClient", server), OwnerKinds.of(declared), clock=VirtualClock())
+    pod = PodIdentity("training", "pod-0", "uid-of-Pod")
+    assert await owners.is_owned(pod, trainjob="train", uid="uid-of-TrainJob") is expected
+    assert not await owners.is_owned(pod, trainjob="train", uid="another")
+    assert not await owners.is_owned(pod, trainjob="other", uid="uid-of-TrainJob")
+    assert {rule.resource.kind for rule in policy_rules(declared)} >= set(server.asked), "with the rights declared"
+
+
+@pytest.mark.parametrize(("label", "expected"), [("train", True), ("other", False), (None, False)])
+async def test_trainer_s2_pods_of_a_jobset_say_so_by_their_label_as_well(label: str | None, expected: bool) -> None:
+    labels = {"jobset.sigs.k8s.io/jobset-name": label} if label else {}
+    server = Owned(*JOBSET_OF, labels=labels)
+    owners = PodOwners(cast("KubeClient", server), OwnerKinds.of(FRAMEWORK.watches()), clock=VirtualClock())
+    pod = PodIdentity("training", "pod-0", "uid-of-Pod")
+    assert await owners.is_owned(pod, trainjob="train", uid="uid-of-TrainJob") is expected

@@ -19,7 +19,7 @@ from support.authorities import Authority as Issuer
 from support.http import get, listening
 from support.oddrequests import answer_to, odd_request
 from support.stack import Stack
-from support.statusserver import NAMESPACE, REPORT, MovableClock, StatusClient, Trainers
+from support.statusserver import NAMESPACE, OWNERS, REPORT, MovableClock, StatusClient, Trainers
 
 from trainmaster.controller.configuration import Configuration, Plugins, Webhook
 from trainmaster.controller.configuration import StatusServer as Settings
@@ -88,7 +88,7 @@ async def serving(stack: Stack, trainers: Trainers, directory: Path) -> AsyncIte
 
     task = asyncio.create_task(
         running.server.run(
-            stack.access, trainers.cache, user_agent="tests", wait_for_sync=synced, enqueue_all=running.enqueue
+            stack.access, trainers.cache, OWNERS, user_agent="tests", wait_for_sync=synced, enqueue_all=running.enqueue
         )
     )
     try:

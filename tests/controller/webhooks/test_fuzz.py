@@ -45,7 +45,7 @@ def workers() -> Iterator[Workers]:
 async def test_h4_every_review_is_answered(seed: int, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = Reviews(seed)
     known: list[FakeListers] = []
-    monkeypatch.setattr(handlers, "StoreListers", lambda _: known[0])
+    monkeypatch.setattr(handlers, "StoreListers", lambda _, workloads: known[0])
     clock = SystemClock()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), workers=workers, clock=clock).handlers()
     allowed = refused = 0

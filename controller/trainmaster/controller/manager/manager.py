@@ -56,7 +56,7 @@ from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.reconciling.controller import require_unique_names
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver import OwnerKinds, StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework
@@ -202,6 +202,7 @@ class Manager:
                 serving = self._status_server.run(
                     self._rest_config,
                     caches.trainjobs.store,
+                    OwnerKinds.of(watches),
                     user_agent=USER_AGENT,
                     missing_rights=missing_rights,
                     wait_for_sync=caches.wait_for_sync,

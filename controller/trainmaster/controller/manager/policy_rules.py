@@ -60,7 +60,7 @@ def _policy_rules(
     yield from apply.policy_rules(watches)
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
-    yield from job_creation.POLICY_RULES
+    yield from job_creation.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.POLICY_RULES
     election = configuration.leader_election
@@ -71,7 +71,7 @@ def _policy_rules(
     if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
         yield from filters.POLICY_RULES
     if TRAIN_JOB_STATUS_GATE in features:
-        yield from authorizer.POLICY_RULES
+        yield from authorizer.policy_rules(watches)
         yield from handler.POLICY_RULES
     if manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
         yield from certificates.policy_rules(configuration, namespace=namespace)

@@ -5,6 +5,7 @@ token is it, by `token_review` and the owners of the pod, within the limits of `
 reported). `ca_bundle` is what pods are to trust, and `server` puts everything together for the manager.
 """
 
+from trainmaster.controller.statusserver.authorizer import OwnerKinds
 from trainmaster.controller.statusserver.server import StatusServer
 
-__all__ = ["StatusServer"]
+__all__ = ["OwnerKinds", "StatusServer"]

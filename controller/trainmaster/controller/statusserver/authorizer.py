@@ -3,9 +3,10 @@
 Guarantees:
 - trainer S2: only a pod of the TrainJob may, and only while the TrainJob is not finished. A token of another pod of the
   namespace is refused even if it was made for this TrainJob.
-- trainer S2: which TrainJob a pod belongs to follows the controllers of the pod, pod -> Job -> JobSet -> TrainJob, each
-  by UID; that labels say the same is demanded, and not enough. Only metadata is read. Objects of one UID never change
-  their controller here, so what was read serves all pods of a TrainJob for a short time.
+- trainer S2: which TrainJob a pod belongs to follows the controllers of the pod, pod -> Job -> JobSet -> TrainJob for
+  instance, each by UID, through no kinds but those of workloads, and what their plugins say stands below them. That the
+  label of a JobSet's pods says the same is demanded, and not enough. Only metadata is read. Objects of one UID never
+  change their controller here, so what was read serves all pods of a TrainJob for a short time.
 - A refusal does not say why: it is the same for a TrainJob that does not exist, a wrong token, and none. Only who has
   proven to belong to a TrainJob gets to know that it has finished.
 - What costs the API server nothing is checked first. Who has proven nothing yet is throttled before anything is asked
@@ -15,7 +16,9 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from cachetools import TTLCache
@@ -27,13 +30,14 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
-from trainmaster.controller.resources import JOBSETS
+from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token
 from trainmaster.controller.statusserver.throttle import Denied, ReviewThrottle
 from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, JOBSET_GROUP, TRAINJOB_KIND, status_audience
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
 
@@ -63,13 +67,14 @@ class Authorizer:
     Args:
         client: Reviews tokens and reads metadata.
         trainjobs: The cache of TrainJobs.
+        owners: Whom pods may belong to.
         clock: The time.
     """
 
-    def __init__(self, client: KubeClient, trainjobs: Store, *, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, trainjobs: Store, owners: OwnerKinds, *, clock: Clock) -> None:
         self._trainjobs = trainjobs
         self._reviewer = TokenReviewer(client, clock=clock)
-        self._owners = PodOwners(client, clock=clock)
+        self._owners = PodOwners(client, owners, clock=clock)
         self._throttle = ReviewThrottle(clock=clock)
         self._accepted: TTLCache[TokenKey, None] = TTLCache(ACCEPTED_SIZE, ttl=ACCEPTED_TTL, timer=clock.monotonic)
 
@@ -113,18 +118,42 @@ JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 
 _PART: Final = "status server"
 
-POLICY_RULES: Final = (
-    *authentication.policy_rules(_PART, "find out which pod reports"),
-    *(
-        PolicyRule(
+_BELOW: Final[Mapping[str, Sequence[Resource]]] = MappingProxyType({JOBSETS.name: (JOBS,)})
+"""What stands between pods and a workload whose plugin has no other use for it, by name of the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKinds:
+    """The kinds by which pods belong to a TrainJob."""
+
+    workloads: Sequence[Resource]
+    between: Sequence[Resource]
+    """What may stand between a pod and a workload."""
+
+    @classmethod
+    def of(cls, watches: Iterable[Watch]) -> OwnerKinds:
+        """Return them from what plugins declared: beside a workload, what its plugin watches and does not build."""
+        watches = list(watches)
+        plugins = {watch.declared_by for watch in watches if watch.workload}
+        workloads = dict.fromkeys(watched_resource(watch) for watch in watches if watch.workload)
+        read = (watch for watch in watches if watch.declared_by in plugins and watch.namespaced and not watch.writes)
+        below = [each for workload in workloads for each in _BELOW.get(workload.name, ())]
+        between = dict.fromkeys([*below, *map(watched_resource, read)])
+        return cls(list(workloads), [each for each in between if each not in workloads and each != PODS])
+
+
+def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to tell which pod reports, and to which TrainJob it belongs."""
+    yield from authentication.policy_rules(_PART, "find out which pod reports")
+    owners = OwnerKinds.of(watches)
+    for resource in dict.fromkeys((PODS, *owners.between, *owners.workloads)):
+        yield PolicyRule(
             resource=resource,
             verbs=("get",),
             needed_by=_PART,
-            reason="find out which TrainJob the pod that reports belongs to: pod, Job, JobSet, by metadata alone",
+            reason="find out which TrainJob the pod that reports belongs to, by the metadata of its controllers alone",
         )
-        for resource in (PODS, JOBS, JOBSETS)
-    ),
-)
+
 
 CACHED_FOR: Final = 60.0
 """Seconds."""
@@ -155,11 +184,14 @@ class PodOwners:
 
     Args:
         client: Where metadata is read.
+        owners: Whom pods may belong to.
         clock: The time.
     """
 
-    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, owners: OwnerKinds, *, clock: Clock) -> None:
         self._client = client
+        self._workloads = frozenset(owners.workloads)
+        self._resources = {(each.group, each.kind): each for each in (*owners.between, *owners.workloads)}
         self._cache: TTLCache[tuple[Resource, str, str, str], _Dependent] = TTLCache(
             CACHE_SIZE, ttl=CACHED_FOR, timer=clock.monotonic
         )
@@ -171,19 +203,21 @@ class PodOwners:
         Raises:
             KubeError: The API server could not be asked.
         """
+        resource = PODS
         dependent = await self._read(PODS, pod.namespace, pod.name, pod.uid)
-        if dependent is None or dependent.jobset != trainjob:
-            return False
-        job = _controller(dependent, JOBS.group, JOBS.kind)
-        if job is None:
-            return False
-        dependent = await self._read(JOBS, pod.namespace, job.name, job.uid)
-        jobset = _controller(dependent, JOBSET_GROUP, JOBSETS.kind)
-        if jobset is None or jobset.name != trainjob:
-            return False
-        dependent = await self._read(JOBSETS, pod.namespace, jobset.name, jobset.uid)
-        owner = _controller(dependent, GROUP, TRAINJOB_KIND)
-        return owner is not None and (owner.name, owner.uid) == (trainjob, uid)
+        jobset = dependent.jobset if dependent is not None else None
+        for _ in range(len(self._resources) + 1):
+            controller = dependent.controller if dependent is not None else None
+            if controller is None:
+                return False
+            if (controller.group, controller.kind) == (GROUP, TRAINJOB_KIND):
+                return resource in self._workloads and (controller.name, controller.uid) == (trainjob, uid)
+            found = self._resources.get((controller.group, controller.kind))
+            if found is None or (found == JOBSETS and not jobset == controller.name == trainjob):
+                return False
+            resource = found
+            dependent = await self._read(resource, pod.namespace, controller.name, controller.uid)
+        return False  # each kind stands in it once at most
 
     async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Dependent | None:
         """Read the object of a name and a UID; None if there is no such object."""
@@ -201,11 +235,6 @@ class PodOwners:
                 dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
                 self._cache[key] = dependent
         return dependent
-
-
-def _controller(dependent: _Dependent | None, group: str, kind: str) -> _Controller | None:
-    controller = dependent.controller if dependent else None
-    return controller if controller and (controller.group, controller.kind) == (group, kind) else None
 
 
 def _controller_of(metadata: JsonObject) -> _Controller | None:

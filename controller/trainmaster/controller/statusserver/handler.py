@@ -34,7 +34,7 @@ from trainmaster.controller.kube.rest.errors import (
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.statusserver.authorizer import Authorizer, Finished, Target
+from trainmaster.controller.statusserver.authorizer import Authorizer, Finished, OwnerKinds, Target
 from trainmaster.controller.statusserver.payload import InvalidPayload, Report, read_report
 from trainmaster.controller.statusserver.throttle import Denied, TooMany
 from trainmaster.runtime.api.constants import STATUS_FIELD_MANAGER
@@ -111,13 +111,14 @@ class StatusHandler:
     Args:
         client: Performs the requests to the API server.
         trainjobs: The cache of TrainJobs.
+        owners: Whom pods may belong to.
         clock: The time.
     """
 
-    def __init__(self, client: KubeClient, trainjobs: Store, *, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, trainjobs: Store, owners: OwnerKinds, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._authorizer = Authorizer(client, trainjobs, clock=clock)
+        self._authorizer = Authorizer(client, trainjobs, owners, clock=clock)
         self._limiter: KeyedRateLimiter[str] = KeyedRateLimiter(
             qps=REPORTS_QPS, burst=REPORTS_BURST, maxsize=_REPORTERS, clock=clock
         )

@@ -38,6 +38,7 @@ from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions
+from trainmaster.controller.statusserver.authorizer import OwnerKinds
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import (
     LARGEST_BODY,
@@ -128,6 +129,7 @@ class StatusServer:
         self,
         access: RestConfig,
         trainjobs: Store,
+        owners: OwnerKinds,
         *,
         user_agent: str,
         missing_rights: MissingRights | None = None,
@@ -139,6 +141,7 @@ class StatusServer:
         Args:
             access: The cluster.
             trainjobs: The cache of TrainJobs.
+            owners: Whom pods may belong to.
             user_agent: The name of the manager.
             missing_rights: Tells which rights the API server refuses.
             wait_for_sync: Waits until the caches are filled: until then nobody's TrainJob is known.
@@ -151,7 +154,7 @@ class StatusServer:
             tasks.create_task(self._watch_ca_bundle(enqueue_all))
             await wait_for_sync()
             async with self._connect(access, user_agent, missing_rights) as client:
-                await self._server.run(application(StatusHandler(client, trainjobs, clock=self._clock)))
+                await self._server.run(application(StatusHandler(client, trainjobs, owners, clock=self._clock)))
 
     async def _watch_ca_bundle(self, on_change: Callable[[], object]) -> None:
         while True:

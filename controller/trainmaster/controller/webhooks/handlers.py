@@ -105,7 +105,8 @@ class AdmissionHandlers:
         clock: Clock,
     ) -> None:
         self._framework = framework
-        self._listers = StoreListers(stores, workloads=workloads)
+        self._stores = stores
+        self._workloads = workloads
         self._reader = reader
         self._job_kinds = job_kinds
         self._namespaces = namespaces
@@ -158,7 +159,7 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         old = _stored_object(request)
-        listers = self._listers
+        listers = StoreListers(self._stores, workloads=self._workloads)
         if old is None:
             job = await self._judge(request.size, _lacking_runtime, obj, listers)
             if job is not None:

@@ -9,6 +9,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
@@ -21,21 +22,25 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import is_true
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_COMPLETED, JOBSET_FAILED, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
 log = structlog.get_logger(__name__)
 
 CORE_EVENTS: Final = Resource("", "v1", "Event", "events", namespaced=True)
 
-POLICY_RULES: Final = (
-    PolicyRule(
-        resource=CORE_EVENTS,
-        verbs=("list",),
-        needed_by="trainjob_controller",
-        reason="find out why a JobSet has no Jobs: its controller says that in an event and nowhere else",
-    ),
-)
+
+def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes where JobSets are built."""
+    if any((watch.api_version, watch.kind) == (JOBSET_API_VERSION, JOBSET_KIND) for watch in watches if watch.writes):
+        yield PolicyRule(
+            resource=CORE_EVENTS,
+            verbs=("list",),
+            needed_by="trainjob_controller",
+            reason="find out why a JobSet has no Jobs: its controller says that in an event and nowhere else",
+        )
+
 
 REFUSED: Final = "JobCreationFailed"
 """The reason of JobSet's event, and of our condition."""
