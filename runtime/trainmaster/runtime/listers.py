@@ -125,8 +125,9 @@ class Watch:
 
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict, hash=False)
     """Indexes of the kind, by name: each tells for one object under which values `Listers.by_index` finds it. An object
-    for which it raises, or cannot be asked because the plugin is quarantined, is not found until it changes. Names are shared by all plugins, so a good one begins with that of the plugin.
-    With `writes` it has the kind read as a whole: foreign objects are indexed, too.
+    for which it raises, or cannot be asked because the plugin is quarantined, is not found until it changes. Names are
+    shared by all plugins, so a good one begins with that of the plugin. With `writes` it has the kind read as a whole:
+    foreign objects are indexed, too.
     """
 
     writes: bool = False

@@ -6,10 +6,10 @@ is a field of the spec, as the API spells it: `trainjob(trainer={"numNodes": 2},
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     API_VERSION,
@@ -20,7 +20,8 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.listers import NO_LISTERS, Listers
+from trainmaster.runtime.listers import NO_LISTERS, Listers, NoSuchIndex, Watch, index_functions
+from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolver import new_info
 
 RUNTIME_NAME: Final = "conformance"
@@ -116,10 +117,18 @@ class KnownObjects:
 
     Args:
         objects: Complete ones, with apiVersion, kind and metadata.name.
+        watches: What plugins declare: which indexes there are, and which kinds are workloads.
+        absent: The kinds that the cluster does not serve, as pairs of API version and kind.
     """
 
-    def __init__(self, *objects: JsonObject) -> None:
+    def __init__(
+        self, *objects: JsonObject, watches: Iterable[Watch] = (), absent: Container[tuple[str, str]] = ()
+    ) -> None:
         self._objects = [copy_tree(obj) for obj in objects]
+        watches = list(watches)
+        self._indexes = index_functions(watches)
+        self._workloads = {(watch.api_version, watch.kind) for watch in watches if watch.workload}
+        self._absent = absent
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object; None if there is none of that name."""
@@ -133,3 +142,23 @@ class KnownObjects:
             if (obj["apiVersion"], obj["kind"]) == (api_version, kind)
             and namespace in (None, obj["metadata"].get("namespace"))
         ]
+
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the objects that an index has under a value.
+
+        Raises:
+            NoSuchIndex: No watch declares it.
+        """
+        functions = self._indexes.get((api_version, kind), {})
+        if index not in functions:
+            raise NoSuchIndex(kind, index, functions)
+        return [obj for obj in self.list(api_version, kind) if value in functions[index](obj)]
+
+    def is_served(self, api_version: str, kind: str) -> bool:
+        """Tell whether a kind is served, which are all but those that were called absent."""
+        return (api_version, kind) not in self._absent
+
+    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
+        """Return the objects that a TrainJob controls of the kinds that watches call workloads."""
+        known = (obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) in self._workloads)
+        return [copy_tree(obj) for obj in known if is_controlled_by(obj, job)]

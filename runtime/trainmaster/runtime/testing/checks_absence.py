@@ -108,7 +108,8 @@ def stands_odd_objects(subject: Subject) -> Iterator[Problem]:
         built = [each.object for each in outcome_of(framework, job, on, subject.listers()).objects]
         for status in _ODD_STATUSES:
             try:
-                framework.status(parse_trainjob(job), KnownObjects(*({**obj, "status": status} for obj in built)))
+                listers = KnownObjects(*({**obj, "status": status} for obj in built), watches=framework.watches())
+                framework.status(parse_trainjob(job), listers)
             except PluginFailed as error:
                 if error.plugin == plugin.name:
                     yield Problem(

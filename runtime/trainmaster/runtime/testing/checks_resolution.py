@@ -180,7 +180,7 @@ def works_without_a_cluster(subject: Subject) -> Iterator[Problem]:
     for job in subject.whole_jobs():
         uid = parse_trainjob(job).metadata.uid
         for what, listers in (
-            ("in an empty cluster", KnownObjects()),
+            ("in an empty cluster", KnownObjects(watches=framework.watches())),
             ("beside objects of a TrainJob of the same name that was deleted", _left_over(subject, job)),
         ):
             try:
@@ -198,5 +198,6 @@ def works_without_a_cluster(subject: Subject) -> Iterator[Problem]:
 
 def _left_over(subject: Subject, job: JsonObject) -> KnownObjects:
     earlier = {**job, "metadata": {**job["metadata"], "uid": "uid-of-an-earlier-one"}}
-    built = outcome_of(subject.framework(), earlier, subject.whole_runtime(), subject.listers())
-    return KnownObjects(*subject.objects, *(each.object for each in built.objects))
+    framework = subject.framework()
+    built = outcome_of(framework, earlier, subject.whole_runtime(), subject.listers())
+    return KnownObjects(*subject.objects, *(each.object for each in built.objects), watches=framework.watches())

@@ -129,7 +129,7 @@ class Subject:
 
     def listers(self, *more: JsonObject) -> Listers:
         """What is in the cluster."""
-        return builders.KnownObjects(*self.objects, *more)
+        return builders.KnownObjects(*self.objects, *more, watches=self.framework().watches())
 
     def framework(self, around: Around | None = None, *, plugin: Plugin | None = None) -> Framework:
         """The plugin among the built-in ones.
