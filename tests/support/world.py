@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from support.objects import runtime_object, trainjob_object
@@ -13,6 +13,8 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
@@ -43,12 +45,14 @@ class World:
     The server has what was put or written; the caches show it at once, unless they lag.
     """
 
-    def __init__(self, *plugins: Any) -> None:
+    def __init__(
+        self, *plugins: Any, guard: PluginGuard | None = None, failure_policies: Mapping[str, str] | None = None
+    ) -> None:
         self.clock = VirtualClock()
         kinds = (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
         self.resources = {(kind.api_version, kind.kind): kind for kind in kinds}
         self.stores = {kind: Store() for kind in self.resources}
-        self.framework = Framework([*load_plugins(), *plugins])
+        self.framework = Framework([*load_plugins(), *plugins], guard=guard, failure_policies=failure_policies)
         self.workloads = [(each.api_version, each.kind) for each in self.framework.watches() if each.workload]
         for kind in self.workloads:
             self.stores[kind].add_indexer(OWNER_INDEX, owner_uids)
@@ -84,6 +88,7 @@ class World:
             stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
             workloads=self.workloads,
             framework=self.framework,
+            plugin_threads=PluginThreads("planner", skips=self.framework.skips) if guard is not None else None,
             recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,

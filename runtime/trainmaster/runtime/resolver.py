@@ -9,7 +9,7 @@ whoever calls may share a runtime between TrainJobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -81,9 +81,19 @@ def resolve(
     info = new_info(job, runtime, listers=listers)
     unserved = framework.unserved_policy(info)
     if unserved:
-        raise PolicyUnserved(f"no installed plugin serves {unserved}; install one, or use another runtime")
+        raise PolicyUnserved(_unserved(unserved, framework.not_loaded))
     built = framework.resolve(info, job, listers, tracer=tracer)
     return Resolution(built.objects, info, built.skipped)
+
+
+def _unserved(policy: str, not_loaded: Sequence[str]) -> str:
+    if not not_loaded:
+        return f"no installed plugin serves {policy}; install one, or use another runtime"
+    names = ", ".join(not_loaded)
+    return (
+        f"no plugin serves {policy}, and {names} did not load, which may be why: the log of the manager says what to "
+        "do; or use another runtime"
+    )
 
 
 def new_info(

@@ -87,7 +87,7 @@ def test_what_needs_a_restart_is_told_once(
     assert told(reloader) == [
         {
             "event": "the configuration file has changed; some options need a restart",
-            "options": ["webhook.port", "plugins.options"],
+            "options": ["webhook.port", "plugins.options.a"],
             "reloaded": [],
             "log_level": "warning",
         }

@@ -69,6 +69,25 @@ PROVED: dict[str, str] = {
     "certManagement.webhookSecretName": (
         "tests/controller/certificates/test_integration.py::test_h11_an_empty_secret_is_filled_and_webhooks_work"
     ),
+    "plugins.enabled": (
+        "tests/controller/plugins/test_loading.py::test_only_those_of_others_that_are_enabled_are_loaded"
+    ),
+    "plugins.onLoadError": (
+        "tests/controller/plugins/test_loading.py::"
+        "test_one_that_does_not_load_is_left_out_where_the_configuration_says_so"
+    ),
+    "plugins.failurePolicy": (
+        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
+    ),
+    "plugins.timeLimit": (
+        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
+    ),
+    "plugins.quarantine.failures": (
+        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
+    ),
+    "plugins.quarantine.period": (
+        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
+    ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
     "shutdownDelayDuration": (

@@ -44,11 +44,14 @@ from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.operator_namespace import pod_namespace
+from trainmaster.controller.plugins.guard import guard_of, plugins_detail
+from trainmaster.controller.plugins.loading import load
 from trainmaster.controller.plugins.observer import PluginCallObserver
+from trainmaster.controller.plugins.options import PluginOptions
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
-from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework import Framework, PluginInvalid
 from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -142,12 +145,22 @@ async def _run(
 ) -> int:
     configuration, features = effective.configuration, effective.features
     status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
-    plugins = load_plugins(
-        disabled=frozenset(configuration.plugins.disabled),
+    gates = frozenset(name for name, is_open in features.items() if is_open)
+    loaded = load(
+        configuration.plugins,
         options=configuration.plugins.options if status_server is None else status_server.plugin_options(),
-        features=frozenset(name for name, is_open in features.items() if is_open),
+        features=gates,
     )
-    framework = Framework(plugins, observer=PluginCallObserver())
+    loaded.tell()
+    guard = guard_of(loaded, configuration.plugins)
+    framework = Framework(
+        loaded.plugins,
+        observer=PluginCallObserver(),
+        guard=guard,
+        failure_policies=configuration.plugins.failure_policy,
+        not_loaded=loaded.failed,
+    )
+    plugin_options = PluginOptions(framework, configuration.plugins.options)
     kinds = job_kinds(configuration)
     rest_config = await load_config(kubeconfig=arguments.kubeconfig)
     log.info(
@@ -160,7 +173,7 @@ async def _run(
         credentials=rest_config.source,
         plugins=framework.names(),
         job_kinds=[each.kind for each in kinds],
-        feature_gates=sorted(name for name, is_open in features.items() if is_open),
+        feature_gates=sorted(gates),
     )
     process.unmap_freed_blocks()
     process.switch_threads_often()
@@ -170,16 +183,18 @@ async def _run(
         async with (
             monitored_loop(),
             background_task(process.collect_periodically(), name="heap"),
-            _following(arguments, configuration, overrides, apply),
+            _following(arguments, configuration, overrides, apply, plugin_options),
         ):
             manager = Manager(
                 rest_config,
                 configuration,
                 framework,
+                guard=guard,
                 status_server=status_server,
                 job_kinds=kinds,
                 on_caches_synced=process.freeze,
             )
+            manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: plugins_detail(loaded, guard))
             await manager.run(stop)
     return 0
 
@@ -190,13 +205,24 @@ async def _following(
     configuration: Configuration,
     overrides: Sequence[Override],
     apply: Callable[[Configuration], None],
+    plugin_options: PluginOptions,
 ) -> AsyncIterator[None]:
     """Follow the configuration file, if there is one."""
+
+    def put_in_effect(new: Configuration) -> None:
+        plugin_options.reload(new.plugins.options)  # first: it may refuse all of it
+        apply(new)
+
     if arguments.config is None:
         yield
         return
     reloader = ConfigurationReloader(
-        arguments.config, configuration, feature_gates=arguments.feature_gates, overrides=overrides, apply=apply
+        arguments.config,
+        configuration,
+        feature_gates=arguments.feature_gates,
+        overrides=overrides,
+        apply=put_in_effect,
+        reloads=plugin_options.reloads,
     )
     async with background_task(reloader.run(), name="configuration"):
         yield

@@ -113,13 +113,18 @@ def _configured(arguments: argparse.Namespace) -> Framework:
         from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
 
         options = plugin_options(configuration, authority=lambda: UNKNOWN_AUTHORITY)
-    return Framework(
-        load_plugins(
-            disabled=frozenset(configuration.plugins.disabled),
-            options=options,
-            features=frozenset(name for name, is_open in features.items() if is_open),
-        )
+    from trainmaster.controller.plugins.loading import load  # noqa: PLC0415 - as above
+
+    loaded = load(
+        configuration.plugins,
+        options=options,
+        features=frozenset(name for name, is_open in features.items() if is_open),
     )
+    for error in loaded.failed.values():
+        complain(f"warning: left out, as plugins.onLoadError says: {error}")
+    for text in loaded.unknown_names():
+        complain(f"warning: {text}")
+    return Framework(loaded.plugins, failure_policies=configuration.plugins.failure_policy, not_loaded=loaded.failed)
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

@@ -25,6 +25,10 @@ HTTP: Final = "http/1.1"
 LONGEST_SHUTDOWN_DELAY: Final = 25.0
 """Seconds; after 30 from the signal Kubernetes kills a pod, and the servers end in between."""
 
+_SHORTEST_LIMIT: Final = 0.01
+_LONGEST_LIMIT: Final = 60.0
+"""Seconds that one call of a plugin may take at least, since machines have their pauses, and at most."""
+
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -49,6 +53,18 @@ def _bindable(address: str) -> str:
     if address != OFF:
         parse_address(address)
     return address
+
+
+def _positive(duration: str) -> str:
+    if not seconds(duration) > 0:
+        raise ValueError("must be longer than zero")
+    return duration
+
+
+def _limiting(duration: str) -> str:
+    if not _SHORTEST_LIMIT <= seconds(duration) <= _LONGEST_LIMIT:
+        raise ValueError(f"must be between {_SHORTEST_LIMIT:g}s and {_LONGEST_LIMIT:g}s")
+    return duration
 
 
 def _readable(duration: str) -> str:
@@ -142,6 +158,8 @@ def _with_http(protocols: list[str]) -> list[str]:
 Port = Annotated[int, Field(ge=1, le=65535)]
 NotNegative = Annotated[float, Field(ge=0)]
 Duration = Annotated[str, AfterValidator(_readable)]
+TimeLimit = Annotated[Duration, AfterValidator(_limiting)]
+Period = Annotated[Duration, AfterValidator(_positive)]
 ShutdownDelay = Annotated[Duration, AfterValidator(_drainable)]
 Address = Annotated[str, AfterValidator(_bindable)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]

@@ -36,7 +36,9 @@ class ConfigurationReloader:
         configuration: What the manager started with.
         feature_gates: The flag.
         overrides: What other flags and the environment say.
-        apply: Called with each new configuration, to put the options in effect that are marked `RELOADED`.
+        apply: Called with each new configuration, to put the options in effect that are marked `RELOADED`. What it
+            cannot use is a `ConfigurationInvalid`; the old values stay then.
+        reloads: Tells of an entry of a mapping that is marked so, by its path, whether it takes effect.
         clock: The time.
     """
 
@@ -48,6 +50,7 @@ class ConfigurationReloader:
         feature_gates: str,
         overrides: Sequence[Override] = (),
         apply: Callable[[Configuration], None],
+        reloads: Callable[[str], bool] = lambda _: False,
         clock: Clock | None = None,
     ) -> None:
         self._path = path
@@ -55,6 +58,7 @@ class ConfigurationReloader:
         self._feature_gates = feature_gates
         self._overrides = overrides
         self._apply = apply
+        self._reloads = reloads
         self._clock = clock or SystemClock()
         self._error = ""
         self._waiting: list[str] = []
@@ -72,22 +76,23 @@ class ConfigurationReloader:
             new = effective_configuration(
                 self._path, feature_gates=self._feature_gates, overrides=self._overrides
             ).configuration
+            if new == self._current and not self._error:
+                return
+            changed = list(changed_options(self._current, new, reloads=self._reloads))
+            reloaded = [path for path, is_reloaded in changed if is_reloaded]
+            if reloaded:
+                self._apply(new)
         except ConfigurationInvalid as error:
             LAST_RELOAD_SUCCESSFUL.set(0)
             if str(error) != self._error:
                 self._error = str(error)
                 log.warning("the configuration file cannot be used any more; the old values stay", error=self._error)
             return
-        if new == self._current and not self._error:
-            return
         self._error = ""
         self._note_success()
-        changed = list(changed_options(self._current, new))
-        reloaded = [path for path, is_reloaded in changed if is_reloaded]
         self._current = new
-        if reloaded:
-            self._apply(new)
-        waiting = [path for path, is_reloaded in changed_options(self._started_with, new) if not is_reloaded]
+        changed_since_start = changed_options(self._started_with, new, reloads=self._reloads)
+        waiting = [path for path, is_reloaded in changed_since_start if not is_reloaded]
         if waiting and waiting != self._waiting:
             log.warning(
                 "the configuration file has changed; some options need a restart", options=waiting, reloaded=reloaded
@@ -101,12 +106,22 @@ class ConfigurationReloader:
         LAST_RELOAD_SUCCESS_TIMESTAMP.set(self._clock.now().timestamp())
 
 
-def changed_options(old: BaseModel, new: BaseModel, path: str = "") -> Iterator[tuple[str, bool]]:
-    """Return the options that differ, each with whether it takes effect in a running manager."""
+def changed_options(
+    old: BaseModel, new: BaseModel, path: str = "", *, reloads: Callable[[str], bool] = lambda _: False
+) -> Iterator[tuple[str, bool]]:
+    """Return the options that differ, each with whether it takes effect in a running manager.
+
+    A mapping that may take effect is compared entry by entry, and `reloads` tells of each of them.
+    """
     for name, field in type(old).model_fields.items():
         before, after, place = getattr(old, name), getattr(new, name), f"{path}{field.alias}"
         if isinstance(before, BaseModel):
-            yield from changed_options(before, after, f"{place}.")
+            yield from changed_options(before, after, f"{place}.", reloads=reloads)
         elif before != after:
             extra = field.json_schema_extra
-            yield place, isinstance(extra, dict) and RELOADED.items() <= extra.items()
+            is_reloaded = isinstance(extra, dict) and RELOADED.items() <= extra.items()
+            if is_reloaded and isinstance(before, dict):
+                names = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+                yield from ((f"{place}.{key}", reloads(f"{place}.{key}")) for key in sorted(names))
+            else:
+                yield place, is_reloaded

@@ -25,10 +25,12 @@ from trainmaster.controller.configuration.fields import (
     KindName,
     Namespaces,
     NotNegative,
+    Period,
     Port,
     Protocols,
     SchedulerName,
     ShutdownDelay,
+    TimeLimit,
     seconds,
 )
 
@@ -246,15 +248,53 @@ class Logging(_Section):
     )
 
 
+class Quarantine(_Section):
+    """When plugins that are not ours are not called for a while."""
+
+    failures: Annotated[int, Field(ge=1)] = Field(
+        3,
+        description="A plugin is quarantined after so many failures in a row: of different TrainJobs, or of any that "
+        "exceed a limit.",
+    )
+    period: Period = Field("1m", description="After so long one call is let through. If it succeeds, all are.")
+
+
 class Plugins(_Section):
     """Which plugins run, and with which options."""
 
+    enabled: list[str] = Field(
+        default_factory=lambda: ["*"],
+        description="Plugins that are loaded, by the name of their entry point; `*` stands for all that are installed. "
+        "Those of Trainmaster itself are loaded in any case.",
+    )
     disabled: list[str] = Field(
-        default_factory=list, description="Plugins that are left out, by the name of their entry point."
+        default_factory=list,
+        description="Plugins that are left out all the same, ours too. They are not imported.",
     )
     options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Arguments of plugins, by the same names."
+        default_factory=dict,
+        description="Options of plugins, by the same names. They are put into effect when the file changes, of plugins "
+        "that say that they can (`reloads_options`).",
+        json_schema_extra=RELOADED,
     )
+    on_load_error: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What becomes of the manager when a plugin that is not ours does not load: with `fail` it ends and "
+        "says why, with `skip` it runs without the plugin. TrainJobs whose runtimes ask for what nobody serves then "
+        "are blocked.",
+    )
+    failure_policy: dict[str, Literal["fail", "skip"]] = Field(
+        default_factory=dict,
+        description="What becomes of a TrainJob when a plugin fails, by plugin: `fail` blocks it, `skip` goes on "
+        "without the plugin, and the condition PluginSkipped says so.",
+        json_schema_extra={"default": "what the plugin says of itself, else `fail`"},
+    )
+    time_limit: TimeLimit = Field(
+        "5s",
+        description="How long one call of a plugin that is not ours may take; at admission 5 s at most. From "
+        "`10ms` to `60s`.",
+    )
+    quarantine: Quarantine = Quarantine()
 
 
 class TrainingOperator(_Section):

@@ -9,6 +9,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
@@ -30,6 +31,7 @@ def make_controllers(
     recorder: EventRecorder,
     configuration: Configuration,
     clock: Clock,
+    plugin_threads: PluginThreads | None = None,
 ) -> list[Controller]:
     """Make all controllers; from now on the caches fill their queues (M-4)."""
 
@@ -51,6 +53,7 @@ def make_controllers(
         recorder=recorder,
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
+        plugin_threads=plugin_threads,
     )
     controllers = [
         Controller(

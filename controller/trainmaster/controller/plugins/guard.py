@@ -16,6 +16,8 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.configuration import Plugins, seconds
+from trainmaster.controller.plugins.loading import LoadedPlugins
 from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
 from trainmaster.controller.plugins.watchdog import GRACE, MEMORY_LIMIT, SURROUNDINGS, Call, Watchdog
 from trainmaster.metrics.plugins import QUARANTINED, count_refused_call, publish_plugin
@@ -165,3 +167,21 @@ def _counted(quarantined: Quarantined) -> str:
 
 def _summary(quarantined: Quarantined) -> str:
     return f"{quarantined.plugin} {_counted(quarantined)}"
+
+
+def guard_of(loaded: LoadedPlugins, settings: Plugins) -> PluginGuard | None:
+    """Make the guard of the plugins that are not ours; None if there are none."""
+    if not loaded.others:
+        return None
+    return PluginGuard(
+        loaded.others,
+        time_limit=seconds(settings.time_limit),
+        failures=settings.quarantine.failures,
+        period=seconds(settings.quarantine.period),
+    )
+
+
+def plugins_detail(loaded: LoadedPlugins, guard: PluginGuard | None) -> str | None:
+    """Say what does not run of what should, to everybody who reads probes."""
+    details = (loaded.detail(), None if guard is None else guard.detail())
+    return "; ".join(each for each in details if each) or None

@@ -44,7 +44,8 @@ from trainmaster.controller.webhooks.review import (
 from trainmaster.controller.webhooks.workers import Workers
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, snapshot_name
-from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
@@ -171,8 +172,12 @@ class AdmissionHandlers:
                 except RuntimeDenied as error:
                     return AdmissionResponse(allowed=False, message=str(error))
         size = request.size + _size_of_runtime(obj, listers)
-        result = await self._judge(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
-        return _response(result)
+        worker = self._workers.of(size)
+        try:
+            judged = worker.run_plugins(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
+            return _response(await judged)
+        except PluginFailed as error:
+            return _response(ValidationResult([FieldError("spec", str(error), "InternalError")]))
 
     async def _judge(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function where so many bytes are judged."""

@@ -6,6 +6,8 @@ way to the loop every millisecond (`manager.process.switch_threads_often`).
 
 Guarantees:
 - H-16: small reviews never wait for large ones: each size has a worker of its own, which judges one at a time.
+- Where plugins of others have a say, they are judged in threads, some at a time: a plugin that never comes back costs
+  the request in which it was called, and no other one.
 - The loop turns between any two reviews, so that watches and probes wait for one of them at most.
 - Whoever could not be answered in time is refused at once (`Overloaded`), before anything is done for it. What counts
   is the time that those before it will take, by what the last ones took for each byte.
@@ -22,6 +24,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+from trainmaster.controller.plugins.threads import PluginThreads
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,6 +36,14 @@ ten thousand; the worst that can be written with these takes 20 to 30 ms.
 
 LONGEST_WAIT: Final = 5.0
 """Seconds that those who come before may take; API servers wait for ten, and what has to be waited for may vary."""
+
+PLUGIN_TIME_LIMIT: Final = 5.0
+"""Seconds that one call of a plugin may take at admission, whatever the configuration allows elsewhere: with what it
+takes to end it, API servers are answered in time.
+"""
+
+SMALL_AT_ONCE: Final = 4
+"""Small reviews that are judged at once where plugins of others have a say: so many may be stuck before others wait."""
 
 MAX_BYTES: Final = 48 * 1024 * 1024
 
@@ -52,10 +64,14 @@ class Worker:
 
     Args:
         executor: The one thread in which it judges; None: on the event loop.
+        plugin_threads: The threads in which it judges instead where plugins of others have a say.
     """
 
-    def __init__(self, executor: ThreadPoolExecutor | None = None) -> None:
+    def __init__(
+        self, executor: ThreadPoolExecutor | None = None, *, plugin_threads: PluginThreads | None = None
+    ) -> None:
         self._executor = executor
+        self._plugin_threads = plugin_threads
         self._turn = asyncio.Lock()
         self._under_way = 0
         self._recent_bytes: float = _FIRST_BYTES
@@ -92,6 +108,24 @@ class Worker:
         finally:
             self._under_way -= size
 
+    async def run_plugins(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in which plugins are called; otherwise like `run`.
+
+        Raises:
+            Overloaded: It would wait for too long.
+            PluginFailed: A plugin does not come back.
+        """
+        if self._plugin_threads is None:
+            return await self.run(size, function, *args, **kwargs)
+        if self.is_full:
+            raise Overloaded
+        self._under_way += size
+        try:
+            # What a plugin takes is not what the next review will: it is not timed.
+            return await self._plugin_threads.run(partial(function, *args, **kwargs))
+        finally:
+            self._under_way -= size
+
     def _timed(self, size: int, judge: Callable[[], T]) -> T:
         started = time.perf_counter()
         try:
@@ -104,14 +138,24 @@ class Worker:
         """Take no more, and forget what has not begun."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._plugin_threads is not None:
+            self._plugin_threads.close()
 
 
 class Workers:
-    """The two workers, and the bytes of all bodies."""
+    """The two workers, and the bytes of all bodies.
 
-    def __init__(self) -> None:
-        self._small = Worker()
-        self._large = Worker(ThreadPoolExecutor(1, thread_name_prefix="webhooks"))
+    Args:
+        skips: Given where plugins of others have a say: tells whether TrainJobs go on without one that fails.
+    """
+
+    def __init__(self, skips: Callable[[str], bool] | None = None) -> None:
+        small = large = None
+        if skips is not None:
+            small = PluginThreads("webhooks", size=SMALL_AT_ONCE, skips=skips, time_limit=PLUGIN_TIME_LIMIT)
+            large = PluginThreads("webhooks", size=1, skips=skips, time_limit=PLUGIN_TIME_LIMIT)
+        self._small = Worker(plugin_threads=small)
+        self._large = Worker(ThreadPoolExecutor(1, thread_name_prefix="webhooks"), plugin_threads=large)
         self._bytes = 0
 
     def of(self, size: int) -> Worker:
@@ -139,5 +183,6 @@ class Workers:
             self._bytes -= taken
 
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
+        self._small.close()
         self._large.close()

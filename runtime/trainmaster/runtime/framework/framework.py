@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -79,13 +79,14 @@ class Built:
 
 
 class Framework:
-    """The loaded plugins, ready to run. Immutable after construction.
+    """The loaded plugins, ready to run. Nothing of it changes but by `replace`.
 
     Args:
         plugins: The plugins, in any order.
         observer: Is told of each call.
         guard: Stands around each call.
         failure_policies: Failure policies by plugin, instead of what the plugins say of themselves.
+        not_loaded: Plugins that should be among them, but could not be loaded.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Framework:
         observer: Observer | None = None,
         guard: CallGuard | None = None,
         failure_policies: Mapping[str, str] | None = None,
+        not_loaded: Collection[str] = (),
     ) -> None:
         self._descriptors = {
             plugin.name: describe(plugin, origin=f"plugin {plugin.name!r}")
@@ -106,6 +108,9 @@ class Framework:
         self._by_phase: dict[str, list[Plugin]] = {
             phase: [plugin for plugin in self._plugins if implements(plugin, phase)] for phase in PHASES
         }
+        self.not_loaded = tuple(sorted(not_loaded))
+        """The plugins that should run and could not be loaded."""
+
         self._calls = Calls(observer=observer, guard=guard)
         for plugin in self._plugins:
             self._calls.prepare(plugin)
@@ -132,6 +137,25 @@ class Framework:
     def order(self) -> dict[str, list[str]]:
         """Names of the plugins that run in each phase, in order."""
         return {phase: [plugin.name for plugin in plugins] for phase, plugins in self._by_phase.items()}
+
+    def replace(self, plugin: Plugin) -> None:
+        """Put a plugin, made anew, in the place of the one of its name. What is under way ends with the old one.
+
+        Raises:
+            PluginInvalid: It says something else of itself, or watches something else.
+        """
+        old = next(each for each in self._plugins if each.name == plugin.name)
+        if describe(plugin, origin=f"plugin {plugin.name!r}") != self._descriptors[plugin.name]:
+            raise PluginInvalid(f"plugin {plugin.name!r} says something else of itself with its new options")
+        if implements(plugin, "watch_extension") and declared_watches(plugin) != declared_watches(old):
+            raise PluginInvalid(
+                f"plugin {plugin.name!r} watches something else with its new options; what it watches is the same only "
+                "if the functions in it are, which methods of two objects are not"
+            )
+        self._plugins = [plugin if each is old else each for each in self._plugins]
+        self._by_phase = {
+            phase: [plugin if each is old else each for each in plugins] for phase, plugins in self._by_phase.items()
+        }
 
     def unserved_policy(self, info: Info) -> str | None:
         """Name the policy of a runtime that no plugin serves, as `mlPolicy.torch`."""
@@ -258,11 +282,12 @@ class Framework:
                 same object. Later ones were not run.
         """
         theirs = job.model_copy(deep=True)
+        by_phase = self._by_phase
         run = _Resolution(self, info, theirs, listers, tracer)
         for phase in ENFORCING:
-            for plugin in self._by_phase[phase]:
+            for plugin in by_phase[phase]:
                 run.enforce(plugin, phase)
-        for plugin in self._by_phase["build"]:
+        for plugin in by_phase["build"]:
             run.build(plugin)
         return Built(list(run.built.values()), run.skipped)
 

@@ -21,6 +21,8 @@ from trainmaster.runtime.framework.signatures import PluginInvalid
 ALL = "*"
 """In the place of a name in `plugins.enabled`: all that is installed."""
 
+_OWN_DISTRIBUTION = "trainmaster"
+
 OPTIONS = "plugins.options"
 """Where the options of plugins stand in the configuration file."""
 
@@ -54,7 +56,7 @@ def load_plugins(
     """
     options = dict(options or {})
     found = list(discover() if points is None else points)
-    _refuse_unknown({*enabled, *disabled, *options} - {ALL}, {point.name for point in found})
+    refuse_unknown({*enabled, *disabled, *options} - {ALL}, {point.name for point in found})
     sources: dict[str, list[EntryPoint]] = {}
     for point in found:
         if point.name not in disabled and (ALL in enabled or point.name in enabled):
@@ -131,6 +133,11 @@ def make_plugin(point: EntryPoint, make: Callable[..., Plugin], options: Mapping
     return plugin
 
 
+def is_built_in(point: EntryPoint) -> bool:
+    """Tell whether a plugin is one of Trainmaster itself."""
+    return point.dist is not None and _name_of(point.dist) == _OWN_DISTRIBUTION
+
+
 def origin_of(point: EntryPoint) -> str:
     """Name a plugin with where it comes from, for messages."""
     return f"plugin {point.name!r} ({source_of(point)})"
@@ -155,7 +162,12 @@ def _load(same: list[EntryPoint], options: Mapping[str, Any], features: Collecti
     return make_plugin(point, make, options)
 
 
-def _refuse_unknown(named: set[str], known: set[str]) -> None:
+def refuse_unknown(named: set[str], known: set[str]) -> None:
+    """Refuse names of plugins that are not installed.
+
+    Raises:
+        PluginInvalid: There are some; the message says which are installed.
+    """
     unknown = sorted(named - known)
     if unknown:
         suggestion = f" {did_you_mean(unknown[0], sorted(known))}" if len(unknown) == 1 else ""

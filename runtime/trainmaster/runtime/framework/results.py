@@ -20,6 +20,7 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import JobKey
+from trainmaster.runtime.names import path_segment
 from trainmaster.runtime.ownership import is_controlled_by, owner_reference
 
 MOST_RESULTS: Final = 100_000
@@ -79,6 +80,10 @@ def _object_of(desired: Any) -> JsonObject:
         identity = ("", "", "")
     if not all(isinstance(part, str) and part for part in identity):
         raise ValueError("it built something without apiVersion, kind and metadata.name")
+    fault = path_segment(desired.object["metadata"]["name"])
+    if fault:
+        name = desired.object["metadata"]["name"]
+        raise ValueError(f"the name of a {desired.object['kind']}, {name!r:.80}, {' and '.join(fault)}")
     what = f"{desired.object['kind']} {desired.object['metadata']['name']}"
     if not isinstance(desired.when, ApplyWhen):
         raise TypeError(f"when to write {what} must be an ApplyWhen, not {desired.when!r}")

@@ -1,0 +1,265 @@
+"""Whatever a plugin does wrong for one TrainJob, its owner is told in a sentence, and other TrainJobs go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.faulty_plugins import HOOKS, faulty, hoard, named, raise_key_error, sleep, spin
+from support.objects import runtime_object, trainjob_object
+from support.resolutions import KnownServer
+from support.series import value_of
+from support.virtualtime import VirtualClock
+from support.world import World
+
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.plugins.observer import PluginCallObserver
+from trainmaster.controller.reconciling.outcomes import Requeue, RequeueAfter
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import RETRY_INTERVAL
+from trainmaster.controller.webhooks import AdmissionHandlers, Workers
+from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework.interface import Desired
+from trainmaster.runtime.jsontree import JsonObject
+
+LIMIT = 0.2
+
+
+@pytest.fixture
+def guard() -> Iterator[PluginGuard]:
+    made = PluginGuard({"acme"}, time_limit=LIMIT, memory_limit=64 << 20, failures=3, period=60.0, grace=0.1)
+    yield made
+    made.close()
+
+
+async def reconciled(world: World, *names: str) -> None:
+    """Reconcile TrainJobs, one after the other."""
+    world.put(runtime_object(), *(trainjob_object(name, uid=f"uid-of-{name}") for name in names))
+    for name in names:
+        await world.reconciler.reconcile(f"team/{name}")
+
+
+def conditions(world: World, name: str) -> dict[str, JsonObject]:
+    status = world.find("TrainJob", name).get("status") or {}
+    return {condition["type"]: condition for condition in status.get("conditions") or []}
+
+
+def blocked(world: World, name: str) -> tuple[str, str] | None:
+    condition = conditions(world, name).get("Blocked")
+    return None if condition is None else (condition["reason"], condition["message"])
+
+
+WRONG: list[tuple[str, Callable[[], Any], str]] = [
+    *((hook, raise_key_error, f"plugin acme failed in {hook}: KeyError: 'region'") for hook in HOOKS),
+    ("applies_to", lambda: None, "plugin acme failed in applies_to: TypeError: it must return True or False, not None"),
+    ("build", lambda: [1], "plugin acme failed in build: TypeError: build must return Desired objects, not int"),
+    ("build", lambda: None, "plugin acme failed in build: TypeError: 'NoneType' object is not iterable"),
+    ("status", dict, "plugin acme failed in status: TypeError: it must return a StatusReport, not {}"),
+    ("pre_build", lambda: (_ for _ in ()), "plugin acme failed in pre_build: TypeError: it must change what it is "),
+    (
+        "build",
+        lambda: [Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})],
+        "plugin acme failed in build: ValueError: it built something without apiVersion, kind and metadata.name",
+    ),
+    ("build", named("a/b"), "ValueError: the name of a ConfigMap, 'a/b', may not contain '/'"),
+    ("build", named(".."), "ValueError: the name of a ConfigMap, '..', may not be '..'"),
+    (
+        "build",
+        named("settings", namespace="kube-system"),
+        "ValueError: ConfigMap settings is in namespace 'kube-system', not in that of the TrainJob",
+    ),
+    (
+        "build",
+        lambda: [Desired({"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": {"name": "q"}})],
+        "builds Queue 'q' (acme.io/v1), without declaring that kind in its watch_extension",
+    ),
+    ("build", spin, "plugin acme took longer than 0.2 s in build"),
+    ("build", sleep, "plugin acme took longer than 0.2 s in build"),
+    ("status", spin, "plugin acme took longer than 0.2 s in status"),
+    ("status", sleep, "plugin acme took longer than 0.2 s in status"),
+    ("build", hoard, "plugin acme took more than 64 MiB of memory in build"),
+]
+
+
+@pytest.mark.parametrize(("hook", "fault", "message"), WRONG)
+async def test_the_owner_is_told_and_other_trainjobs_go_on(
+    hook: str, fault: Callable[[], Any], message: str, guard: PluginGuard
+) -> None:
+    world = World(faulty(hook, fault), guard=guard)
+    await reconciled(world, "bad", "good")
+    told = blocked(world, "bad")
+    assert told is not None
+    assert told[0] == "PluginFailed"
+    assert message in told[1]
+    assert blocked(world, "good") is None
+    assert world.find("JobSet", "good")
+
+
+async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(guard: PluginGuard) -> None:
+    """As many as there are workers, of which a plugin holds up some."""
+    jobs = [f"bad-{number}" for number in range(2)]
+    world = World(faulty("build", sleep, jobs=tuple(jobs)), guard=guard)
+    world.put(runtime_object(), *(trainjob_object(name, uid=f"uid-of-{name}") for name in (*jobs, "good")))
+    blocking = [asyncio.create_task(world.reconciler.reconcile(f"team/{name}")) for name in jobs]
+    await world.reconciler.reconcile("team/good")
+    assert not any(task.done() for task in blocking)
+    assert world.find("JobSet", "good")
+    await asyncio.gather(*blocking)
+    assert [blocked(world, name) for name in jobs] == [
+        ("PluginFailed", "plugin acme took longer than 0.2 s in build")
+    ] * 2
+
+
+async def test_a_plugin_that_keeps_failing_is_quarantined_and_its_jobs_say_so(guard: PluginGuard) -> None:
+    jobs = [f"bad-{number}" for number in range(4)]
+    world = World(faulty("build", raise_key_error, jobs=tuple(jobs)), guard=guard)
+    refused = {"plugin": "acme", "phase": "enforce_ml_policy", "result": "refused"}
+    with capture_logs() as logs:
+        await reconciled(world, *jobs)
+    failed = ("PluginFailed", "plugin acme failed in build: KeyError: 'region'")
+    why = "after 3 failures in a row in build (KeyError: 'region'); it is tried again every 60 s"
+    quarantined = ("PluginQuarantined", f"plugin acme is quarantined {why}")
+    assert [blocked(world, name) for name in jobs] == [failed, failed, failed, quarantined]
+    (line,) = [entry for entry in logs if entry["event"].startswith("a plugin kept failing")]
+    assert (line["log_level"], line["plugin"], line["phase"], line["failures"]) == ("error", "acme", "build", 3)
+    assert value_of("trainmaster_plugin_quarantined", {"plugin": "acme"}) == 1
+    assert guard.detail() == "acme is quarantined after 3 failures in a row in build"
+    assert value_of("trainmaster_plugin_calls_total", {**refused, "phase": "build"})
+    outcome = await world.reconciler.reconcile("team/bad-3")
+    assert isinstance(outcome, Requeue)
+    assert outcome.at_latest == RETRY_INTERVAL
+
+
+async def test_a_plugin_that_works_again_is_called_again() -> None:
+    now, broken = 0.0, True
+
+    def fault() -> Any:
+        return raise_key_error() if broken else []
+
+    guard = PluginGuard({"acme"}, time_limit=LIMIT, failures=1, period=60.0, now=lambda: now)
+    with closing(guard):
+        world = World(faulty("build", fault), guard=guard)
+        await reconciled(world, "bad")
+        broken = False
+        await world.reconciler.reconcile("team/bad")
+        assert (blocked(world, "bad") or ("",))[0] == "PluginQuarantined"
+        now = 60.0
+        with capture_logs() as logs:
+            await world.reconciler.reconcile("team/bad")
+        assert blocked(world, "bad") is None
+        assert "a plugin works again and is called as before" in [entry["event"] for entry in logs]
+        assert value_of("trainmaster_plugin_quarantined", {"plugin": "acme"}) == 0
+        assert guard.detail() is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (raise_key_error, "plugin acme failed in build: KeyError: 'region'"),
+        (spin, "plugin acme took longer than 0.2 s in build"),
+        (sleep, "plugin acme took longer than 0.2 s in build"),
+        (lambda: [1], "plugin acme failed in build: TypeError: build must return Desired objects, not int"),
+    ],
+)
+async def test_a_trainjob_goes_on_without_a_plugin_that_may_be_skipped(
+    fault: Callable[[], Any], text: str, guard: PluginGuard
+) -> None:
+    world = World(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
+    with capture_logs() as logs:
+        await reconciled(world, "bad", "good")
+    skipped = conditions(world, "bad")["PluginSkipped"]
+    assert (skipped["status"], skipped["reason"]) == ("True", "PluginFailed")
+    assert skipped["message"] == f"this TrainJob goes on without acme: {text}"
+    assert world.events == [skipped["message"]]
+    assert [entry["plugins"] for entry in logs if entry["event"] == "the TrainJob goes on without a plugin"] == [
+        [("acme", "PluginFailed")]
+    ]
+    assert value_of("trainmaster_plugin_skipped_total", {"plugin": "acme", "reason": "PluginFailed"})
+    assert blocked(world, "bad") is None
+    assert world.find("JobSet", "bad")
+    assert "PluginSkipped" not in conditions(world, "good")
+
+
+async def test_the_condition_goes_when_the_plugin_works_again(guard: PluginGuard) -> None:
+    broken = True
+    world = World(
+        faulty("build", lambda: raise_key_error() if broken else []), guard=guard, failure_policies={"acme": "skip"}
+    )
+    await reconciled(world, "bad")
+    assert "PluginSkipped" in conditions(world, "bad")
+    outcome = await world.reconciler.reconcile("team/bad")
+    assert outcome == RequeueAfter(RETRY_INTERVAL)
+    assert len(world.patches) == 1
+    broken = False
+    await world.reconciler.reconcile("team/bad")
+    assert conditions(world, "bad") == {}
+
+
+async def test_texts_that_differ_every_time_do_not_write_the_status_every_time(guard: PluginGuard) -> None:
+    count = 0
+
+    def fault() -> Any:
+        nonlocal count
+        count += 1
+        raise ValueError(f"request {count} {'x' * 100_000}")
+
+    world = World(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
+    await reconciled(world, "bad")
+    assert len(conditions(world, "bad")["PluginSkipped"]["message"]) < 1000
+    for _ in range(3):
+        await world.reconciler.reconcile("team/bad")
+    assert len(world.patches) == 1
+    assert len(world.events) == 1
+
+
+async def judge(framework: Framework, workers: Workers, name: str) -> AdmissionResponse:
+    handlers = AdmissionHandlers(
+        framework, {}, KnownServer(runtime_object()), workers=workers, clock=VirtualClock()
+    ).handlers()
+    request = AdmissionRequest("u-1", "CREATE", trainjob_object(name, uid=f"uid-of-{name}"), None)
+    return await handlers[VALIDATE_TRAINJOB](request)
+
+
+@pytest.mark.parametrize(
+    ("hook", "fault", "message"),
+    [
+        ("validate", raise_key_error, "plugin acme failed in validate: KeyError: 'region'"),
+        ("validate", lambda: 1, "plugin acme failed in validate: TypeError: 'int' object is not iterable"),
+        ("validate", lambda: ["odd"], "it must return FieldError and FieldWarning objects, not str"),
+        ("validate", spin, "plugin acme took longer than 0.2 s in validate"),
+        ("validate", sleep, "plugin acme took longer than 0.2 s in validate"),
+        ("build", sleep, "plugin acme took longer than 0.2 s in build"),
+        ("validate", hoard, "plugin acme took more than 64 MiB of memory in validate"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+async def test_at_admission_a_plugin_costs_the_requests_that_it_serves(
+    hook: str, fault: Callable[[], Any], message: str, policy: str, guard: PluginGuard
+) -> None:
+    framework = Framework([*load_plugins(), faulty(hook, fault)], guard=guard, failure_policies={"acme": policy})
+    with closing(Workers(framework.skips)) as workers:
+        bad, good = await judge(framework, workers, "bad"), await judge(framework, workers, "good")
+    assert (good.allowed, list(good.warnings)) == (True, [])
+    assert bad.allowed == (policy == "skip")
+    if policy == "fail":
+        assert message in bad.message
+    elif hook == "validate":
+        assert message in " ".join(bad.warnings)
+
+
+async def test_authors_find_the_traceback_in_the_log(guard: PluginGuard) -> None:
+    framework = Framework([faulty("validate", raise_key_error)], guard=guard, observer=PluginCallObserver())
+    with closing(Workers(framework.skips)) as workers, capture_logs() as logs:
+        await judge(framework, workers, "bad")
+    (line,) = [entry for entry in logs if entry["event"] == "a plugin failed"]
+    frames = []
+    traceback = line["exc_info"].__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    assert frames[-1] == "raise_key_error"

@@ -1,0 +1,159 @@
+"""Which plugins of a configuration run, and what is said of those that do not load."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from structlog.testing import capture_logs
+from support.faulty_plugins import faulty
+from support.objects import runtime, trainjob
+from support.series import value_of
+
+from trainmaster.controller.configuration import Plugins
+from trainmaster.controller.plugins.guard import guard_of, plugins_detail
+from trainmaster.controller.plugins.loading import LoadedPlugins, load
+from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.listers import Watch
+from trainmaster.runtime.resolver import PolicyUnserved, resolve
+
+GROUP = "trainmaster.plugins"
+
+
+class Distribution:
+    """A distribution, as far as messages show it."""
+
+    name = "acme-plugins"
+
+
+def point(name: str, make: Any, *, module: str = "acme_plugins") -> EntryPoint:
+    """An entry point of the distribution `acme-plugins`."""
+
+    class Point(EntryPoint):
+        def load(self) -> Any:
+            return make() if isinstance(make, type(lambda: 0)) else make
+
+    made = Point(name, f"{module}:{name.title()}", GROUP)
+    vars(made)["dist"] = Distribution()
+    return made
+
+
+def acme(name: str = "acme", **attributes: Any) -> type:
+    return type(faulty("build", list, name=name, **attributes))
+
+
+def exits() -> Any:
+    sys.exit(3)
+
+
+def loaded(*points: EntryPoint, features: tuple[str, ...] = (), **settings: Any) -> LoadedPlugins:
+    section = Plugins.model_validate({"onLoadError": "skip", **settings})
+    return load(section, options=section.options, features=features, points=[*discover(), *points])
+
+
+class Colours(BaseModel):
+    colour: int
+
+
+BROKEN = [
+    (point("acme", exits), r"plugin 'acme' \(acme_plugins:Acme, from acme-plugins\) cannot be loaded: SystemExit: 3"),
+    (EntryPoint("acme", "no.such.module:Acme", GROUP), r"cannot be loaded: ModuleNotFoundError: No module named 'no'"),
+    (point("acme", acme(api_version="9.0")), r"from acme-plugins\) needs plugin API 9\.0, this Trainmaster offers 1\."),
+    (point("acme", acme(enforce_mlpolicy=lambda self: None)), r"enforce_mlpolicy is no extension point"),
+    (point("acme", acme("other")), r"calls itself 'other', but a plugin has one name everywhere"),
+    (point("acme", acme(build=None)), r"implements no extension point"),
+    (
+        point("acme", acme(options_model=Colours)),
+        r"does not accept its options: plugins\.options\.acme\.colour: is required",
+    ),
+    (
+        point("acme", acme(watch_extension=lambda self: [Watch("jobset.x-k8s.io/v1alpha2", "JobSet", "jobs")])),
+        r"plugins contradict each other about JobSet",
+    ),
+    (point("acme", acme(watch_extension=lambda self: 1 // 0)), r"watch_extension failed: ZeroDivisionError"),
+    (point("acme", acme(after=("acme",))), r"the order of plugins contradicts itself"),
+]
+
+
+@pytest.mark.parametrize(("broken", "message"), BROKEN)
+def test_one_that_does_not_load_is_left_out_where_the_configuration_says_so(broken: EntryPoint, message: str) -> None:
+    found = loaded(broken, point("fine", acme("fine")))
+    assert found.others == {"fine"}
+    assert [plugin.name for plugin in found.plugins if plugin.name in ("acme", "fine")] == ["fine"]
+    with pytest.raises(PluginInvalid, match=message):
+        raise found.failed["acme"]
+
+
+@pytest.mark.parametrize(("broken", "message"), BROKEN[:7])
+def test_otherwise_the_manager_does_not_start(broken: EntryPoint, message: str) -> None:
+    with pytest.raises(PluginInvalid, match=message):
+        loaded(broken, onLoadError="fail")
+
+
+def test_nobody_takes_the_name_of_a_plugin_of_ours() -> None:
+    found = loaded(point("jobset", acme("jobset")))
+    (text,) = [str(error) for error in found.failed.values()]
+    assert "plugin 'jobset' (acme_plugins:Jobset, from acme-plugins) has the name of a plugin of Trainmaster" in text
+    assert "`replaces = ('jobset',)`" in text
+    assert "trainmaster.plugins" in type(next(each for each in found.plugins if each.name == "jobset")).__module__
+    with pytest.raises(PluginInvalid, match="has the name of a plugin of Trainmaster itself"):
+        loaded(point("jobset", acme("jobset")), onLoadError="fail")
+
+
+def test_two_of_one_name_are_both_left_out() -> None:
+    found = loaded(point("acme", acme()), point("acme", acme(), module="acme_fork"))
+    assert found.others == frozenset()
+    assert "has the same name as another plugin" in str(found.failed["acme"])
+
+
+def test_only_those_of_others_that_are_enabled_are_loaded() -> None:
+    others = (point("acme", acme()), point("beta", exits))
+    found = loaded(*others, enabled=["acme"], onLoadError="fail")
+    assert found.others == {"acme"}
+    assert {"torch", "jobset"} <= {plugin.name for plugin in found.plugins}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"enabled": ["acmee"]}, {"disabled": ["acmee"]}, {"options": {"acmee": {}}}, {"failurePolicy": {"acmee": "skip"}}],
+)
+def test_a_name_that_nothing_installed_has_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(PluginInvalid, match=r'unknown plugins: acmee \(did you mean "acme"\?\)'):
+        loaded(point("acme", acme()), **settings)
+
+
+def test_what_did_not_load_is_in_log_metrics_and_readiness() -> None:
+    found = loaded(point("acme", exits), point("fine", acme("fine", after=("jobsett",))))
+    with capture_logs() as logs:
+        found.tell()
+    failed, misspelt = logs
+    assert (failed["log_level"], failed["plugin"]) == ("error", "acme")
+    assert "from acme-plugins" in failed["error"]
+    assert isinstance(failed["exc_info"], SystemExit)
+    assert misspelt["log_level"] == "warning"
+    assert misspelt["reason"] == (
+        "fine has 'jobsett' in its `after`, but no plugin of that name is installed (did you mean \"jobset\"?)"
+    )
+    assert value_of("trainmaster_plugin_loaded", {"plugin": "acme"}) == 0
+    assert value_of("trainmaster_plugin_loaded", {"plugin": "fine"}) == 1
+    assert plugins_detail(found, guard_of(found, Plugins())) == "acme did not load"
+
+
+def test_names_of_plugins_that_are_installed_and_do_not_run_are_no_mistake() -> None:
+    found = loaded(point("acme", acme(after=("beta",))), point("beta", acme("beta")), disabled=["beta"])
+    assert list(found.unknown_names()) == []
+
+
+def test_trainjobs_that_ask_for_what_did_not_load_are_told_which_plugin_that_may_be() -> None:
+    found = loaded(point("acme", exits), disabled=["torch"])
+    framework = Framework(found.plugins, not_loaded=found.failed)
+    with pytest.raises(PolicyUnserved, match=r"^no plugin serves mlPolicy\.torch, and acme did not load, which may be"):
+        resolve(trainjob(), runtime(policy={"torch": {}}), framework)
+
+
+def test_without_plugins_of_others_there_is_nothing_to_guard() -> None:
+    assert guard_of(loaded(), Plugins()) is None

@@ -1,0 +1,95 @@
+"""Threads for plugins: some at once, none lost, none waited for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.runtime.framework.calls import Calls, PluginFailed
+
+LONG = 30.0
+
+
+@pytest.fixture
+def guard() -> Iterator[PluginGuard]:
+    made = PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, grace=0.05)
+    yield made
+    made.close()
+
+
+def threads(size: int = 2, *, skips: bool = False) -> closing[PluginThreads]:
+    return closing(PluginThreads("test", size=size, skips=lambda _: skips))
+
+
+async def test_results_and_errors_come_back_and_threads_are_used_again() -> None:
+    with threads() as pool:
+        first = [await pool.run(threading.get_ident) for _ in range(3)]
+        assert len(set(first)) == 1
+        with pytest.raises(ZeroDivisionError):
+            await pool.run(lambda: 1 // 0)
+        assert await pool.run(threading.get_ident) == first[0]
+        assert first[0] != threading.get_ident()
+
+
+async def test_not_more_than_so_many_run_at_once() -> None:
+    running, most = set[int](), list[int]()
+    both = threading.Barrier(2)
+
+    def work(number: int) -> None:
+        running.add(number)
+        most.append(len(running))
+        both.wait(LONG)
+        running.discard(number)
+
+    with threads() as pool:
+        await asyncio.gather(*(pool.run(partial(work, number)) for number in range(6)))
+    assert max(most) == 2
+
+
+async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> None:
+    release = threading.Event()
+    calls = Calls(guard=guard)
+    stuck = partial(calls.run, "acme", "build", partial(release.wait, LONG), job="uid")
+    with threads(size=1) as pool:
+        with pytest.raises(PluginFailed, match=r"^plugin acme took longer than 0\.1 s in build$"):
+            await pool.run(stuck)
+        assert await pool.run(lambda: "next") == "next"
+        release.set()
+        for _ in range(3):
+            assert await pool.run(lambda: "later") == "later"
+
+
+async def test_work_that_is_given_up_ends_by_itself_and_frees_its_place() -> None:
+    release = threading.Event()
+    with threads(size=1) as pool:
+        waiting = asyncio.create_task(pool.run(partial(release.wait, LONG)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        release.set()
+        assert await pool.run(lambda: "next") == "next"
+
+
+async def test_where_jobs_go_on_without_the_plugin_the_work_is_done_again_without_it(guard: PluginGuard) -> None:
+    release = threading.Event()
+    calls, tried = Calls(guard=guard), list[str]()
+
+    def work() -> str:
+        try:
+            calls.run("acme", "build", lambda: release.wait(LONG), job="uid")
+        except PluginFailed as error:
+            tried.append(str(error))
+        return "done without it"
+
+    with threads(size=1, skips=True) as pool:
+        assert await pool.run(work) == "done without it"
+        assert tried == ["plugin acme took longer than 0.1 s in build"]
+        release.set()
