@@ -42,7 +42,8 @@ def faulty(hook: str, fault: Callable[[], Any], *, jobs: tuple[str, ...] = ("bad
 
 
 def raise_key_error() -> Any:
-    return {}["region"]
+    labels: dict[str, str] = {}
+    return labels["region"]
 
 
 def sleep() -> Any:

@@ -24,6 +24,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -96,12 +97,21 @@ async def manager(
     framework: Framework | None = None,
     configuration: Configuration = QUIET,
     clock: Clock | None = None,
+    guard: PluginGuard | None = None,
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()
     framework = framework or Framework(load_plugins())
     kinds = job_kinds(configuration)
-    running = Manager(access, configuration, framework, clock=clock, job_kinds=kinds, on_caches_synced=filled.set)
+    running = Manager(
+        access,
+        configuration,
+        framework,
+        guard=guard,
+        clock=clock,
+        job_kinds=kinds,
+        on_caches_synced=filled.set,
+    )
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())
     try:

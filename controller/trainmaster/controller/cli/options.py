@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -121,9 +122,9 @@ def _configured(arguments: argparse.Namespace) -> Framework:
         features=frozenset(name for name, is_open in features.items() if is_open),
     )
     for error in loaded.failed.values():
-        complain(f"warning: left out, as plugins.onLoadError says: {error}")
+        print(f"trainmaster: warning: left out, as plugins.onLoadError says: {error}", file=sys.stderr)
     for text in loaded.unknown_names():
-        complain(f"warning: {text}")
+        print(f"trainmaster: warning: {text}", file=sys.stderr)
     return Framework(loaded.plugins, failure_policies=configuration.plugins.failure_policy, not_loaded=loaded.failed)
 
 

@@ -110,7 +110,7 @@ def load(
     for point in found:
         if point.name not in ours:
             foreign.append(point)
-        elif not is_built_in(point) and _is_wanted(point.name, settings):
+        elif not is_built_in(point) and is_wanted(point, settings):
             leave_out(point.name, _name_taken(point, ours[point.name]))
     plugins = _load(ours.values(), settings, options, features, enabled=(ALL,))
     for name in dict.fromkeys(point.name for point in foreign):
@@ -126,6 +126,12 @@ def load(
             plugins += more
     loaded = frozenset(plugin.name for plugin in plugins)
     return LoadedPlugins(plugins, loaded - ours.keys(), failed, frozenset(installed))
+
+
+def is_wanted(point: EntryPoint, settings: Plugins) -> bool:
+    """Tell whether a configuration wants a plugin."""
+    enabled = is_built_in(point) or ALL in settings.enabled or point.name in settings.enabled
+    return enabled and point.name not in settings.disabled
 
 
 def _load(
@@ -145,10 +151,6 @@ def _load(
         options={name: values for name, values in options.items() if name in names},
         features=features,
     )
-
-
-def _is_wanted(name: str, settings: Plugins) -> bool:
-    return name not in settings.disabled and (ALL in settings.enabled or name in settings.enabled)
 
 
 def _name_taken(point: EntryPoint, own: EntryPoint) -> PluginInvalid:

@@ -154,8 +154,10 @@ def test_the_check_tells_what_is_wrong(
     assert 'plugins.options.cost-labels.center: unknown field (did you mean "centre"?)' in out
     assert "plugins.options.cost-labels.centre: is required" in out
     assert "SystemExit: no licence" in out
-    assert err == "trainmaster: 2 errors, 0 warnings\n"
+    assert err == "trainmaster: 4 errors, 0 warnings\n"
     assert root.main(["plugins", "check", "cost-labels", "--config", config, "-o", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert [each["path"] for each in report["problems"]] == ["plugins.options.cost-labels"]
+    assert sorted(each["path"] for each in report["problems"]) == [
+        f"plugins.options.cost-labels.{field}" for field in ("center", "centre", "share")
+    ]
     assert root.main(["plugins", "check", "torch", "--config", config]) == 0

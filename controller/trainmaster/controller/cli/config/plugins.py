@@ -3,53 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
-from trainmaster.controller.configuration import EffectiveConfiguration, Problem
+from trainmaster.controller.configuration import EffectiveConfiguration, Plugins, Problem
+from trainmaster.controller.plugins.loading import SKIP, is_wanted
 from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
-from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.framework.loader import ALL, discover, is_built_in
+from trainmaster.runtime.framework.models import ModelInvalid
 
 
 def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
     """Try to make every plugin that would run, with its options; say which names are unknown."""
     given = effective.configuration.plugins
-    points, options = discover(), plugin_options_in_effect(effective)
-    names = [point.name for point in points]
-    for index, name in enumerate(given.disabled):
-        if name not in names:
-            yield Problem(f"plugins.disabled[{index}]", _unknown(name, names))
-    for name in given.options:
-        if name not in names:
-            yield Problem(f"plugins.options.{name}", _unknown(name, names))
-    disabled = frozenset(given.disabled) & set(names)
-    features = frozenset(name for name, is_open in effective.features.items() if is_open)
+    names = [point.name for point in discover()]
+    yield from _unknown_names(given, names)
     broken = False
-    for point in points:
-        if point.name in disabled:
-            continue
-        own = {point.name: options[point.name]} if point.name in options else {}
-        try:
-            load_plugins([point], options=own, features=features)
-        except PluginInvalid as error:
-            broken = True
-            yield Problem(f"plugins.options.{point.name}" if point.name in given.options else "plugins", str(error))
+    for point, error in _broken(effective):
+        broken = True
+        if is_built_in(point) or given.on_load_error != SKIP:
+            yield from _problems_of(error, point.name, given)
     if not broken:  # each for itself is in order: what remains is what they say of each other
-        known = {name: values for name, values in options.items() if name in names}
+        wanted = [point for point in discover() if is_wanted(point, given)]
+        known = {name: values for name, values in plugin_options_in_effect(effective).items() if name in names}
+        known = {point.name: known[point.name] for point in wanted if point.name in known}
         try:
-            Framework(load_plugins(points, disabled=disabled, options=known, features=features))
+            Framework(load_plugins(wanted, options=known, features=_gates(effective)))
         except PluginInvalid as error:
             yield Problem("plugins", str(error))
 
 
+def _broken(effective: EffectiveConfiguration) -> Iterator[tuple[EntryPoint, PluginInvalid]]:
+    """Return the plugins that are wanted and do not load."""
+    options = plugin_options_in_effect(effective)
+    for point in discover():
+        if is_wanted(point, effective.configuration.plugins):
+            own = {point.name: options[point.name]} if point.name in options else {}
+            try:
+                load_plugins([point], options=own, features=_gates(effective))
+            except PluginInvalid as error:
+                yield point, error
+
+
+def _unknown_names(given: Plugins, names: list[str]) -> Iterator[Problem]:
+    for option, listed in (("enabled", given.enabled), ("disabled", given.disabled)):
+        for index, name in enumerate(listed):
+            if name not in names and not (option == "enabled" and name == ALL):
+                yield Problem(f"plugins.{option}[{index}]", _unknown(name, names))
+    for option, mapping in (("options", given.options), ("failurePolicy", given.failure_policy)):
+        for name in mapping:
+            if name not in names:
+                yield Problem(f"plugins.{option}.{name}", _unknown(name, names))
+
+
+def _problems_of(error: PluginInvalid, name: str, given: Plugins) -> Iterator[Problem]:
+    """Say each field of its options that is wrong, if it is that, with its own place."""
+    if isinstance(error.__cause__, ModelInvalid):
+        yield from (Problem(each.path, each.text) for each in error.__cause__.problems)
+    else:
+        yield Problem(f"plugins.options.{name}" if name in given.options else "plugins", str(error))
+
+
+def _gates(effective: EffectiveConfiguration) -> frozenset[str]:
+    return frozenset(name for name, is_open in effective.features.items() if is_open)
+
+
 def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
-    """Say which options are of plugins that do not run."""
+    """Say which plugins do not run that are not disabled, and which options are of such."""
     given = effective.configuration.plugins
+    if given.on_load_error == SKIP:
+        for point, error in _broken(effective):
+            if not is_built_in(point):
+                yield Problem("plugins", f"{error}; the manager runs without it, as plugins.onLoadError says")
     for point in discover():
         if point.name in given.disabled or point.name not in given.options:
+            continue
+        if not is_wanted(point, given):
+            yield Problem(f"plugins.options.{point.name}", "no effect: plugins.enabled does not name the plugin")
             continue
         try:
             gate = getattr(point.load(), "feature_gate", None)

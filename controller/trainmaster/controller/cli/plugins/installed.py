@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmaster.controller.cli.config.plugins import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration
+from trainmaster.controller.plugins.loading import is_wanted
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
 from trainmaster.runtime.framework.framework import SCHEDULERS
@@ -106,6 +107,8 @@ def _look(effective: EffectiveConfiguration) -> Iterator[InstalledPlugin]:
     for point in points:
         if point.name in given.disabled:
             yield _left_out(point, DISABLED, "plugins.disabled of the configuration names it")
+        elif not is_wanted(point, given):
+            yield _left_out(point, DISABLED, "plugins.enabled of the configuration does not name it")
         elif names.count(point.name) > 1:
             yield _left_out(point, BROKEN, "several distributions offer a plugin of this name; uninstall all but one")
         else:

@@ -1,0 +1,161 @@
+"""A manager on an API server, with a plugin that blocks for some TrainJobs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.admission import free_port
+from support.distributions import Distributions
+from support.faulty_plugins import faulty, sleep
+from support.objects import runtime_object, trainjob_object
+from support.stack import QUIET, Stack, api_server, manager
+
+from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.plugins.guard import guard_of, plugins_detail
+from trainmaster.controller.plugins.loading import LoadedPlugins, load
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jsontree import JsonObject
+
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path) as stack:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        await stack.client.create(NAMESPACES, namespace)
+        yield stack
+
+
+async def conditions_once_it_is_built(stack: Stack, name: str) -> dict[str, JsonObject]:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await stack.client.get(JOBSETS, "team", name)
+                job = await stack.client.get(TRAINJOBS, "team", name)
+                return {each["type"]: each for each in (job.get("status") or {}).get("conditions", [])}
+            except NotFound:
+                await asyncio.sleep(0.02)
+
+
+async def test_the_configuration_says_how_plugins_are_contained(stack: Stack) -> None:
+    settings = Plugins.model_validate(
+        {
+            "timeLimit": "200ms",
+            "failurePolicy": {"acme": "skip"},
+            "quarantine": {"failures": 1, "period": "1h"},
+        }
+    )
+    plugins = [*load_plugins(), faulty("build", sleep, jobs=("bad",))]
+    loaded = LoadedPlugins(plugins, frozenset({"acme"}), {}, frozenset(each.name for each in plugins))
+    guard = guard_of(loaded, settings)
+    assert guard is not None
+    assert guard.period == 3600
+    framework = Framework(plugins, guard=guard, failure_policies=settings.failure_policy)
+    port = free_port()
+    configuration = QUIET.model_copy(update={"health": Health(health_probe_bind_address=f"127.0.0.1:{port}")})
+    detailed = f"http://127.0.0.1:{port}/readyz?verbose"
+    async with (
+        manager(stack.access, framework=framework, configuration=configuration, guard=guard),
+        aiohttp.ClientSession() as session,
+    ):
+        await stack.client.create(TRAINING_RUNTIMES, _new(runtime_object()))
+        for name in ("bad", "good"):
+            await stack.client.create(TRAINJOBS, _new(trainjob_object(name)))
+        assert await conditions_once_it_is_built(stack, "good") == {}
+        skipped = (await conditions_once_it_is_built(stack, "bad"))["PluginSkipped"]
+        assert skipped["message"].startswith("this TrainJob goes on without acme: plugin acme ")
+        assert "took longer than 0.2 s in build" in skipped["message"]
+        async with session.get(detailed) as response:
+            assert response.status == 200
+    assert plugins_detail(loaded, guard) == "acme is quarantined after a failure in build"
+
+
+def _new(obj: JsonObject) -> JsonObject:
+    kept = {key: obj["metadata"][key] for key in ("name", "namespace")}
+    return {**obj, "metadata": kept}
+
+
+MODULE = """
+from pydantic import BaseModel
+from trainmaster.runtime.framework.models import SecretFile
+
+class Options(BaseModel):
+    token: SecretFile
+
+class Acme:
+    name = "acme"
+    options_model = Options
+    def __init__(self, options): pass
+    def build(self): return []
+"""
+
+
+def complaints(**plugins: Any) -> tuple[list[str], list[str]]:
+    """What `config validate` says of a section: problems and notices."""
+    effective = complete(parse_configuration({**HEAD, "plugins": plugins}))
+    return [str(each) for each in plugin_problems(effective)], [str(each) for each in plugin_notices(effective)]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installing = Distributions(tmp_path, monkeypatch)
+    installing.install("acme-plugins", {"acme": "Acme"}, module=MODULE)
+    installing.install("broken-plugins", {"broken": "Broken"}, module="import no_such_module\n")
+    monkeypatch.delitem(sys.modules, "acme_plugins", raising=False)
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_is_wrong_with_options_has_its_place_in_the_file() -> None:
+    problems, _ = complaints(enabled=["acme"], options={"acme": {"token": "hunter2", "colour": 1}})
+    assert problems == [
+        "plugins.options.acme.colour: unknown field (there are: token)",
+        "plugins.options.acme.token: must be the absolute path of a file that holds the secret",
+    ]
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_does_not_load_is_a_problem_or_a_notice(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("hunter2\n")
+    options = {"acme": {"token": str(secret)}}
+    fault = (
+        "plugins: plugin 'broken' (broken_plugins:Broken, from broken-plugins) cannot be loaded: ModuleNotFoundError"
+    )
+    problems, _ = complaints(options=options)
+    assert [text.partition(": No module")[0] for text in problems] == [fault]
+    problems, notices = complaints(options=options, onLoadError="skip")
+    assert problems == []
+    assert notices[0].startswith(fault)
+    assert notices[0].endswith("; the manager runs without it, as plugins.onLoadError says")
+    assert complaints(options=options, enabled=["acme"]) == ([], [])
+
+
+@pytest.mark.usefixtures("installed")
+def test_names_in_the_section_that_nothing_installed_has_have_their_places() -> None:
+    problems, notices = complaints(enabled=["jobst"], failurePolicy={"acmee": "skip"}, options={"acme": {}})
+    assert problems == [
+        'plugins.enabled[0]: no such plugin is installed here (did you mean "jobset"?)',
+        'plugins.failurePolicy.acmee: no such plugin is installed here (did you mean "acme"?)',
+    ]
+    assert notices == ["plugins.options.acme: no effect: plugins.enabled does not name the plugin"]
+
+
+@pytest.mark.usefixtures("installed")
+def test_built_in_is_what_comes_from_trainmaster_itself(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("hunter2\n")
+    settings = Plugins.model_validate({"onLoadError": "skip", "options": {"acme": {"token": str(secret)}}})
+    loaded = load(settings, options=settings.options, features=())
+    assert loaded.others == {"acme"}
+    assert set(loaded.failed) == {"broken"}
