@@ -94,11 +94,11 @@ class PluginThreads:
                 failure = error
             if not end.acquire(blocking=False):
                 return
+            _call_soon(loop, lambda: self._take_back(thread))  # first: whoever waits may want it next
             if failure is not None:
                 _settle(future.set_exception, failure)
             else:
                 _settle(future.set_result, result)
-            _call_soon(loop, lambda: self._take_back(thread))
 
         thread.give(work)
         return await asyncio.wrap_future(future)
