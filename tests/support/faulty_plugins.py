@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from trainmaster.runtime.framework.interface import Desired
@@ -46,9 +48,20 @@ def raise_key_error() -> Any:
     return labels["region"]
 
 
+_AWAKE = threading.Event()
+
+
 def sleep() -> Any:
     """Wait in C, where no exception reaches."""
-    time.sleep(FOREVER)
+    _AWAKE.wait(FOREVER)
+
+
+@contextmanager
+def sleepers() -> Iterator[None]:
+    """Wake at the end whoever sleeps."""
+    _AWAKE.clear()
+    yield
+    _AWAKE.set()
 
 
 def spin() -> Any:

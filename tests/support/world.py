@@ -53,6 +53,7 @@ class World:
         self.resources = {(kind.api_version, kind.kind): kind for kind in kinds}
         self.stores = {kind: Store() for kind in self.resources}
         self.framework = Framework([*load_plugins(), *plugins], guard=guard, failure_policies=failure_policies)
+        self._plugin_threads = PluginThreads("planner", skips=self.framework.skips)
         self.workloads = [(each.api_version, each.kind) for each in self.framework.watches() if each.workload]
         for kind in self.workloads:
             self.stores[kind].add_indexer(OWNER_INDEX, owner_uids)
@@ -88,11 +89,15 @@ class World:
             stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
             workloads=self.workloads,
             framework=self.framework,
-            plugin_threads=PluginThreads("planner", skips=self.framework.skips) if guard is not None else None,
+            plugin_threads=self._plugin_threads if guard is not None else None,
             recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
         )
+
+    def close(self) -> None:
+        """End the threads of plugins, if there were any."""
+        self._plugin_threads.close()
 
     async def reconcile(self) -> Outcome:
         return await self.reconciler.reconcile(KEY)

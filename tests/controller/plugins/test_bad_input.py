@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.faulty_plugins import HOOKS, faulty, hoard, named, raise_key_error, sleep, spin
+from support.faulty_plugins import HOOKS, faulty, hoard, named, raise_key_error, sleep, sleepers, spin
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import KnownServer
 from support.series import value_of
@@ -36,8 +36,14 @@ def guard(request: pytest.FixtureRequest) -> Iterator[PluginGuard]:
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     limit = LONG if parameters.get("fault") is hoard else LIMIT  # of two limits the one that is meant
     made = PluginGuard({"acme"}, time_limit=limit, memory_limit=64 << 20, failures=3, period=60.0, grace=0.1)
-    yield made
-    made.close()
+    with closing(made), sleepers():
+        yield made
+
+
+@pytest.fixture
+def new_world() -> Iterator[Callable[..., World]]:
+    with ExitStack() as stack:
+        yield lambda *plugins, **options: stack.enter_context(closing(World(*plugins, **options)))
 
 
 async def reconciled(world: World, *names: str) -> None:
@@ -91,9 +97,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("hook", "fault", "message"), WRONG)
 async def test_the_owner_is_told_and_other_trainjobs_go_on(
-    hook: str, fault: Callable[[], Any], message: str, guard: PluginGuard
+    hook: str, fault: Callable[[], Any], message: str, guard: PluginGuard, new_world: Callable[..., World]
 ) -> None:
-    world = World(faulty(hook, fault), guard=guard)
+    world = new_world(faulty(hook, fault), guard=guard)
     await reconciled(world, "bad", "good")
     told = blocked(world, "bad")
     assert told is not None
@@ -103,10 +109,12 @@ async def test_the_owner_is_told_and_other_trainjobs_go_on(
     assert world.find("JobSet", "good")
 
 
-async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(guard: PluginGuard) -> None:
+async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(
+    guard: PluginGuard, new_world: Callable[..., World]
+) -> None:
     """As many as there are workers, of which a plugin holds up some."""
     jobs = [f"bad-{number}" for number in range(2)]
-    world = World(faulty("build", sleep, jobs=tuple(jobs)), guard=guard)
+    world = new_world(faulty("build", sleep, jobs=tuple(jobs)), guard=guard)
     world.put(runtime_object(), *(trainjob_object(name, uid=f"uid-of-{name}") for name in (*jobs, "good")))
     blocking = [asyncio.create_task(world.reconciler.reconcile(f"team/{name}")) for name in jobs]
     await world.reconciler.reconcile("team/good")
@@ -118,9 +126,11 @@ async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(guard: 
     ] * 2
 
 
-async def test_a_plugin_that_keeps_failing_is_quarantined_and_its_jobs_say_so(guard: PluginGuard) -> None:
+async def test_a_plugin_that_keeps_failing_is_quarantined_and_its_jobs_say_so(
+    guard: PluginGuard, new_world: Callable[..., World]
+) -> None:
     jobs = [f"bad-{number}" for number in range(4)]
-    world = World(faulty("build", raise_key_error, jobs=tuple(jobs)), guard=guard)
+    world = new_world(faulty("build", raise_key_error, jobs=tuple(jobs)), guard=guard)
     refused = {"plugin": "acme", "phase": "enforce_ml_policy", "result": "refused"}
     with capture_logs() as logs:
         await reconciled(world, *jobs)
@@ -138,7 +148,7 @@ async def test_a_plugin_that_keeps_failing_is_quarantined_and_its_jobs_say_so(gu
     assert outcome.at_latest == RETRY_INTERVAL
 
 
-async def test_a_plugin_that_works_again_is_called_again() -> None:
+async def test_a_plugin_that_works_again_is_called_again(new_world: Callable[..., World]) -> None:
     now, broken = 0.0, True
 
     def fault() -> Any:
@@ -146,7 +156,7 @@ async def test_a_plugin_that_works_again_is_called_again() -> None:
 
     guard = PluginGuard({"acme"}, time_limit=LIMIT, failures=1, period=60.0, now=lambda: now)
     with closing(guard):
-        world = World(faulty("build", fault), guard=guard)
+        world = new_world(faulty("build", fault), guard=guard)
         await reconciled(world, "bad")
         broken = False
         await world.reconciler.reconcile("team/bad")
@@ -170,9 +180,9 @@ async def test_a_plugin_that_works_again_is_called_again() -> None:
     ],
 )
 async def test_a_trainjob_goes_on_without_a_plugin_that_may_be_skipped(
-    fault: Callable[[], Any], text: str, guard: PluginGuard
+    fault: Callable[[], Any], text: str, guard: PluginGuard, new_world: Callable[..., World]
 ) -> None:
-    world = World(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
+    world = new_world(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
     with capture_logs() as logs:
         await reconciled(world, "bad", "good")
     skipped = conditions(world, "bad")["PluginSkipped"]
@@ -188,9 +198,11 @@ async def test_a_trainjob_goes_on_without_a_plugin_that_may_be_skipped(
     assert "PluginSkipped" not in conditions(world, "good")
 
 
-async def test_the_condition_goes_when_the_plugin_works_again(guard: PluginGuard) -> None:
+async def test_the_condition_goes_when_the_plugin_works_again(
+    guard: PluginGuard, new_world: Callable[..., World]
+) -> None:
     broken = True
-    world = World(
+    world = new_world(
         faulty("build", lambda: raise_key_error() if broken else []), guard=guard, failure_policies={"acme": "skip"}
     )
     await reconciled(world, "bad")
@@ -203,7 +215,9 @@ async def test_the_condition_goes_when_the_plugin_works_again(guard: PluginGuard
     assert conditions(world, "bad") == {}
 
 
-async def test_texts_that_differ_every_time_do_not_write_the_status_every_time(guard: PluginGuard) -> None:
+async def test_texts_that_differ_every_time_do_not_write_the_status_every_time(
+    guard: PluginGuard, new_world: Callable[..., World]
+) -> None:
     count = 0
 
     def fault() -> Any:
@@ -211,7 +225,7 @@ async def test_texts_that_differ_every_time_do_not_write_the_status_every_time(g
         count += 1
         raise ValueError(f"request {count} {'x' * 100_000}")
 
-    world = World(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
+    world = new_world(faulty("build", fault), guard=guard, failure_policies={"acme": "skip"})
     await reconciled(world, "bad")
     assert len(conditions(world, "bad")["PluginSkipped"]["message"]) < 1000
     for _ in range(3):

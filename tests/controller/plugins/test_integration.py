@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from support.admission import free_port
 from support.distributions import Distributions
-from support.faulty_plugins import faulty, sleep
+from support.faulty_plugins import faulty, sleep, sleepers
 from support.objects import runtime_object, trainjob_object
 from support.stack import QUIET, Stack, api_server, manager
 
@@ -46,6 +46,12 @@ async def conditions_once_it_is_built(stack: Stack, name: str) -> dict[str, Json
                 return {each["type"]: each for each in (job.get("status") or {}).get("conditions", [])}
             except NotFound:
                 await asyncio.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def woken() -> Iterator[None]:
+    with sleepers():
+        yield
 
 
 async def test_the_configuration_says_how_plugins_are_contained(stack: Stack) -> None:
