@@ -16,17 +16,22 @@ from support.series import value_of
 from support.virtualtime import VirtualClock
 from support.world import World
 
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.reconciling.outcomes import Requeue, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import RETRY_INTERVAL
+from trainmaster.controller.resources import JOBSETS
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
+SERVED = {(kind.api_version, kind.kind): (kind, Store()) for kind in (JOBSETS, CONFIGMAPS)}
 LIMIT = 0.2
 LONG = 30.0
 
@@ -234,9 +239,24 @@ async def test_texts_that_differ_every_time_do_not_write_the_status_every_time(
     assert len(world.events) == 1
 
 
+async def test_events_reach_a_plugin_that_is_quarantined(guard: PluginGuard, new_world: Callable[..., World]) -> None:
+    """Whom an object concerns that nobody mapped is not known afterwards."""
+
+    def watch_extension(self: Any) -> list[Watch]:
+        return [Watch("v1", "ConfigMap", "configmaps", jobs=lambda obj: [("team", obj["metadata"]["name"])])]
+
+    jobs = tuple(f"bad-{number}" for number in range(3))
+    world = new_world(faulty("build", raise_key_error, jobs=jobs, watch_extension=watch_extension), guard=guard)
+    await reconciled(world, *jobs)
+    assert guard.detail() is not None
+    (watch,) = [each for each in world.framework.watches() if each.declared_by == "acme"]
+    assert watch.jobs is not None
+    assert watch.jobs({"metadata": {"name": "a"}}) == [("team", "a")]
+
+
 async def judge(framework: Framework, workers: Workers, name: str) -> AdmissionResponse:
     handlers = AdmissionHandlers(
-        framework, {}, KnownServer(runtime_object()), workers=workers, clock=VirtualClock()
+        framework, SERVED, KnownServer(runtime_object()), workers=workers, clock=VirtualClock()
     ).handlers()
     request = AdmissionRequest("u-1", "CREATE", trainjob_object(name, uid=f"uid-of-{name}"), None)
     return await handlers[VALIDATE_TRAINJOB](request)

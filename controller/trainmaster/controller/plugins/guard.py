@@ -22,8 +22,14 @@ from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
 from trainmaster.controller.plugins.watchdog import GRACE, MEMORY_LIMIT, SURROUNDINGS, Call, Watchdog
 from trainmaster.metrics.plugins import QUARANTINED, count_refused_call, publish_plugin
 from trainmaster.runtime.framework.calls import CallRefused, text_of
+from trainmaster.runtime.framework.framework import INDEXING, MAPPING
 
 log = structlog.get_logger(__name__)
+
+EVENTS: Final = (MAPPING, INDEXING)
+"""The phases in which events are taken in. What they are not called with is lost, so they are refused only if they are
+what keeps failing.
+"""
 
 _WHY_LIMIT: Final = 300
 """Characters of the failure that a refused call quotes."""
@@ -84,7 +90,7 @@ class PluginGuard:
             raise refused
         with self._lock:
             quarantined = self._quarantine.enter(plugin, phase, now=self._now())
-        if quarantined is not None:
+        if quarantined is not None and (phase not in EVENTS or phase == quarantined.phase):
             count_refused_call(plugin, phase)
             raise PluginQuarantined(self._text(quarantined))
         self._watchdog.enter(plugin, phase, job)
