@@ -10,6 +10,7 @@ whoever calls may share a runtime between TrainJobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -78,7 +79,7 @@ def resolve(
     if nodes is not None and nodes < 0:
         # Our schema and our webhooks see to that; the schema of the original does not.
         raise JobInvalid(f"spec.trainer.numNodes: is {nodes}, but must be greater than or equal to 1")
-    info = new_info(job, runtime, listers=listers)
+    info = new_info(job, runtime, listers=listers, tracer=tracer)
     unserved = framework.unserved_policy(info)
     if unserved:
         raise PolicyUnserved(_unserved(unserved, framework.not_loaded))
@@ -97,28 +98,48 @@ def _unserved(policy: str, not_loaded: Sequence[str]) -> str:
 
 
 def new_info(
-    job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime, *, listers: Listers = NO_LISTERS
+    job: TrainJob,
+    runtime: TrainingRuntime | ClusterTrainingRuntime,
+    *,
+    listers: Listers = NO_LISTERS,
+    tracer: Tracer | None = None,
 ) -> Info:
     """Merge a runtime with the patches, resources and claims of a TrainJob into a fresh Info, before any plugin ran.
+
+    `tracer` is shown each step.
 
     Raises:
         MergeError: A runtime patch cannot be merged.
         TemplateInvalid: The runtime, with its patches, holds what no JobSet can hold.
         JobInvalid: The TrainJob's own settings cannot be read.
     """
-    spec = runtime.spec
     # Copies, all of it: the runtime is shared by all TrainJobs that are made from it, and plugins change what they get.
+    patches = _templates(job.spec.runtime_patches)
+    info = _merged(runtime, patches, listers)
+    if tracer is not None:
+        _trace_patches(job, runtime, patches, tracer)
+    for setting, merge in (("resourcesPerNode", _merge_trainer_resources), ("resourceClaimsPerNode", add_claims)):
+        merge(info, job)
+        if tracer is not None:
+            tracer.merged(f"TrainJob spec.trainer.{setting}", info)
+    return info
+
+
+def _merged(
+    runtime: TrainingRuntime | ClusterTrainingRuntime, patches: list[JsonObject], listers: Listers = NO_LISTERS
+) -> Info:
+    """Merge a runtime and patches."""
+    spec = runtime.spec
     text = _template_text(runtime)
     runtime_template: JsonObject = orjson.loads(text)
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
-    patches = _templates(job.spec.runtime_patches)
     for patch in patches:
         labels.update((patch.get("metadata") or {}).get("labels") or {})
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
     template = _merge_patches(runtime_template, patches) if patches else orjson.loads(text)
     canonicalize_jobset_spec(template)
-    info = Info(
+    return Info(
         labels=labels,
         annotations=annotations,
         ml_policy=_copied(spec.ml_policy),
@@ -128,9 +149,19 @@ def new_info(
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
         listers=listers,
     )
-    _merge_trainer_resources(info, job)
-    add_claims(info, job)
-    return info
+
+
+def _trace_patches(
+    job: TrainJob,
+    runtime: TrainingRuntime | ClusterTrainingRuntime,
+    patches: list[JsonObject],
+    tracer: Tracer,
+) -> None:
+    """Merge the patches of a TrainJob again, one more each time."""
+    steps = ["runtime", *(f"patch ({patch.manager})" for patch in job.spec.runtime_patches)]
+    for number, step in enumerate(steps):
+        with suppress(TemplateInvalid):  # a later patch puts it right; what this one did counts as done by that
+            tracer.merged(step, _merged(runtime, patches[:number]))
 
 
 _Policy = TypeVar("_Policy", bound=ApiModel)

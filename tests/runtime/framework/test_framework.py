@@ -435,6 +435,34 @@ def test_a_job_goes_on_without_a_plugin_that_may_be_skipped(how: str) -> None:
     assert "is not checked by the plugin failing: plugin failing failed in validate" in str(warnings[0])
 
 
+def test_nothing_is_left_either_of_a_plugin_that_fails_when_it_builds() -> None:
+    class FailingLate:
+        name = "failing"
+        failure_policy = "skip"
+        priority = 1
+
+        def build(self, info: Any) -> Any:
+            info.labels["broken"] = "yes"
+            info.template["broken"] = True
+            raise KeyError("region")
+
+    class Last:
+        name = "last"
+
+        def build(self, info: Any) -> Any:
+            yield Desired(
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "made", "labels": {**info.labels, "keys": ".".join(info.template)}},
+                }
+            )
+
+    resolution = resolve(trainjob(), runtime(), Framework([FailingLate(), Last()]))
+    assert resolution.objects == resolve(trainjob(), runtime(), Framework([Last()])).objects
+    assert [str(each) for each in resolution.skipped] == ["plugin failing failed in build: KeyError: 'region'"]
+
+
 def test_what_a_plugin_rejects_is_rejected_whatever_becomes_of_its_failures() -> None:
     plugin = Failing(Rejected("no such region"), failure_policy="skip")
     with pytest.raises(PluginFailed, match=r"^no such region$"):

@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from typing import Any
+from typing import Any, TypeAlias
 
+from trainmaster.controller.cli.explain import print_explained
 from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import (
     CommandError,
@@ -30,11 +31,15 @@ from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.objects import job_objects
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.provenance import Provenance, Steps, job_steps, snapshot_steps
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
 from trainmaster.runtime.validation.runtime_ref import live_runtime
 
 FAILURE = 1
+
+Rendered: TypeAlias = tuple[JsonObject, Steps]
+"""An object, and which step set which field of it; nothing of that unless somebody wants to know."""
 
 
 def command(commands: Any) -> None:
@@ -50,6 +55,13 @@ def command(commands: Any) -> None:
     add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
     parser.add_argument("--only", action="append", metavar="KIND", help="print these kinds only. May be repeated")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="tell of each field which step set it: the runtime, a patch (its manager), the TrainJob, a plugin and "
+        "where; of jobs of kubeflow.org/v1 whether they or their kind did. YAML has comments, JSON is a list of "
+        "object, path and step",
+    )
     parser.add_argument("--show-secrets", action="store_true", help="print what is in Secrets; it is new each time")
     parser.set_defaults(run=reporting_errors(run))
 
@@ -63,30 +75,42 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for diagnostic in validation.diagnostics:
         print(f"trainmaster: {diagnostic}", file=sys.stderr)
-    objects = [
-        obj
+    explain: bool = arguments.explain
+    rendered = [
+        each
         for validated in validation.trainjobs
         if validated.is_valid
-        for obj in _built(validated.object, validation, framework)
+        for each in _built(validated.object, validation, framework, explain=explain)
     ]
-    objects += [
-        obj for kind, validated in validation.jobs if validated.is_valid for obj in _of_job(kind, validated, jobs()[1])
+    rendered += [
+        each
+        for kind, validated in validation.jobs
+        if validated.is_valid
+        for each in _of_job(kind, validated, jobs()[1], explain=explain)
     ]
     wanted = {kind.casefold() for kind in arguments.only or ()}
-    chosen = [obj for obj in objects if not wanted or obj["kind"].casefold() in wanted]
-    if chosen:
-        print_objects([obj if arguments.show_secrets else redacted(obj) for obj in chosen], form=arguments.output)
-    elif objects:
-        there = listed(obj["kind"] for obj in objects)
+    chosen = [
+        (obj if arguments.show_secrets else redacted(obj), steps)
+        for obj, steps in rendered
+        if not wanted or obj["kind"].casefold() in wanted
+    ]
+    if chosen and explain:
+        print_explained(chosen, form=arguments.output)
+    elif chosen:
+        print_objects([obj for obj, _ in chosen], form=arguments.output)
+    elif rendered:
+        there = listed(obj["kind"] for obj, _ in rendered)
         print(f"trainmaster: nothing is of kind {listed(arguments.only)}; there are: {there}", file=sys.stderr)
         return FAILURE
     elif not (validation.trainjobs or validation.jobs or validation.unreadable):
         print("trainmaster: no job in the files; there is nothing to render", file=sys.stderr)
     sound = not validation.unreadable and all(each.is_valid for each in validation.validated)
-    return 0 if objects and sound else FAILURE
+    return 0 if rendered and sound else FAILURE
 
 
-def _of_job(kind: JobKind, validated: ValidatedManifest, gang: GangScheduler | None) -> list[JsonObject]:
+def _of_job(
+    kind: JobKind, validated: ValidatedManifest, gang: GangScheduler | None, *, explain: bool
+) -> list[Rendered]:
     """Return what an admitted job of `kubeflow.org/v1` becomes; nothing if another controller manages it.
 
     Raises:
@@ -96,18 +120,24 @@ def _of_job(kind: JobKind, validated: ValidatedManifest, gang: GangScheduler | N
     if job.run_policy.managed_by != MANAGED_BY_TRAINING_OPERATOR:
         return []
     try:
-        return list(job_objects(job, gang))
+        return [(obj, job_steps(job, obj) if explain else {}) for obj in job_objects(job, gang)]
     except Exception as error:
         what = f"the kind {kind.kind} cannot build it: {type(error).__name__}: {error}"
         raise CommandError(f"{validated.manifest.place}: {validated.manifest.title}: {what}") from error
 
 
-def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework) -> list[JsonObject]:
+def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework, *, explain: bool) -> list[Rendered]:
     """Return what an admitted TrainJob becomes: first the snapshot of its runtime, by which the rest is built."""
     job = parse_trainjob(obj)
     live = live_runtime(job, listers)
     if live is None:  # another controller manages it, and need not find the runtime here
         return []
     text = encode_runtime(live)
-    resolution = resolve(job, parse_snapshot_text(text, job), framework, listers=listers)
-    return [build_snapshot(job, text), *(desired.object for desired in resolution.objects)]
+    tracer = Provenance(job) if explain else None
+    resolution = resolve(job, parse_snapshot_text(text, job), framework, listers=listers, tracer=tracer)
+    objects = [desired.object for desired in resolution.objects]
+    snapshot = build_snapshot(job, text)
+    return [
+        (snapshot, snapshot_steps(snapshot) if explain else {}),
+        *((obj, tracer.steps(obj) if tracer else {}) for obj in objects),
+    ]

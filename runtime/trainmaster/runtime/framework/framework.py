@@ -62,6 +62,9 @@ _Result = TypeVar("_Result")
 class Tracer(Protocol):
     """Is shown each step of a resolution, to tell who set what."""
 
+    def merged(self, step: str, info: Info) -> None:
+        """Look at an Info in which there is one thing more: first the runtime, then each patch, then the TrainJob."""
+
     def enforced(self, plugin: str, phase: str, info: Info) -> None:
         """Look at an Info after a plugin had it."""
 
@@ -436,12 +439,14 @@ class _Resolution:
     def build(self, plugin: Plugin) -> None:
         if plugin.name not in self._serving:
             return
+        before = _copied(self._info) if self._framework.skips(plugin.name) else None
         try:
             objects = self._call(plugin, "build", self._checked(plugin))
         except PluginFailed as error:
-            if not self._framework.skips(plugin.name):
+            if before is None:
                 raise
             self._skip(error)
+            _restore(self._info, before)
             return
         for desired in objects:
             if desired.identity in self.built:
