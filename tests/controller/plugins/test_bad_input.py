@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, field_validator
 from structlog.testing import capture_logs
 from support.faulty_plugins import HOOKS, faulty, hoard, named, raise_key_error, sleep, sleepers, spin
 from support.objects import runtime_object, trainjob_object
@@ -24,7 +25,7 @@ from trainmaster.controller.reconciling.outcomes import Requeue, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import RETRY_INTERVAL
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
-from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINING_RUNTIME, VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
@@ -287,6 +288,41 @@ async def test_at_admission_a_plugin_costs_the_requests_that_it_serves(
         assert message in bad.message
     elif hook == "validate":
         assert message in " ".join(bad.warnings)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (raise_key_error, "plugin acme failed in config: KeyError: 'region'"),
+        (spin, "plugin acme took longer than 0.2 s in config"),
+        (sleep, "plugin acme took longer than 0.2 s in config"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+async def test_a_model_for_policies_costs_the_runtimes_that_have_one(
+    fault: Callable[[], Any], message: str, policy: str, guard: PluginGuard
+) -> None:
+    class Config(BaseModel):
+        region: str
+
+        @field_validator("region")
+        @classmethod
+        def _known(cls, region: str) -> str:
+            return region if region == "good" else str(fault())
+
+    plugin = faulty("enforce_ml_policy", raise_key_error, ml_policy_config=Config)
+    framework = Framework([*load_plugins(), plugin], guard=guard, failure_policies={"acme": policy})
+
+    async def judged(region: str) -> AdmissionResponse:
+        handlers = AdmissionHandlers(framework, SERVED, KnownServer(), workers=workers, clock=VirtualClock())
+        obj = runtime_object(policy={"custom": {"name": "acme", "config": {"region": region}}})
+        return await handlers.handlers()[VALIDATE_TRAINING_RUNTIME](AdmissionRequest("u-1", "CREATE", obj, None))
+
+    with closing(Workers(framework.skips)) as workers:
+        bad, good = await judged("bad"), await judged("good")
+    assert (good.allowed, list(good.warnings)) == (True, [])
+    assert bad.allowed == (policy == "skip")
+    assert message in (bad.message if policy == "fail" else " ".join(bad.warnings))
 
 
 async def test_authors_find_the_traceback_in_the_log(guard: PluginGuard) -> None:

@@ -161,6 +161,12 @@ def test_a_policy_that_no_plugin_serves_is_a_warning(name: str, policy: str, tex
     assert validate_runtime(obj, runtime_object(), FRAMEWORK).warnings == [said], "also if it comes by an update"
 
 
+def test_a_plugin_that_did_not_load_is_named_as_such() -> None:
+    framework = Framework([Plain()], not_loaded=("pipelines",))
+    (warning,) = validate_runtime(runtime({}), None, framework).warnings
+    assert "the plugin 'pipelines' did not load: the log of the manager says what to do; until" in warning
+
+
 def test_updates_are_judged_and_what_they_leave_as_it_is_is_not() -> None:
     wrong = runtime({})
     assert not validate_runtime(wrong, runtime({"stages": [{"name": "a"}]}), FRAMEWORK).allowed

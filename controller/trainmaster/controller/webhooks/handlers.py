@@ -172,16 +172,20 @@ class AdmissionHandlers:
                 except RuntimeDenied as error:
                     return AdmissionResponse(allowed=False, message=str(error))
         size = request.size + _size_of_runtime(obj, listers)
-        worker = self._workers.of(size)
-        try:
-            judged = worker.run_plugins(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
-            return _response(await judged)
-        except PluginFailed as error:
-            return _response(ValidationResult([FieldError("spec", str(error), "InternalError")]))
+        return await self._ask_plugins(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
 
     async def _judge(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function where so many bytes are judged."""
         return await self._workers.of(size).run(size, function, *args, **kwargs)
+
+    async def _ask_plugins(
+        self, size: int, validate: Callable[P, ValidationResult], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AdmissionResponse:
+        """Validate where plugins may have a say."""
+        try:
+            return _response(await self._workers.of(size).run_plugins(size, validate, *args, **kwargs))
+        except PluginFailed as error:
+            return _response(ValidationResult([FieldError("spec", str(error), "InternalError")]))
 
     async def _with_live_runtime(self, job: TrainJob, listers: StoreListers) -> StoreListers:
         """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch.
@@ -203,7 +207,7 @@ class AdmissionHandlers:
         if obj is None:
             return ALLOWED
         old = _stored_object(request)
-        return _response(await self._judge(request.size, validate_runtime, obj, old, framework=self._framework))
+        return await self._ask_plugins(request.size, validate_runtime, obj, old, framework=self._framework)
 
     async def validate_job(self, kind: JobKind, request: AdmissionRequest) -> AdmissionResponse:
         """Judge a job of one kind."""

@@ -63,14 +63,19 @@ def config_problems(model: type[BaseModel], policy: str, custom: CustomPolicy) -
     return []
 
 
-def unserved_text(policy: str, name: str, serving: Mapping[str, Collection[str]]) -> str:
+def unserved_text(
+    policy: str, name: str, serving: Mapping[str, Collection[str]], *, not_loaded: Collection[str] = ()
+) -> str:
     """Say that no plugin serves the policy `custom` of a name.
 
     Args:
         policy: `mlPolicy` or `podGroupPolicy`.
         name: The plugin that it names.
         serving: The plugins that are loaded, each with the policies whose `custom` it serves.
+        not_loaded: Those that could not be loaded.
     """
+    if name in not_loaded:
+        return f"the plugin {name!r} did not load: the log of the manager says what to do"
     others = [served for served in serving.get(name, ()) if served != policy]
     if others:
         return f"the plugin {name!r} serves {others[0]}.custom, not {policy}.custom"

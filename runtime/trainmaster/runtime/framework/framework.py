@@ -183,10 +183,9 @@ class Framework:
             path, model = f"spec.{policy}.custom", self._custom.get((policy, custom.name))
             if model is None:
                 serving = {name: each.custom_policies for name, each in self._descriptors.items()}
-                text = unserved_text(policy, custom.name, serving)
-                yield FieldWarning(
-                    f"{path}.name", f"{text}; until one serves it, TrainJobs of this runtime are not built"
-                )
+                text = unserved_text(policy, custom.name, serving, not_loaded=self.not_loaded)
+                detail = f"{text}; until one serves it, TrainJobs of this runtime are not built"
+                yield FieldWarning(f"{path}.name", detail)
                 continue
             judge = functools.partial(config_problems, model, policy, custom.model_copy(deep=True))
             try:
