@@ -20,7 +20,13 @@ from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    JOBSETS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    watched_resource,
+)
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
@@ -50,11 +56,13 @@ class World:
     ) -> None:
         self.clock = VirtualClock()
         kinds = (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
-        self.resources = {(kind.api_version, kind.kind): kind for kind in kinds}
-        self.stores = {kind: Store() for kind in self.resources}
         self.framework = Framework([*load_plugins(), *plugins], guard=guard, failure_policies=failure_policies)
         self._plugin_threads = PluginThreads("planner", skips=self.framework.skips)
-        self.workloads = [(each.api_version, each.kind) for each in self.framework.watches() if each.workload]
+        watches = self.framework.watches()
+        theirs = [watched_resource(each) for each in watches if any(each.declared_by == by.name for by in plugins)]
+        self.resources = {(kind.api_version, kind.kind): kind for kind in (*kinds, *theirs)}
+        self.stores = {kind: Store() for kind in self.resources}
+        self.workloads = [(each.api_version, each.kind) for each in watches if each.workload]
         for kind in self.workloads:
             self.stores[kind].add_indexer(OWNER_INDEX, owner_uids)
         self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
@@ -195,8 +203,17 @@ class World:
         return answer
 
     async def patch(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, subresource: str, field_manager: str
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: JsonObject,
+        *,
+        subresource: str = "",
+        field_manager: str,
     ) -> JsonObject:
+        if not subresource:
+            return self._patch_spec(resource, name, patch)
         assert (resource.kind, subresource, field_manager) == ("TrainJob", "status", "trainer")
         self.requests.append("patch status")
         self.patches.append(patch)
@@ -207,6 +224,13 @@ class World:
         answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
         self.on_write(answer)
         return answer
+
+    def _patch_spec(self, resource: Resource, name: str, patch: JsonObject) -> JsonObject:
+        """Merge fields into the spec of an object."""
+        self.requests.append(f"patch {resource.kind}")
+        old = self.find(resource.kind, name)
+        self._check(patch["metadata"], old)
+        return self.store({**old, "spec": {**old["spec"], **patch["spec"]}})
 
     async def delete(
         self,

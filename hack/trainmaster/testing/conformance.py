@@ -56,7 +56,7 @@ def uses_its_rights(subject: Subject, directory: Path, *, patience: float = PATI
         for rule in policy_rules(QUIET, features=(), watches=framework.watches(), namespace=MANAGERS_NAMESPACE)
         for verb in rule.verbs
     }
-    used = set(_used(audit_log))
+    used = set(used_rights(audit_log))
     for right in sorted(used - granted):
         yield Problem(
             f"the manager needs the right to {right}, which nobody declares",
@@ -187,7 +187,7 @@ def definition_of(watch: Watch) -> JsonObject:
     }
 
 
-def _used(audit_log: Path) -> Iterator[Right]:
+def used_rights(audit_log: Path) -> Iterator[Right]:
     """Read which rights a manager used, or would have needed."""
     for line in audit_log.read_bytes().splitlines():
         event: JsonObject = orjson.loads(line)

@@ -99,7 +99,7 @@ missing, is told by itself, and once.
 """
 
 _NOT_SYNCED_HINT: Final = (
-    "check that the CustomResourceDefinitions of Trainer and of JobSet are installed, and that the service account "
+    "check that the CustomResourceDefinitions of what is missing are installed, and that the service account "
     "may list and watch these resources; it goes on by itself as soon as they can be read"
 )
 

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 from support.doctor import findings
+from support.otherworkloads import IndexedJob
+from support.resolutions import FRAMEWORK
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
 from trainmaster.controller.cli.doctor.findings import Fact
 from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.runtime.framework import Framework, load_plugins
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ async def test_jobset_and_its_controller(stack: Stack) -> None:
     found = await findings(stack)
     assert found["jobset"] == [
         (
-            "fail: JobSet is not installed, and every TrainJob becomes a JobSet; install JobSet, "
+            "fail: JobSet is not installed, and TrainJobs become JobSets; install JobSet, "
             "https://jobset.sigs.k8s.io, before any TrainJob runs"
         )
     ]
@@ -107,9 +111,26 @@ def test_jobset_of_some_version(version: str, available: int, finding: str) -> N
         "spec": {"template": {"spec": {"containers": [{"image": "jobset:v0.12.0"}]}}},
         "status": {"availableReplicas": available},
     }
-    facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(definition)}, jobset_controllers=Fact([controller]))
+    rules = list(apply.policy_rules(FRAMEWORK.watches()))
+    facts: Any = SimpleNamespace(
+        definitions={JOBSETS: Fact(definition)},
+        jobset_controllers=Fact([controller]),
+        target=SimpleNamespace(rules=rules),
+    )
     [found] = check_jobset(facts)
     assert f"{found.status}: {found.message}; {found.what_next}" == finding
+
+
+def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:
+    """`plugins.disabled: [jobset]`, beside a plugin for another workload."""
+    watches = Framework([*load_plugins(disabled=["jobset"]), IndexedJob()]).watches()
+    target = SimpleNamespace(rules=list(apply.policy_rules(watches)))
+    facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(None)}, target=target)
+    [found] = check_jobset(facts)
+    assert (found.status, found.message) == (
+        "ok",
+        "JobSet is not needed: no plugin of the configuration builds JobSets",
+    )
 
 
 async def test_schedulers(stack: Stack) -> None:

@@ -47,7 +47,7 @@ def command(commands: Any) -> None:
         "diff",
         help="show what applying files would change in a cluster",
         description="Show what `kubectl apply --server-side --force-conflicts` of the files would change, and what the "
-        "controller would then change in JobSets, pods and all else that their jobs become. Nothing is written.",
+        "controller would then change in workloads, pods and all else that their jobs become. Nothing is written.",
         allow_abbrev=False,
     )
     add_file_options(parser)

@@ -39,9 +39,12 @@ def check_version(facts: Facts) -> Iterator[Finding]:
 
 def check_jobset(facts: Facts) -> Iterator[Finding]:
     """JobSet: is there the version that TrainJobs become, and does its controller run?"""
+    if not any(rule.resource.name == JOBSETS for rule in facts.target.rules):
+        yield ok("JobSet is not needed: no plugin of the configuration builds JobSets")
+        return
     definition = facts.definitions[JOBSETS].value
     if definition is None:
-        yield fail("JobSet is not installed, and every TrainJob becomes a JobSet", _JOBSET_INSTALL)
+        yield fail("JobSet is not installed, and TrainJobs become JobSets", _JOBSET_INSTALL)
         return
     wanted = JOBSET_API_VERSION.rpartition("/")[2]
     served = served_versions(definition)
