@@ -88,8 +88,8 @@ class KAI:
         queue = listers.get(QUEUE_API, "Queue", None, _queue(job, config)) or {}
         children = (queue.get("status") or {}).get("childQueues")
         if children:
-            path = f"metadata.labels[{QUEUE_LABEL}]"
-            yield FieldWarning(path, f"KAI Scheduler runs nothing in a queue that has queues below it: use {children}")
+            detail = f"KAI Scheduler runs nothing in a queue that has queues below it: use {', '.join(children)}"
+            yield FieldWarning(f"metadata.labels[{QUEUE_LABEL}]", detail)
         for pods in info.pod_sets:
             named = pods.pod_spec.get("schedulerName", self.options.scheduler_name)
             if named != self.options.scheduler_name:

@@ -114,7 +114,7 @@ class IndexedJob:
         if workload is None:
             return None
         status = workload.get("status") or {}
-        ended = {each["type"]: each for each in status.get("conditions") or [] if each["status"] == "True"}
+        ended = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
         conditions = [
             {
                 "type": type_,

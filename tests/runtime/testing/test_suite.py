@@ -412,6 +412,24 @@ def test_a_kind_that_is_only_created_without_saying_so_is_found() -> None:
     assert "but its Watch lacks creates_only=True" in failure("test_it_declares_what_it_uses", Once, **GOOD)
 
 
+def test_what_is_read_while_an_object_is_mapped_is_used() -> None:
+    """By an index of another kind, for instance; without an object of the sample nobody would know."""
+
+    def jobs(obj: JsonObject, listers: Listers) -> Iterator[tuple[str, str]]:
+        for job in listers.by_index("v1", "Pod", "good-by-node", obj["metadata"]["name"]):
+            yield job["metadata"]["namespace"], job["metadata"]["name"]
+
+    class Mapping(Good):
+        def watch_extension(self) -> Iterable[Watch]:
+            yield from super().watch_extension()
+            yield Watch("v1", "Node", "nodes", namespaced=False, jobs=jobs)
+            yield Watch("v1", "Pod", "pods", indexes={"good-by-node": lambda pod: [pod["spec"]["nodeName"]]})
+
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    passes("test_it_declares_what_it_uses", Mapping, **GOOD, objects=[node])
+    assert "declares Pod (v1), but no sample has it read" in failure("test_it_declares_what_it_uses", Mapping, **GOOD)
+
+
 class _Building(Good):
     obj: ClassVar[JsonObject] = {}
 

@@ -67,12 +67,16 @@ class _RecordingListers:
         self._read.add((api_version, kind))
         return self._listers.list(api_version, kind, namespace)
 
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Any:
+        self._read.add((api_version, kind))
+        return self._listers.by_index(api_version, kind, index, value)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._listers, name)
 
 
 def _tried(subject: Subject) -> _Calls:
-    """Try a plugin with all of its samples, new, suspended and running."""
+    """Try a plugin with all of its samples, new, suspended and running, and with what it maps to TrainJobs."""
     calls = _Calls()
     framework = subject.framework(calls.around)
     on = subject.whole_runtime()
@@ -83,6 +87,11 @@ def _tried(subject: Subject) -> _Calls:
             there = subject.listers(*(each.object for each in outcome.objects))
             outcome_of(framework, one, on, there)
             validate(framework, one, on, there)
+    listers = _RecordingListers(subject.listers(), calls.read)
+    for watch in subject.watches():
+        for obj in subject.objects:
+            if watch.jobs is not None and (obj["apiVersion"], obj["kind"]) == (watch.api_version, watch.kind):
+                watch.jobs(obj, listers)
     return calls
 
 
