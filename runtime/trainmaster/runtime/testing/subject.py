@@ -129,7 +129,8 @@ class Subject:
 
     def listers(self, *more: JsonObject) -> Listers:
         """What is in the cluster."""
-        return builders.KnownObjects(*self.objects, *more, watches=self.framework().watches())
+        others = [watch for watch in _watches_of_built_ins() if watch.declared_by != self.name]
+        return builders.KnownObjects(*self.objects, *more, watches=[*others, *self.watches()])
 
     def framework(self, around: Around | None = None, *, plugin: Plugin | None = None) -> Framework:
         """The plugin among the built-in ones.
@@ -143,8 +144,7 @@ class Subject:
 
     def watches(self) -> list[Watch]:
         """What the plugin declares."""
-        plugin = self.make()
-        return [each for each in self.framework(plugin=plugin).watches() if each.declared_by == plugin.name]
+        return Framework([self.make()]).watches()
 
 
 class _Any(frozenset[str]):
@@ -158,6 +158,12 @@ def built_in_plugins() -> list[Plugin]:
     """Make the built-in plugins, but for those behind a feature gate."""
     points = [point for point in discover() if point.dist is not None and point.dist.name == _DISTRIBUTION]
     return load_plugins(points)
+
+
+@functools.cache
+def _watches_of_built_ins() -> list[Watch]:
+    """What the built-in plugins declare; a check asks hundreds of times."""
+    return Framework(built_in_plugins()).watches()
 
 
 def implements_any(plugin: Any) -> bool:
