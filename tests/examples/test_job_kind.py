@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
+from support.examples import EXAMPLES, install
 from support.rights import declare
 from support.training import python, until
 
@@ -25,7 +25,7 @@ from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager.training_operator import policy_rules
 from trainmaster.runtime.jsontree import JsonObject
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples/job-kind"
+EXAMPLE = EXAMPLES / "job-kind"
 pytestmark = pytest.mark.slow(seconds=30)
 
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
@@ -56,16 +56,7 @@ time.sleep(600)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which the example is installed, as pip would do it."""
     directory = tmp_path_factory.mktemp("site-packages")
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    info = directory / "acme_jobs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    points = (
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
-        for group, points in project["entry-points"].items()
-    )
-    (info / "entry_points.txt").write_text("\n".join(points))
-    shutil.copy(EXAMPLE / "acme_jobs.py", directory)
+    install(EXAMPLE, directory)
     return directory
 
 

@@ -18,8 +18,10 @@ from trainmaster.runtime.resolver import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/train.py"))
-DIRECTORIES = sorted(path for path in ROOT.glob("examples/*") if path.is_dir() and path.name not in ("v1", "job-kind"))
-"""Those of TrainJobs; tests/e2e/test_job_frameworks.py runs the jobs of kubeflow.org/v1, test_job_kind.py its own."""
+_OTHERS = ("v1", "job-kind", "plugins")
+DIRECTORIES = sorted(path for path in ROOT.glob("examples/*") if path.is_dir() and path.name not in _OTHERS)
+"""Those of TrainJobs; tests/e2e/test_job_frameworks.py runs the jobs of kubeflow.org/v1, test_job_kind.py its own, and
+test_plugins.py the plugins."""
 
 NODES = {"plain-sweep": 4}
 NODE_COUNTS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
-from support.examples import EXAMPLES, install, run_its_tests
+from support.examples import EXAMPLES, install, start_its_tests
 from support.rights import declare
 from support.training import conditions, ended, pods, python, until
 
@@ -77,12 +78,26 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def own_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[subprocess.Popen[bytes], Path]]]:
+    """The tests of all packages, on their way; they wait for clusters most of the time."""
+    running = {}
+    for package, example in PACKAGES.items():
+        directory = tmp_path_factory.mktemp(package)
+        install(example, directory / "site-packages")
+        process = start_its_tests(example, directory / "site-packages", directory / "printed")
+        running[package] = (process, directory / "printed")
+    yield running
+    for process, _ in running.values():
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("package", PACKAGES)
-async def test_its_own_tests_pass(package: str, tmp_path: Path) -> None:
+def test_its_own_tests_pass(package: str, own_tests: dict[str, tuple[subprocess.Popen[bytes], Path]]) -> None:
     """With the conformance suite, where it is installed beside Trainmaster, and no other example is."""
-    install(PACKAGES[package], tmp_path)
-    code, printed = await run_its_tests(PACKAGES[package], tmp_path)
-    assert code == 0, printed
+    process, printed = own_tests[package]
+    assert process.wait() == 0, printed.read_text()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

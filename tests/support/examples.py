@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -28,14 +28,13 @@ def install(example: Path, directory: Path) -> None:
         shutil.copy(example / module, directory)
 
 
-async def run_its_tests(example: Path, installed: Path, *arguments: str) -> tuple[int | None, str]:
-    """Run the tests of a package where it is installed; returns the exit code and what was printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments),
-        cwd=example,
-        env={"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode, printed.decode()
+def start_its_tests(example: Path, installed: Path, output: Path) -> subprocess.Popen[bytes]:
+    """Start the tests of a package where it is installed; what they print goes to a file."""
+    with output.open("wb") as printed:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+            cwd=example,
+            env={"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
