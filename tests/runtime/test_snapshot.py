@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.objects import runtime_object, trainjob
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -23,6 +25,27 @@ def test_a_snapshot_round_trips() -> None:
     assert (decoded.kind, decoded.metadata.name) == ("TrainingRuntime", "rt")
     assert decoded.spec.ml_policy is not None
     assert decoded.spec.ml_policy.torch is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9).map(float) | st.text(max_size=20),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=8), below, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("policy", ["mlPolicy", "podGroupPolicy"])
+@given(config=st.dictionaries(st.text(max_size=8), JSON, max_size=4))
+@example(config={"stages": [], "labels": {}, "region": None, "deep": [{"annotations": {}, "none": None}], "x": 1.0})
+def test_what_a_plugin_is_told_is_frozen_as_it_is(policy: str, config: JsonObject) -> None:
+    """What is blank is not there in an API that says so; what it means to a plugin only the plugin knows."""
+    runtime = runtime_object()
+    runtime["spec"][policy] = {"numNodes": None, "custom": {"name": "acme", "config": config}}
+    spec = decode_snapshot(snapshot(encode_runtime(runtime)), trainjob()).spec
+    frozen = spec.ml_policy if policy == "mlPolicy" else spec.pod_group_policy
+    assert frozen is not None
+    assert frozen.custom is not None
+    assert (frozen.custom.name, frozen.custom.config) == ("acme", config)
 
 
 def test_u15_noise_of_the_server_is_left_out() -> None:

@@ -74,9 +74,18 @@ def _encode(encoded: bytes) -> str:
         frozen["spec"] = without_blanks(runtime["spec"])
     # What cannot be read is better not frozen: its author may still correct it.
     parse_runtime(frozen)
+    _keep_configs(frozen, runtime)
     if "template" in frozen.get("spec", {}):
         canonicalize_template(frozen["spec"]["template"])
     return dump_yaml(frozen)
+
+
+def _keep_configs(frozen: JsonObject, runtime: JsonObject) -> None:
+    """Put back what was blank in the `config` of policies `custom`: what that means only their plugins know."""
+    for policy in ("mlPolicy", "podGroupPolicy"):
+        custom = ((runtime.get("spec") or {}).get(policy) or {}).get("custom")
+        if custom is not None and custom.get("config") is not None:
+            frozen["spec"][policy]["custom"]["config"] = custom["config"]
 
 
 # Versions of runtimes are few, TrainJobs are many.
