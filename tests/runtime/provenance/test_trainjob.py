@@ -342,13 +342,15 @@ class Workload:
 def test_what_a_plugin_builds_of_trees_that_there_are_keeps_their_steps() -> None:
     runtime = mixed_runtime()
     before = copy.deepcopy(runtime)
-    job = trainjob_object(runtimePatches=[patch("acme.io/a", {"serviceAccountName": "them"}, {})])
+    job = trainjob_object(runtimePatches=[patch("acme.io/a", {"serviceAccountName": "them"}, {"team": "a"})])
     found = told(job, runtime, Framework([*OURS, Workload()]))
     assert runtime == before
     steps = {path.removeprefix("Workload demo "): step for path, (_, step) in found.items()}
     theirs = "plugin workload in build"
     expected = {
         "metadata name": "TrainJob metadata.name",
+        "metadata labels l": "runtime",
+        "metadata labels team": "patch (acme.io/a)",
         "metadata labels by": theirs,
         "spec suspend": "TrainJob spec.suspend",
         "spec original name": "runtime",

@@ -1,8 +1,8 @@
 """The tracer of a resolution: it compares the working state before and after each step.
 
 What a plugin builds has the steps of those trees of the Info that are in it as they are, and of which it has made a
-copy of one level (`{**info.template, "suspend": True}`); all else in it is the plugin's. Of what a plugin has copied
-from the TrainJob the step is the TrainJob, with the path in it.
+copy of one level (`{**info.template, "suspend": True}`, `{**info.labels, "mine": "too"}`); all else in it is the
+plugin's. Of what a plugin has copied from the TrainJob the step is the TrainJob, with the path in it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class Provenance:
             ):
                 if value_at(desired.object, path) == value:
                     put(steps, path, step, f"TrainJob {'.'.join(path)}")
+            # A copy of these has no trees in it by which it would be known: `{**info.labels, "mine": "too"}`.
+            for field, tree in (("labels", info.labels), ("annotations", info.annotations)):
+                for key, value in tree.items():
+                    if value_at(desired.object, ("metadata", field, key)) == value:
+                        put(steps, ("metadata", field, key), step, value_at(self._steps, (field, key)))
             self._built[desired.identity] = steps
 
     def steps(self, obj: JsonObject) -> Steps:
