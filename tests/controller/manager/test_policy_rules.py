@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,36 @@ def test_a_plugin_of_others_gets_what_its_watches_declare() -> None:
         *(("acme.io", "pads", verb) for verb in ("list", "watch")),
     }
     assert {rule.needed_by for rule in rules if rule.resource.group == "acme.io"} == {"acme"}
+
+
+@pytest.mark.parametrize(
+    ("served", "scopes"), [([], {"a", "b"}), (["a", "c"], {"a"}), (["a", "b"], {""}), (["c"], set())]
+)
+def test_namespaces_that_a_plugin_chose_are_read_by_rights_of_these_alone(served: list[str], scopes: set[str]) -> None:
+    """Of those that are served; all of these need no namespace in the rule."""
+    watch = Watch("acme.io/v1", "Pad", "pads", namespaces=("a", "b"), declared_by="acme")
+    rules = [rule for rule in rules_of(watches=[watch], watch_namespaces=served) if rule.resource.plural == "pads"]
+    assert {rule.namespace for rule in rules} == scopes
+    assert {rule.verbs for rule in rules} <= {("list", "watch")}
+
+
+def test_only_workloads_are_deleted() -> None:
+    def deletes(watches: Collection[Watch]) -> set[str]:
+        return {rule.resource.kind for rule in rules_of(watches=watches) if "delete" in rule.verbs}
+
+    rocket = Watch("acme.io/v1", "Rocket", "rockets", writes=True, declared_by="acme")
+    assert deletes([rocket]) - deletes([]) == set()
+    assert deletes([replace(rocket, workload=True)]) - deletes([]) == {"Rocket"}
+
+
+def test_without_the_plugin_of_jobsets_nobody_needs_rights_to_them() -> None:
+    def needed(*disabled: str) -> set[str]:
+        watches = Framework(load_plugins(disabled=disabled)).watches()
+        features = {"TrainJobStatus"}
+        rules = policy_rules(Configuration(), features=features, watches=watches, namespace="ours")
+        return {rule.resource.name for rule in rules}
+
+    assert needed() - needed("jobset") == {"jobsets.jobset.x-k8s.io", "events", "jobs.batch"}
 
 
 def test_what_is_written_everywhere_is_neither_replaced_nor_deleted() -> None:

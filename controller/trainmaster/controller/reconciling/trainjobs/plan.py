@@ -176,11 +176,9 @@ def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | Non
 def _other_workload(objects: Iterable[Desired], observed: Observed) -> Problem | None:
     """Tell whether a TrainJob that has a workload would get one of another kind: its plugins have changed since."""
     wanted = [desired.identity for desired in objects if observed.is_workload(desired.identity)]
-    others = [identity for identity in observed.workloads if identity not in wanted]
-    new = [identity for identity in wanted if identity not in observed.workloads]
-    if not others or not new:
+    if not wanted or not observed.workloads or any(identity in observed.workloads for identity in wanted):
         return None
-    (_, old_kind, old_name), (_, kind, name) = others[0], new[0]
+    (_, old_kind, old_name), (_, kind, name) = next(iter(observed.workloads)), wanted[0]
     return Problem(
         "OtherWorkload",
         f'the TrainJob has the {old_kind} "{old_name}", but by the plugins of today it becomes the {kind} "{name}": a '
