@@ -120,6 +120,8 @@ def leaves(tree: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any
 
 def _places(before: Sequence[Any], now: Sequence[Any]) -> list[int | None]:
     """Return for each element of a list where it was before, if it was."""
+    if before == now:  # as most lists are after most steps
+        return list(range(len(now)))
     for key in _KEYS:
         old, new = _names(before, key), _names(now, key)
         if old is not None and new is not None:
