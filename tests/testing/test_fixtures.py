@@ -102,6 +102,23 @@ def test_what_does_not_come_is_told_with_the_conditions(
     assert "TrainJob demo: Blocked=True plugin region failed in build: KeyError: 'region'" in str(caught.value)
 
 
+def test_a_test_plays_the_part_of_the_workloads_controller(
+    trainmaster_api_server: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]
+) -> None:
+    server = trainmaster_api_server
+    server.apply(runtime())
+    with server.manager(trainmaster_framework(Region)):
+        server.apply(trainjob("demo"))
+        jobset = server.wait_for_object(*JOBSET, "demo", "team")
+        ended = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "all of them"}
+        server.set_status(jobset, {"conditions": [{**ended, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+
+        def has_ended() -> bool:
+            return "TrainJob demo: Complete=True all of them" in server.told()
+
+        server.wait_for(has_ended, "the end of the TrainJob")
+
+
 @pytest.mark.slow(seconds=5)
 def test_a_whole_cluster_runs_what_the_plugin_makes(
     trainmaster_cluster: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]

@@ -132,6 +132,14 @@ class EmbeddedCluster:
         """Return all objects of a kind, of one namespace if given."""
         return self._run(self._list(api_version, kind, namespace))
 
+    def set_status(self, obj: JsonObject, status: JsonObject) -> None:
+        """Merge something into the status of an object, as the controller of its kind would.
+
+        Raises:
+            StatusError: There is no such object, or the server refuses the status.
+        """
+        self._run(self._set_status(obj, status))
+
     def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> None:
         """Delete an object, if there is one. Without the part `gc` what it owns stays."""
         with suppress(StatusError):
@@ -225,6 +233,17 @@ class EmbeddedCluster:
             resource, namespace, metadata["name"], clean, patch_type=PatchType.APPLY, options=_OPTIONS
         )
         return stored
+
+    async def _set_status(self, obj: JsonObject, status: JsonObject) -> None:
+        resource, metadata = self._resource(obj["apiVersion"], obj["kind"]), obj["metadata"]
+        await self._cluster.api.patch(
+            resource,
+            metadata.get("namespace"),
+            metadata["name"],
+            {"status": status},
+            patch_type=PatchType.MERGE,
+            subresource="status",
+        )
 
     async def _get(self, api_version: str, kind: str, name: str, namespace: str | None) -> JsonObject | None:
         resource = self._resource(api_version, kind)

@@ -35,28 +35,35 @@ _NEEDED = "jsonpatch"
 
 
 class Sandbox:
-    """The checks of the conformance suite that take a cluster."""
+    """The checks of the conformance suite that take a cluster, or other processes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def uses_its_rights(self, subject: Subject) -> Iterator[Problem]:
         """With the rights that it declares and no other, its TrainJobs are built; and it uses all of them."""
+        _require_cluster()
         from trainmaster.testing import conformance  # noqa: PLC0415 - it brings the controller
 
         return conformance.uses_its_rights(subject, self._directory)
 
     def survives_definitions(self, subject: Subject) -> Iterator[Problem]:
         """Without the definitions of its kinds other TrainJobs go on, and with them its own do."""
+        _require_cluster()
         from trainmaster.testing import conformance  # noqa: PLC0415 - it brings the controller
 
         return conformance.survives_definitions(subject, self._directory)
+
+    def is_deterministic_across_processes(self, subject: Subject) -> Iterator[Problem]:
+        """Its TrainJobs become the same in every process."""
+        from trainmaster.testing import processes  # noqa: PLC0415 - it brings the runtime
+
+        return processes.is_deterministic_across_processes(subject, self._directory)
 
 
 @pytest.fixture
 def trainmaster_sandbox(tmp_path: Path) -> Sandbox:
     """What `PluginConformance` checks rights and definitions with."""
-    _require_cluster()
     return Sandbox(tmp_path)
 
 

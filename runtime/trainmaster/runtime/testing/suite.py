@@ -76,7 +76,13 @@ def problems_of(check: Check, subject: Subject) -> list[Problem]:
 
 
 class Sandbox(Protocol):
-    """The checks that take a cluster; a fixture of pytest, of the package `trainmaster.testing`, has them."""
+    """The checks that take a cluster, or other processes.
+
+    A fixture of pytest, of the package `trainmaster.testing`, has them: nothing here does I/O.
+    """
+
+    def is_deterministic_across_processes(self, subject: Subject) -> Iterator[Problem]:
+        """Check that a plugin makes the same in every process."""
 
     def uses_its_rights(self, subject: Subject) -> Iterator[Problem]:
         """Check the rights of a plugin."""
@@ -154,6 +160,10 @@ class PluginConformance:
     def test_it_is_deterministic(self) -> None:
         """The same TrainJob becomes the same each time."""
         self.check(checks_resolution.is_deterministic)
+
+    def test_it_is_deterministic_across_processes(self, trainmaster_sandbox: Sandbox) -> None:
+        """In a process in which sets have another order it becomes the same."""
+        self.check(trainmaster_sandbox.is_deterministic_across_processes)
 
     def test_it_is_idempotent(self) -> None:
         """What it has built changes nothing about what it builds."""
