@@ -37,7 +37,7 @@ def is_deterministic_across_processes(subject: Subject, directory: Path) -> Iter
         given.write_bytes(pickle.dumps(replace(subject, plugin=_name_of(subject.plugin))))
     except (AttributeError, TypeError, pickle.PicklingError):
         return
-    outcomes = [_outcomes(given, seed) for seed in _SEEDS]
+    outcomes = [_outcome(process) for process in [_start(given, seed) for seed in _SEEDS]]
     if any(outcome is None for outcome in outcomes):
         return
     difference = first_difference(*outcomes)
@@ -59,16 +59,21 @@ def _name_of(plugin: Any) -> Any:
     return plugin.__module__, plugin.__qualname__
 
 
-def _outcomes(given: Path, seed: str) -> Any:
+def _start(given: Path, seed: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(  # noqa: S603 - this interpreter, and this module
-        [sys.executable, "-m", __name__, str(given)],
-        env=environment,
-        capture_output=True,
-        timeout=_LONGEST,
-        check=False,
+    command = [sys.executable, "-m", __name__, str(given)]
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and this module
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    return orjson.loads(done.stdout) if done.returncode == 0 else None
+
+
+def _outcome(process: subprocess.Popen[bytes]) -> Any:
+    with process:
+        try:
+            output, _ = process.communicate(timeout=_LONGEST)
+        finally:
+            process.kill()
+    return orjson.loads(output) if process.returncode == 0 else None
 
 
 def _main(given: Path) -> None:

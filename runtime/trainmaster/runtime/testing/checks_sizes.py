@@ -60,11 +60,13 @@ def _kept(subject: Subject, job: JsonObject, on: JsonObject) -> Iterator[Problem
     tracing = tracemalloc.is_tracing()
     if not tracing:
         tracemalloc.start()
+    gc.freeze()  # what is there already need not be looked at
     try:
         rounds(0)
         before = rounds(_ROUNDS)
         kept = (rounds(2 * _ROUNDS) - before) // _ROUNDS
     finally:
+        gc.unfreeze()
         if not tracing:
             tracemalloc.stop()
     if kept > MOST_KEPT:

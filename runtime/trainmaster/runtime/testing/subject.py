@@ -156,8 +156,13 @@ class _Any(frozenset[str]):
 
 def built_in_plugins() -> list[Plugin]:
     """Make the built-in plugins, but for those behind a feature gate."""
-    points = [point for point in discover() if point.dist is not None and point.dist.name == _DISTRIBUTION]
-    return load_plugins(points)
+    return load_plugins(_built_in_points())
+
+
+@functools.cache
+def _built_in_points() -> list[EntryPoint]:
+    """Find the entry points of the built-in plugins, which takes reading the metadata of all distributions."""
+    return [point for point in discover() if point.dist is not None and point.dist.name == _DISTRIBUTION]
 
 
 @functools.cache
