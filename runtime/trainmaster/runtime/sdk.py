@@ -102,7 +102,7 @@ from trainmaster.runtime.framework.interface import (
 from trainmaster.runtime.framework.models import SecretFile
 from trainmaster.runtime.info import Endpoints, Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject, copy_json
-from trainmaster.runtime.listers import NO_LISTERS, JobKey, Listers, Watch
+from trainmaster.runtime.listers import NO_LISTERS, IndexFunction, JobKey, Listers, NoSuchIndex, Watch
 from trainmaster.runtime.names import dns_label, dns_label_1035, dns_subdomain, label_value, qualified_name
 from trainmaster.runtime.ownership import Owner, is_controlled_by, is_left_over, owner_reference
 from trainmaster.runtime.podspec import (
@@ -167,6 +167,7 @@ __all__ = [
     "FieldError",
     "FieldWarning",
     "FluxPolicy",
+    "IndexFunction",
     "Info",
     "Initializer",
     "InitializerSource",
@@ -179,6 +180,7 @@ __all__ = [
     "MLPolicy",
     "MPIPolicy",
     "NetworkTopology",
+    "NoSuchIndex",
     "NotReady",
     "Notation",
     "ObjectMeta",

@@ -357,6 +357,18 @@ def test_an_object_of_others_that_it_takes_for_granted_is_found() -> None:
     assert "plugin good failed in Watch.jobs: KeyError: 'spec'" in told
 
 
+def test_an_index_that_takes_fields_for_granted_is_found() -> None:
+    class Sure(Good):
+        def watch_extension(self) -> Iterable[Watch]:
+            return [
+                Watch("acme.dev/v1", "Queue", "queues", indexes={"good-by-rank": lambda obj: [obj["spec"]["rank"]]})
+            ]
+
+    told = failure("test_it_stands_odd_objects", Sure, **GOOD)
+    assert "Queue (fields: apiVersion, kind, metadata): plugin good failed in " in told
+    assert "KeyError: 'spec'" in told
+
+
 def test_a_workload_without_a_status_that_it_takes_for_granted_is_found() -> None:
     class Sure(Good):
         def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
@@ -441,7 +453,11 @@ class _Building(Good):
 @pytest.mark.parametrize(
     ("obj", "expected"),
     [
-        ({**CONFIG_MAP, "metadata": {"name": "{}/good"}}, "ConfigMap demo-0/good: its name a lowercase RFC 1123"),
+        (
+            {**CONFIG_MAP, "metadata": {"name": "{}/good"}},
+            "the name of a ConfigMap, 'demo-0/good', may not contain '/'",
+        ),
+        ({**CONFIG_MAP, "metadata": {"name": "{}_x"}}, "ConfigMap demo-0_x: its name a lowercase RFC 1123"),
         ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "{}-x"}}, "its name must be no more than 63"),
         ({**CONFIG_MAP, "metadata": {"name": ""}}, "without apiVersion, kind and metadata.name"),
         ({**CONFIG_MAP, "metadata": {"name": "{}", "namespace": "other"}}, "is in namespace 'other', not in that of"),
@@ -449,7 +465,7 @@ class _Building(Good):
         ({**CONFIG_MAP, "metadata": {"name": "{}", "labels": {"a b": "1"}}}, "label 'a b': its key name part must"),
         ({**CONFIG_MAP, "metadata": {"name": "{}"}, "status": {}}, "has metadata.generateName or status"),
     ],
-    ids=["slash", "long", "nameless", "namespace", "label", "key", "status"],
+    ids=["slash", "underline", "long", "nameless", "namespace", "label", "key", "status"],
 )
 def test_objects_that_the_api_server_refuses_are_found(obj: JsonObject, expected: str) -> None:
     plugin = type("Building", (_Building,), {"obj": obj})

@@ -8,6 +8,7 @@ from typing import Any, Final
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.testing.builders import KnownObjects
 from trainmaster.runtime.testing.problems import Problem
 from trainmaster.runtime.testing.subject import REFUSALS, Subject, outcome_of, validate
@@ -27,13 +28,14 @@ def stands_absent_fields(subject: Subject) -> Iterator[Problem]:
     framework = subject.framework()
     name, on = subject.name, subject.whole_runtime()
     told: set[str] = set()
+    listers = subject.listers()
     for job in subject.whole_jobs():
         variants = [
             *((f"the TrainJob {what}", {**job, "spec": spec}, on) for what, spec in without(job["spec"], "spec")),
             *((f"the runtime {what}", job, {**on, "spec": spec}) for what, spec in without(on["spec"], "spec")),
         ]
         for what, odd_job, odd_runtime in variants:
-            failure = _failure(framework, odd_job, odd_runtime, subject)
+            failure = _failure(framework, odd_job, odd_runtime, listers)
             if failure is None or failure.plugin != name or str(failure) in told:
                 continue
             told.add(str(failure))
@@ -45,10 +47,10 @@ def stands_absent_fields(subject: Subject) -> Iterator[Problem]:
             )
 
 
-def _failure(framework: Framework, job: JsonObject, on: JsonObject, subject: Subject) -> PluginFailed | None:
+def _failure(framework: Framework, job: JsonObject, on: JsonObject, listers: Listers) -> PluginFailed | None:
     try:
-        validate(framework, job, on, subject.listers())
-        outcome_of(framework, job, on, subject.listers())
+        validate(framework, job, on, listers)
+        outcome_of(framework, job, on, listers)
     except PluginFailed as error:
         return error
     except REFUSALS:
@@ -94,6 +96,8 @@ def stands_odd_objects(subject: Subject) -> Iterator[Problem]:
             try:
                 if watch.jobs is not None:
                     watch.jobs(obj)
+                for index in watch.indexes.values():
+                    list(index(obj))
                 for job in subject.whole_jobs():
                     outcome_of(framework, job, on, subject.listers(obj))
             except PluginFailed as error:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
-    JOBSET_KIND,
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
 )
@@ -22,8 +21,8 @@ from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
 _LONG_NAME: Final = "a" * 63
 """The longest name of a TrainJob whose pods can have host names."""
 
-_READ_ANYHOW: Final = frozenset({TRAINJOB_KIND, TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND, JOBSET_KIND})
-"""Kinds that the manager caches for itself, and the workload of the built-in plugin, beside which all plugins run."""
+_READ_ANYHOW: Final = frozenset({TRAINJOB_KIND, TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND})
+"""Kinds that the manager caches for itself."""
 
 _Kind = tuple[str, str]
 
