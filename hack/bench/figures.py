@@ -50,6 +50,9 @@ class Figure:
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
     {
         "micro.resolve": Figure("us", Kind.DURATION, "one TrainJob of examples/torch-digits to its JobSet"),
+        "micro.framework": Figure(
+            "us", Kind.DURATION, "of a reconcile: framework and isolation, with all built-in plugins", Budget(100.0)
+        ),
         "micro.informer": Figure("events/s", Kind.RATE, "from the bytes of a watch to a handler"),
         "micro.cached_object": Figure("KiB", Kind.MEMORY, "one TrainJob in the cache of an informer"),
         "start.ready": Figure("s", Kind.DURATION, "a manager in an empty cluster, from its start to ready"),

@@ -24,10 +24,13 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework.framework import ENFORCING
+from trainmaster.runtime.framework.signatures import implements, taken_arguments
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolver import resolve
+from trainmaster.runtime.listers import NO_LISTERS
+from trainmaster.runtime.resolver import new_info, resolve
 from trainmaster.runtime.yamltext import load_yaml
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "torch-digits"
@@ -44,6 +47,7 @@ def measure_pieces() -> dict[str, float]:
     events = b"".join(_frames(_EVENTS))
     return {
         "micro.resolve": _best(_resolutions) / _RESOLUTIONS * 1e6,
+        "micro.framework": _framework() * 1e6,
         "micro.informer": _EVENTS / _best(lambda: asyncio.run(_deliver(events))),
         "micro.cached_object": _memory_of_objects() / _OBJECTS / 1024,
     }
@@ -58,11 +62,49 @@ def _best(measure: Callable[[], float]) -> float:
         gc.enable()
 
 
-def _resolutions() -> float:
-    framework = Framework(load_plugins())
+def _example() -> tuple[TrainJob, TrainingRuntime | ClusterTrainingRuntime]:
     raw_job = _load("trainjob.yaml")
     raw_job["metadata"] |= {"namespace": "default", "uid": "00000000-0000-0000-0000-000000000000"}
-    job, runtime = parse_trainjob(raw_job), parse_runtime(_load("runtime.yaml"))
+    return parse_trainjob(raw_job), parse_runtime(_load("runtime.yaml"))
+
+
+def _framework() -> float:
+    """Seconds that the framework takes for plans and status reports, less what its plugins take by themselves."""
+    framework = Framework(load_plugins())
+    job, runtime = _example()
+    serving = {plugin.name for plugin in framework.serving(new_info(job, runtime), job)}
+    methods = [
+        (getattr(plugin, phase), taken_arguments(phase, getattr(plugin, phase)), phase == "build")
+        for phase in (*ENFORCING, "build", "status")
+        for plugin in framework.plugins()
+        if implements(plugin, phase) and plugin.name in serving
+    ]
+
+    def guided() -> None:
+        framework.resolve(new_info(job, runtime), job, NO_LISTERS)
+        framework.status(job, NO_LISTERS)
+
+    def bare() -> None:
+        given = {"info": new_info(job, runtime), "job": job, "listers": NO_LISTERS, "config": None}
+        for method, names, collects in methods:
+            result = method(**{name: given[name] for name in names})
+            if collects:
+                list(result)
+
+    def best(function: Callable[[], None]) -> float:
+        def once() -> float:
+            started = time.perf_counter()
+            function()
+            return time.perf_counter() - started
+
+        return _best(lambda: min(once() for _ in range(_RESOLUTIONS)))
+
+    return best(guided) - best(bare)
+
+
+def _resolutions() -> float:
+    framework = Framework(load_plugins())
+    job, runtime = _example()
     started = time.perf_counter()
     for _ in range(_RESOLUTIONS):
         resolve(job, runtime, framework)

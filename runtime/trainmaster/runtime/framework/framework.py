@@ -120,6 +120,12 @@ class Framework:
         self._failure_policies = {
             name: (failure_policies or {}).get(name, each.failure_policy) for name, each in self._descriptors.items()
         }
+        self._deciding = {plugin.name for plugin in self._by_phase["applies_to"]}
+        self._serving_all = {plugin.name for plugin in self._plugins if self._serves_all(plugin)}
+        self._by_policy: dict[str, set[str]] = {}
+        for plugin in self._plugins:
+            for policy in self._descriptors[plugin.name].policies if plugin.name not in self._deciding else ():
+                self._by_policy.setdefault(policy, set()).add(plugin.name)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
             (policy, plugin.name): model for plugin in self._plugins for policy, model in served_policies(plugin)
@@ -261,17 +267,12 @@ class Framework:
         Raises:
             PluginFailed: A plugin cannot say whether it does.
         """
-        uid = job.metadata.uid
         # First what takes no plugin's word: asking one may change what others are asked about.
-        by_policy = {
-            plugin.name: self._serves_policy(plugin, info)
-            for plugin in self._plugins
-            if not implements(plugin, "applies_to")
-        }
+        chosen = self._chosen_by_policy(info)
         found = [
             plugin
             for plugin in self._plugins
-            if by_policy.get(plugin.name) or (plugin.name not in by_policy and self._applies(plugin, info, job, uid))
+            if plugin.name in chosen or (plugin.name in self._deciding and self._applies(plugin, info, job))
         ]
         replaced = {name for plugin in found for name in self._descriptors[plugin.name].replaces}
         return [plugin for plugin in found if plugin.name not in replaced] if replaced else found
@@ -346,24 +347,29 @@ class Framework:
         """Tell whether a TrainJob goes on without a plugin that failed."""
         return self._failure_policies[plugin] == SKIP
 
-    def _applies(self, plugin: Plugin, info: Info, job: TrainJob, uid: str) -> bool:
+    def _applies(self, plugin: Plugin, info: Info, job: TrainJob) -> bool:
+        uid = job.metadata.uid
         arguments = {"info": info, "job": job, "config": self.config(plugin, info, job=uid)}
         return self.call(plugin, "applies_to", results.truth, arguments, job=uid)
+
+    def _chosen_by_policy(self, info: Info) -> set[str]:
+        """Return the plugins that serve all TrainJobs, or a policy of a runtime."""
+        chosen = set(self._serving_all)
+        for policy in (info.ml_policy, info.pod_group_policy):
+            # Asking a model for what it does not have costs more than all the rest of this.
+            if policy is not None:
+                given = (*type(policy).model_fields, *(policy.model_extra or ()))
+                for name in given:
+                    if name in self._by_policy and getattr(policy, name) is not None:
+                        chosen |= self._by_policy[name]
+        for field, custom in customs(info.ml_policy, info.pod_group_policy):
+            if (field, custom.name) in self._custom and custom.name not in self._deciding:
+                chosen.add(custom.name)
+        return chosen
 
     def _serves_all(self, plugin: Plugin) -> bool:
         descriptor = self._descriptors[plugin.name]
         return not (descriptor.policies or descriptor.custom_policies or implements(plugin, "applies_to"))
-
-    def _serves_policy(self, plugin: Plugin, info: Info) -> bool:
-        descriptor = self._descriptors[plugin.name]
-        if self._serves_all(plugin):
-            return True
-        policies = (info.ml_policy, info.pod_group_policy)
-        if any(getattr(policy, name, None) is not None for policy in policies for name in descriptor.policies):
-            return True
-        return any(
-            custom.name == plugin.name and field in descriptor.custom_policies for field, custom in customs(*policies)
-        )
 
     def config(self, plugin: Plugin, info: Info, *, job: str) -> Any:
         """Return the policy `custom` that a runtime has for a plugin, as the plugin's model; None if it has none.
