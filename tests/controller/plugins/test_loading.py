@@ -90,7 +90,7 @@ def test_one_that_does_not_load_is_left_out_where_the_configuration_says_so(brok
 
 @pytest.mark.parametrize(("broken", "message"), BROKEN[:7])
 def test_otherwise_the_manager_does_not_start(broken: EntryPoint, message: str) -> None:
-    with pytest.raises(PluginInvalid, match=message):
+    with pytest.raises(PluginInvalid, match=f"{message}.*; to start without it, add 'acme' to plugins.disabled"):
         loaded(broken, onLoadError="fail")
 
 

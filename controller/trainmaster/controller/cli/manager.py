@@ -127,8 +127,11 @@ def run(arguments: argparse.Namespace) -> int:
         apply = functools.partial(_apply, flags_win=development or arguments.zap_log_level is not None)
         apply(effective.configuration)
         return asyncio.run(_run(effective, arguments, overrides, apply=apply))
-    except (ConfigurationInvalid, ConfigurationError, PluginInvalid, AddressInUse) as error:
+    except (ConfigurationInvalid, ConfigurationError, AddressInUse) as error:
         log.error("the manager cannot run", error=str(error))
+    except PluginInvalid as error:
+        # Its author needs the traceback of what it raised, if it did.
+        log.error("the manager cannot run", error=str(error), exc_info=error.__cause__)
     except LeaseLost:
         pass  # the elector has told of it
     except RunnableFailed as error:

@@ -103,7 +103,10 @@ def load(
 
     def leave_out(name: str, error: PluginInvalid) -> None:
         if settings.on_load_error != SKIP:
-            raise error
+            raise PluginInvalid(
+                f"{error}; to start without it, add {name!r} to plugins.disabled of the configuration file, or set "
+                "plugins.onLoadError to skip"
+            ) from error.__cause__
         failed[name] = error
 
     foreign: list[EntryPoint] = []
