@@ -272,6 +272,8 @@ async def judge(framework: Framework, workers: Workers, name: str) -> AdmissionR
         ("validate", spin, "plugin acme took longer than 0.2 s in validate"),
         ("validate", sleep, "plugin acme took longer than 0.2 s in validate"),
         ("build", sleep, "plugin acme took longer than 0.2 s in build"),
+        ("build", raise_key_error, "plugin acme failed in build: KeyError: 'region'"),
+        ("applies_to", raise_key_error, "plugin acme failed in applies_to: KeyError: 'region'"),
         ("validate", hoard, "plugin acme took more than 64 MiB of memory in validate"),
     ],
 )
@@ -286,7 +288,7 @@ async def test_at_admission_a_plugin_costs_the_requests_that_it_serves(
     assert bad.allowed == (policy == "skip")
     if policy == "fail":
         assert message in bad.message
-    elif hook == "validate":
+    else:
         assert message in " ".join(bad.warnings)
 
 

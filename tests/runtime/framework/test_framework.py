@@ -463,6 +463,53 @@ def test_nothing_is_left_either_of_a_plugin_that_fails_when_it_builds() -> None:
     assert [str(each) for each in resolution.skipped] == ["plugin failing failed in build: KeyError: 'region'"]
 
 
+class FailingLate:
+    """Changes much before it fails."""
+
+    name = "failing"
+    failure_policy = "skip"
+    replaces = ("replaced",)
+    priority = 1
+
+    def enforce_ml_policy(self, info: Any, job: Any) -> None:
+        info.labels["failing"] = "was here"
+        info.template["broken"] = True
+        job.metadata.labels["failing"] = "was here"
+
+    def build(self) -> Any:
+        raise KeyError("region")
+
+
+def test_nothing_is_left_of_a_plugin_that_failed_late() -> None:
+    """Neither what it changed in earlier phases, nor that it stood in the place of another one."""
+    others = [Builder("replaced"), Builder("other", object_name="other")]
+    expected = resolve(trainjob(), runtime(), Framework(others))
+    resolution = resolve(trainjob(), runtime(), Framework([FailingLate(), *others]))
+    assert resolution.objects == expected.objects
+    assert resolution.info.labels == expected.info.labels
+    assert resolution.info.template == expected.info.template
+    assert [str(each) for each in resolution.skipped] == ["plugin failing failed in build: KeyError: 'region'"]
+
+
+def test_a_plugin_that_cannot_say_whom_it_serves_may_be_skipped_too() -> None:
+    class Undecided(FailingLate):
+        def applies_to(self) -> bool:
+            raise KeyError("zone")
+
+    resolution = resolve(trainjob(), runtime(), Framework([Undecided(), Builder()]))
+    assert [each.identity[2] for each in resolution.objects] == ["made"]
+    assert [str(each) for each in resolution.skipped] == ["plugin failing failed in applies_to: KeyError: 'zone'"]
+
+
+def test_several_plugins_may_be_skipped() -> None:
+    failing = [Failing(failure_policy="skip"), FailingLate()]
+    failing[1].name = "late"
+    resolution = resolve(trainjob(), runtime(), Framework([*failing, Builder()]))
+    assert [each.identity[2] for each in resolution.objects] == ["made"]
+    assert sorted(each.plugin for each in resolution.skipped) == ["failing", "late"]
+    assert "failing" not in resolution.info.labels
+
+
 def test_what_a_plugin_rejects_is_rejected_whatever_becomes_of_its_failures() -> None:
     plugin = Failing(Rejected("no such region"), failure_policy="skip")
     with pytest.raises(PluginFailed, match=r"^no such region$"):

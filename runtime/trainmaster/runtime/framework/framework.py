@@ -257,12 +257,13 @@ class Framework:
         if watch is not None:
             raise PluginFailed(plugin.name, "watch_extension", KindNotServed(watch))
 
-    def serving(self, info: Info, job: TrainJob) -> list[Plugin]:
+    def serving(self, info: Info, job: TrainJob, *, without: Collection[str] = ()) -> list[Plugin]:
         """Return the plugins that serve a TrainJob, in order.
 
         Args:
             info: Its Info, before any plugin ran.
             job: The TrainJob; a plugin that changes it is the caller's concern.
+            without: Plugins that are left out, as if they were not loaded.
 
         Raises:
             PluginFailed: A plugin cannot say whether it does.
@@ -272,7 +273,8 @@ class Framework:
         found = [
             plugin
             for plugin in self._plugins
-            if plugin.name in chosen or (plugin.name in self._deciding and self._applies(plugin, info, job))
+            if plugin.name not in without
+            and (plugin.name in chosen or (plugin.name in self._deciding and self._applies(plugin, info, job)))
         ]
         replaced = {name for plugin in found for name in self._descriptors[plugin.name].replaces}
         return [plugin for plugin in found if plugin.name not in replaced] if replaced else found
@@ -284,15 +286,29 @@ class Framework:
             PluginFailed: A plugin raised, it built what cannot be an object of this TrainJob, or two plugins build the
                 same object. Later ones were not run.
         """
-        theirs = job.model_copy(deep=True)
         by_phase = self._by_phase
-        run = _Resolution(self, info, theirs, listers, tracer)
-        for phase in ENFORCING:
-            for plugin in by_phase[phase]:
-                run.enforce(plugin, phase)
-        for plugin in by_phase["build"]:
-            run.build(plugin)
-        return Built(list(run.built.values()), run.skipped)
+        skipped: list[PluginFailed] = []
+        before = _copied(info) if SKIP in self._failure_policies.values() else None
+        while True:
+            try:
+                without = {each.plugin for each in skipped}
+                run = _Resolution(self, info, job.model_copy(deep=True), listers, tracer, without=without)
+                for phase in ENFORCING:
+                    for plugin in by_phase[phase]:
+                        run.enforce(plugin, phase)
+                for plugin in by_phase["build"]:
+                    run.build(plugin)
+            except PluginFailed as error:
+                if before is None or error.rejected or not self.skips(error.plugin):
+                    raise
+                # From the beginning: of what it did before, and of what others made of that, nothing may be left.
+                skipped.append(error)
+                _restore(info, before)
+                before = _copied(info)
+                if tracer is not None:
+                    tracer.enforced(error.plugin, error.phase, info)
+            else:
+                return Built(list(run.built.values()), skipped)
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
@@ -313,7 +329,7 @@ class Framework:
         configs = {plugin.name: self.config(plugin, info, job=uid) for plugin in self._plugins}
         errors: list[FieldError] = []
         warnings: list[FieldWarning] = []
-        serving = self.serving(info, theirs)
+        serving = self._serving_at_admission(info, theirs, warnings)
         for plugin in self._by_phase["validate"]:
             # Without its kinds a plugin cannot judge; the resolution says so.
             if plugin not in serving or self.lacks_kinds(plugin, listers) is not None:
@@ -324,11 +340,22 @@ class Framework:
             except PluginFailed as error:
                 if error.rejected or not self.skips(plugin.name):
                     raise
-                warnings.append(FieldWarning("spec", f"is not checked by the plugin {plugin.name}: {error}"))
+                warnings.append(_unchecked(error))
                 continue
             errors += found[0]
             warnings += found[1]
         return errors, warnings
+
+    def _serving_at_admission(self, info: Info, job: TrainJob, warnings: list[FieldWarning]) -> list[Plugin]:
+        without: set[str] = set()
+        while True:
+            try:
+                return self.serving(info, job, without=without)
+            except PluginFailed as error:
+                if error.rejected or not self.skips(error.plugin):
+                    raise
+                without.add(error.plugin)
+                warnings.append(_unchecked(error))
 
     def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
         """Return the state of the workload; None when there is no workload, or no plugin that could know.
@@ -409,10 +436,16 @@ class _Resolution:
     """One resolution under way."""
 
     def __init__(
-        self, framework: Framework, info: Info, job: TrainJob, listers: Listers, tracer: Tracer | None
+        self,
+        framework: Framework,
+        info: Info,
+        job: TrainJob,
+        listers: Listers,
+        tracer: Tracer | None,
+        *,
+        without: Collection[str],
     ) -> None:
         self.built: dict[tuple[str, str, str], Desired] = {}
-        self.skipped: list[PluginFailed] = []
         self._framework = framework
         self._info = info
         self._tracer = tracer
@@ -421,7 +454,7 @@ class _Resolution:
         self._owned_objects = results.objects_of(job)
         # All of it before a plugin may change what it is read from.
         self._configs = {plugin.name: framework.config(plugin, info, job=self._uid) for plugin in framework.plugins()}
-        serving = framework.serving(info, job)
+        serving = framework.serving(info, job, without=without)
         for plugin in serving:
             framework.require_kinds(plugin, listers)
         self._serving = {plugin.name for plugin in serving}
@@ -429,31 +462,14 @@ class _Resolution:
     def enforce(self, plugin: Plugin, phase: str) -> None:
         if plugin.name not in self._serving:
             return
-        if not self._framework.skips(plugin.name):
-            self._call(plugin, phase, results.nothing)
-        else:
-            before = _copied(self._info)
-            try:
-                self._call(plugin, phase, results.nothing)
-            except PluginFailed as error:
-                self._skip(error)
-                _restore(self._info, before)
+        self._call(plugin, phase, results.nothing)
         if self._tracer is not None:
             self._tracer.enforced(plugin.name, phase, self._info)
 
     def build(self, plugin: Plugin) -> None:
         if plugin.name not in self._serving:
             return
-        before = _copied(self._info) if self._framework.skips(plugin.name) else None
-        try:
-            objects = self._call(plugin, "build", self._checked(plugin))
-        except PluginFailed as error:
-            if before is None:
-                raise
-            self._skip(error)
-            _restore(self._info, before)
-            return
-        for desired in objects:
+        for desired in self._call(plugin, "build", self._checked(plugin)):
             if desired.identity in self.built:
                 _, kind, name = desired.identity
                 raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
@@ -476,11 +492,9 @@ class _Resolution:
         arguments = {**self._arguments, "config": self._configs[plugin.name]}
         return self._framework.call(plugin, phase, check, arguments, job=self._uid)
 
-    def _skip(self, error: PluginFailed) -> None:
-        if error.rejected:
-            raise error
-        self.skipped.append(error)
-        self._serving.discard(error.plugin)
+
+def _unchecked(error: PluginFailed) -> FieldWarning:
+    return FieldWarning("spec", f"is not checked by the plugin {error.plugin}: {error}")
 
 
 def _copied(info: Info) -> dict[str, Any]:

@@ -165,6 +165,8 @@ def _check_resolution(
     job: TrainJob, runtime: Runtime, framework: Framework, listers: Listers
 ) -> Iterator[FieldError | FieldWarning]:
     resolution = resolve(job, runtime, framework, listers=listers)
+    for failure in resolution.skipped:
+        yield FieldWarning("spec", f"goes on without the plugin {failure.plugin}: {failure}")
     for desired in resolution.objects:
         yield from validate_jobset(desired.object, resolution.info.runtime_template)
 
