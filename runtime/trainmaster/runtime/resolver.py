@@ -9,7 +9,7 @@ whoever calls may share a runtime between TrainJobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -57,6 +57,9 @@ class Resolution:
     skipped: list[PluginFailed]
     """Failures of plugins without which it was resolved."""
 
+    builders: Mapping[tuple[str, str, str], str]
+    """The plugin that built each object, by the object's identity."""
+
 
 def resolve(
     job: TrainJob,
@@ -84,7 +87,7 @@ def resolve(
     if unserved:
         raise PolicyUnserved(_unserved(unserved, framework.not_loaded))
     built = framework.resolve(info, job, listers, tracer=tracer)
-    return Resolution(built.objects, info, built.skipped)
+    return Resolution(built.objects, info, built.skipped, built.builders)
 
 
 def _unserved(policy: str, not_loaded: Sequence[str]) -> str:

@@ -91,7 +91,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     (
         "build",
         lambda: [Desired({"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": {"name": "q"}})],
-        "builds Queue 'q' (acme.io/v1), without declaring that kind in its watch_extension",
+        "plugin acme builds Queue 'q' (acme.io/v1), without declaring that kind in its watch_extension",
     ),
     ("build", spin, "plugin acme took longer than 0.2 s in build"),
     ("build", sleep, "plugin acme took longer than 0.2 s in build"),

@@ -67,7 +67,7 @@ def test_built_objects_get_namespace_and_owner() -> None:
 
 def test_two_plugins_cannot_build_the_same_object() -> None:
     framework = Framework([Builder("one"), Builder("two")])
-    with pytest.raises(PluginFailed, match="another plugin builds ConfigMap made as well"):
+    with pytest.raises(PluginFailed, match="ValueError: plugin one builds ConfigMap made as well"):
         framework.resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
 
 
@@ -502,9 +502,9 @@ def test_a_plugin_that_cannot_say_whom_it_serves_may_be_skipped_too() -> None:
 
 
 def test_several_plugins_may_be_skipped() -> None:
-    failing = [Failing(failure_policy="skip"), FailingLate()]
-    failing[1].name = "late"
-    resolution = resolve(trainjob(), runtime(), Framework([*failing, Builder()]))
+    late = FailingLate()
+    late.name = "late"
+    resolution = resolve(trainjob(), runtime(), Framework([Failing(failure_policy="skip"), late, Builder()]))
     assert [each.identity[2] for each in resolution.objects] == ["made"]
     assert sorted(each.plugin for each in resolution.skipped) == ["failing", "late"]
     assert "failing" not in resolution.info.labels

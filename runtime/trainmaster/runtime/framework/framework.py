@@ -80,6 +80,9 @@ class Built:
     skipped: list[PluginFailed]
     """Failures of plugins without which it was made."""
 
+    builders: Mapping[tuple[str, str, str], str]
+    """The plugin that built each object, by the object's identity."""
+
 
 class Framework:
     """The loaded plugins, ready to run. Nothing of it changes but by `replace`.
@@ -308,7 +311,7 @@ class Framework:
                 if tracer is not None:
                     tracer.enforced(error.plugin, error.phase, info)
             else:
-                return Built(list(run.built.values()), skipped)
+                return Built(list(run.built.values()), skipped, run.builders)
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
@@ -446,6 +449,7 @@ class _Resolution:
         without: Collection[str],
     ) -> None:
         self.built: dict[tuple[str, str, str], Desired] = {}
+        self.builders: dict[tuple[str, str, str], str] = {}
         self._framework = framework
         self._info = info
         self._tracer = tracer
@@ -472,8 +476,10 @@ class _Resolution:
         for desired in self._call(plugin, "build", self._checked(plugin)):
             if desired.identity in self.built:
                 _, kind, name = desired.identity
-                raise PluginFailed(plugin.name, "build", ValueError(f"another plugin builds {kind} {name} as well"))
+                other = self.builders[desired.identity]
+                raise PluginFailed(plugin.name, "build", ValueError(f"plugin {other} builds {kind} {name} as well"))
             self.built[desired.identity] = desired
+            self.builders[desired.identity] = plugin.name
 
     def _checked(self, plugin: Plugin) -> Callable[[Any], list[Desired]]:
         if self._tracer is None:

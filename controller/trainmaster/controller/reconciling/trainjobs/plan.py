@@ -139,7 +139,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         for desired in resolution.objects:
             if planned.problem or planned.waiting:
                 break
-            _plan_object(desired, observed, planned)
+            _plan_object(desired, resolution.builders[desired.identity], observed, planned)
         planned.workload_without_jobs = _workload_without_jobs(resolution, observed)
     return planned
 
@@ -243,7 +243,7 @@ def _missing_runtime(job: TrainJob) -> Problem:
     return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 
-def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
+def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Plan) -> None:
     api_version, kind, name = desired.identity
     job = observed.job
     resource = observed.listers.resource(api_version, kind)
@@ -251,7 +251,7 @@ def _plan_object(desired: Desired, observed: Observed, planned: Plan) -> None:
         fault = "without declaring that kind in its watch_extension"
         if resource is not None:
             fault = "which belongs to no namespace, so that no TrainJob can own it"
-        planned.problem = Problem("PluginFailed", f"a plugin builds {kind} {name!r} ({api_version}), {fault}")
+        planned.problem = Problem("PluginFailed", f"plugin {builder} builds {kind} {name!r} ({api_version}), {fault}")
         return
     existing = observed.existing(api_version, kind, name)
     if existing is not None and not is_controlled_by(existing, job):
