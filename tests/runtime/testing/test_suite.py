@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from trainmaster.runtime.sdk import (
     JsonObject,
     Listers,
     Rejected,
+    SecretFile,
     StatusReport,
     TrainJob,
     Watch,
@@ -179,6 +181,36 @@ def test_options_that_do_not_come_back_are_found() -> None:
 
     told = failure("test_options_make_a_round_trip", Changing, **GOOD)
     assert "Options makes something else of what it prints itself: region is 'us!!' instead of 'us!'" in told
+
+
+def test_the_path_of_a_secret_makes_a_round_trip(tmp_path: Path) -> None:
+    """`trainmaster plugins show` describes options by the schema of their model."""
+
+    class Keyed(Good):
+        class Options(BaseModel):
+            region: str = "eu"
+            token: SecretFile
+            other: SecretFile | None = None
+
+        options_model = Options  # type: ignore[assignment]  # another model
+
+    path = tmp_path / "token"
+    path.write_text("secret")
+    passes("test_options_make_a_round_trip", Keyed, options={"token": str(path)}, runtime=GOOD["runtime"])
+    fields = Keyed.Options.model_json_schema()["properties"]
+    assert fields["token"] == {"type": "string", "format": "path", "title": "Token"}
+
+
+def test_a_model_that_cannot_be_described_is_found() -> None:
+    class Opaque(Good):
+        class Options(BaseModel):
+            model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+            region: str = "eu"
+            handle: threading.Thread | None = None
+
+        options_model = Options  # type: ignore[assignment]  # another model
+
+    assert "Options has no JSON schema" in failure("test_options_make_a_round_trip", Opaque, **GOOD)
 
 
 def test_a_model_that_takes_anything_is_found() -> None:

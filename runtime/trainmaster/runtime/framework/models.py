@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
-from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from trainmaster.runtime.api.decoding import json_path, shown
@@ -71,6 +72,9 @@ class SecretFile:
         """
         return self.path.read_text(encoding="utf-8").strip()
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def __repr__(self) -> str:
         return f"SecretFile({str(self.path)!r})"
 
@@ -79,6 +83,11 @@ class SecretFile:
         return core_schema.no_info_plain_validator_function(
             cls._validated, serialization=core_schema.to_string_ser_schema()
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe the option, for `trainmaster plugins show` and for editors."""
+        return {"type": "string", "format": "path"}
 
     @classmethod
     def _validated(cls, value: Any) -> SecretFile:

@@ -13,7 +13,7 @@ from trainmaster.runtime.framework import PluginFailed, PluginInvalid
 from trainmaster.runtime.framework.custom_policies import customs, served_policies
 from trainmaster.runtime.framework.descriptor import describe
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.framework.models import ModelInvalid, SecretFile, parse_model
+from trainmaster.runtime.framework.models import ModelInvalid, parse_model
 from trainmaster.runtime.resolver import new_info
 from trainmaster.runtime.testing.problems import Problem, first_difference
 from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
@@ -108,7 +108,7 @@ def _model(model: type[BaseModel], given: Mapping[str, Any], path: str) -> Itera
     if difference:
         yield Problem(
             f"{model.__name__} makes something else of what it prints itself: {difference}",
-            "`trainmaster config show` prints options, and people paste them into files",
+            "what a log or a tool prints of it ends in somebody's configuration file",
             "let its validators accept what its serializers return",
         )
     unknown = "trainmaster_conformance"
@@ -127,8 +127,6 @@ def _model(model: type[BaseModel], given: Mapping[str, Any], path: str) -> Itera
 
 
 def _schema(model: type[BaseModel]) -> Iterator[Problem]:
-    if any(field.annotation is SecretFile for field in model.model_fields.values()):
-        return  # a path; it describes itself
     try:
         model.model_json_schema()
     except Exception as error:
