@@ -102,6 +102,10 @@ def test_the_list_says_why_a_plugin_is_not_loaded(
         "policies": ["podGroupPolicy.custom"],
     }
     assert plugins["volcano"]["reason"] == "plugins.disabled of the configuration names it"
+    others = configuration(tmp_path, "{enabled: [cost-labels], options: {cost-labels: {centre: robotics}}}")
+    enabled = listed(capsys, "--config", others)
+    assert {enabled[name]["state"] for name in ("torch", "volcano", "cost-labels")} == {"loaded"}
+    assert enabled["broken"]["reason"] == "plugins.enabled of the configuration does not name it"
     assert plugins["broken"]["state"] == "broken"
     assert plugins["broken"]["reason"] == (
         "plugin 'broken' (acme_broken:Broken, from acme-broken) cannot be loaded: SystemExit: no licence"

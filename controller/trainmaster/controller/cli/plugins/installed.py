@@ -20,7 +20,7 @@ from trainmaster.runtime.framework.interface import Plugin
 from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, make_plugin
 from trainmaster.runtime.framework.ordering import order_plugins
 
-LOADED, DISABLED, GATED, BROKEN = "loaded", "disabled", "gate closed", "broken"
+LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _look(effective: EffectiveConfiguration) -> Iterator[InstalledPlugin]:
         if point.name in given.disabled:
             yield _left_out(point, DISABLED, "plugins.disabled of the configuration names it")
         elif not is_wanted(point, given):
-            yield _left_out(point, DISABLED, "plugins.enabled of the configuration does not name it")
+            yield _left_out(point, NOT_ENABLED, "plugins.enabled of the configuration does not name it")
         elif names.count(point.name) > 1:
             yield _left_out(point, BROKEN, "several distributions offer a plugin of this name; uninstall all but one")
         else:
