@@ -16,7 +16,8 @@ from support.sim.server import SimServer
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
-from trainmaster.devcluster.apiserver.resources import JOBSETS, GroupResource
+from trainmaster.devcluster.apiserver.registry.times import timestamp
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED, set_condition
@@ -45,6 +46,8 @@ _ENDS = {
 class JobSetActor:
     """Sets the status of JobSets as their controller does, without Jobs and pods; admits them as its webhooks do."""
 
+    resource = JOBSETS
+
     def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Fate]) -> None:
         self._server = server
         self._api = server.api
@@ -53,8 +56,9 @@ class JobSetActor:
         self._running_since: dict[str, float] = {}
         """By UID."""
         self._workers: dict[ObjectKey, asyncio.Event] = {}
-        self._api.add_admission(JOBSETS, jobset_webhook(self._api.registry))
-        self._api.store.subscribe(JOBSETS, self._note)
+        if self.resource == JOBSETS:
+            self._api.add_admission(JOBSETS, jobset_webhook(self._api.registry))
+        self._api.store.subscribe(self.resource, self._note)
 
     def _note(self, event: Event) -> None:
         wakeup = self._workers.get(event.key)
@@ -86,7 +90,7 @@ class JobSetActor:
         if status != record.object.get("status"):
             try:
                 await self._api.update(
-                    JOBSETS,
+                    self.resource,
                     {**record.object, "status": status},
                     namespace=key.namespace,
                     subresource="status",
@@ -120,6 +124,36 @@ class JobSetActor:
         _count(spec, status, "succeeded" if fate.end == COMPLETED else "failed")
         status["terminalState"] = fate.end
         set_condition(status, fate.end, *_ENDS[fate.end], now=self._api.clock())
+        return None
+
+
+class JobActor(JobSetActor):
+    """Sets the status of Jobs as their controller does, without pods."""
+
+    resource = JOBS
+
+    def _advance(self, job: JsonObject, status: JsonObject) -> float | None:
+        spec, uid, now = job["spec"], job["metadata"]["uid"], asyncio.get_running_loop().time()
+        if any(each["type"] in ("Complete", "Failed") for each in status.get("conditions") or ()):
+            return None
+        if spec.get("suspend"):
+            self._running_since.pop(uid, None)
+            for field in ("active", "startTime"):
+                status.pop(field, None)
+            return None
+        moment = timestamp(self._api.clock())
+        status["active"] = spec["parallelism"]
+        status.setdefault("startTime", moment)
+        since = self._running_since.setdefault(uid, now)
+        fate = self._fates.get(job["metadata"]["name"], Fate())
+        if fate.seconds is None or now < since + fate.seconds:
+            return None if fate.seconds is None else since + fate.seconds - now
+        del status["active"]
+        before, end = ("SuccessCriteriaMet", "Complete") if fate.end == COMPLETED else ("FailureTarget", "Failed")
+        for condition in (before, end):
+            set_condition(status, condition, "Ended", "it has ended", now=self._api.clock())
+        if fate.end == COMPLETED:
+            status |= {"completionTime": moment, "succeeded": spec["completions"]}
         return None
 
 

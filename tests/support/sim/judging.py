@@ -113,7 +113,10 @@ def reference(scenario: str) -> Run:
 
 def _play(plan: Plan) -> Run:
     scenario = SCENARIOS[plan.scenario]
-    registry = trainer_registry(gangs=scenario.gangs) if scenario.pods is None else jobs_registry(gangs=scenario.gangs)
+    if scenario.pods is None:
+        registry = trainer_registry(gangs=scenario.gangs, jobsets=not scenario.plain_jobs)
+    else:
+        registry = jobs_registry(gangs=scenario.gangs)
 
     async def main(loop: VirtualLoop, entries: list[LogEntry]) -> Run:
         return await _run(loop, entries, plan, registry)
@@ -143,6 +146,7 @@ async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan, registry:
         configuration=quiet(elects=scenario.managers > 1, gang_scheduler=scenario.gang_scheduler, kinds=scenario.kinds),
         pods=scenario.pods,
         collected_after=scenario.collected_after,
+        plain_jobs=scenario.plain_jobs,
     )
     fault = world.server.interference = fault_of(world, plan)
     fault.begin()
@@ -185,7 +189,7 @@ def _unforeseen(entry: LogEntry) -> str:
     return f"logged: {entry['event']}: {str(entry['exception'])[-1500:]}"
 
 
-EARLY = frozenset({("deadline", "clock-forward"), ("job-deadline", "clock-forward")})
+EARLY = frozenset((scenario, "clock-forward") for scenario in ("deadline", "job-deadline", "plain-deadline"))
 """A deadline is a moment of the wall clock: one that is an hour ahead brings it before anybody has told anything."""
 
 

@@ -38,6 +38,9 @@ class Scenario:
     pods: Mapping[str, Sequence[PodFate]] | None = None
     """What becomes of pods, by name; None: the cluster has no node, and does not serve V1 jobs."""
 
+    plain_jobs: bool = False
+    """Whether TrainJobs become Jobs, by a plugin, in a cluster that serves no JobSets."""
+
     gang_scheduler: str = ""
     """That of V1 jobs."""
 

@@ -18,6 +18,7 @@ from support.sim.world import World
 
 from trainmaster.devcluster.apiserver.resources import (
     CLUSTER_TRAINING_RUNTIMES,
+    JOBS,
     JOBSETS,
     POD_GROUPS,
     TRAINING_RUNTIMES,
@@ -241,6 +242,44 @@ async def _expire(world: World) -> None:
     await world.until(lambda: world.holds("job", "Complete") or world.holds("job", "Blocked"), "the TrainJob knows")
 
 
+_PLAIN = "job-node-0"
+"""What the Job of the TrainJob `job` is called."""
+
+
+def _plain_job(world: World) -> JsonObject:
+    return world.user.find(JOBS, "default", _PLAIN) or {}
+
+
+async def _plain_running(world: World) -> None:
+    await world.until(lambda: _plain_job(world).get("status", {}).get("active"), "the Job runs")
+
+
+async def _plain_suspend_and_resume(world: World) -> None:
+    await _submit(world)
+    await _plain_running(world)
+    await _set(world, suspend=True)
+    await world.until(lambda: _plain_job(world)["spec"].get("suspend"), "the Job is suspended")
+    await world.until(lambda: world.holds("job", "Suspended"), "the TrainJob is suspended")
+    await _set(world, suspend=False)
+    await _ended(world)
+
+
+async def _plain_deadline(world: World) -> None:
+    await _submit(world, activeDeadlineSeconds=300)
+    await _ended(world, condition="Failed")
+    await world.until(lambda: not _plain_job(world), "the Job is collected")
+
+
+async def _plain_heal(world: World) -> None:
+    """Somebody deletes the Job: it comes back."""
+    await _submit(world)
+    await _plain_running(world)
+    await world.user.delete(JOBS, "default", _PLAIN)
+    await _ended(world)
+
+
+_PLAIN_WATCHED = ("trainjobs", "jobs", "configmaps", "services")
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -270,6 +309,14 @@ SCENARIOS = {
                 faults=(LATE, "slow", "chaos", "crash-after", "answer-lost", "cut-after", "pause"),
             )
             for moment in ("before", "during", "after")
+        ),
+        *(
+            Scenario(f"plain-{name}", play, {_PLAIN: Fate(seconds)}, plain_jobs=True, watched=_PLAIN_WATCHED, thinned=6)
+            for name, play, seconds in (
+                ("suspend-resume", _plain_suspend_and_resume, 300),
+                ("deadline", _plain_deadline, None),
+                ("heal", _plain_heal, 20),
+            )
         ),
         *JOB_SCENARIOS,
     )

@@ -17,7 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
-from support.sim.actors import Fate, GarbageCollector, JobSetActor, User
+from support.otherworkloads import IndexedJob
+from support.sim.actors import Fate, GarbageCollector, JobActor, JobSetActor, User
 from support.sim.listening import LogEntry, listening
 from support.sim.loop import PROCESS, Process, SimClock, VirtualLoop
 from support.sim.pods import NodeActor, PodFate
@@ -106,13 +107,17 @@ def registry_of(*definitions: str) -> Registry:
     return registry_with(lambda api: install_definitions(api, definitions))
 
 
-def trainer_registry(*, gangs: bool = False) -> Registry:
+def trainer_registry(*, gangs: bool = False, jobsets: bool = True) -> Registry:
     """The registry of a cluster for TrainJobs."""
+    if not jobsets:
+        return registry_of(*TRAINER_DEFINITIONS)
     return registry_of(*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *(GANG_DEFINITIONS if gangs else ()))
 
 
 @cache
-def _framework() -> Framework:
+def _framework(*, plain_jobs: bool) -> Framework:
+    if plain_jobs:
+        return Framework([*load_plugins(disabled=["jobset"]), IndexedJob(always=True)])
     return Framework(load_plugins())
 
 
@@ -152,8 +157,10 @@ class World:
         pods: Mapping[str, Sequence[PodFate]] | None = None,
         configuration: Configuration | None = None,
         collected_after: float = 2.0,
+        plain_jobs: bool = False,
     ) -> None:
         self.loop = loop
+        self._plain_jobs = plain_jobs
         self.chooser = random.Random(seed)
         self.uids: list[str] = []
         api = Api(
@@ -176,7 +183,7 @@ class World:
         self._elects = self._configuration.leader_election.leader_elect
         self._renewed: dict[str, float] = {}
         """By process: when the server last accepted it as the holder of the lease."""
-        self._jobsets = JobSetActor(self.server, self.chooser, fates)
+        self._workloads = (JobActor if plain_jobs else JobSetActor)(self.server, self.chooser, fates)
         self._node = NodeActor(self.server, self.chooser, pods) if pods is not None else None
         self._collector = GarbageCollector(self.server, self.chooser, delay=collected_after)
 
@@ -207,7 +214,7 @@ class World:
             manager = Manager(
                 _ACCESS,
                 self._configuration,
-                _framework(),
+                _framework(plain_jobs=self._plain_jobs),
                 job_kinds=_job_kinds(self._configuration.training_operator.model_dump_json()),
                 clock=clock,
                 new_client=connect,

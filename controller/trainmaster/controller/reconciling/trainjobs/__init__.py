@@ -6,6 +6,6 @@
 - `deadlines`: `activeDeadlineSeconds` and `ttlSecondsAfterFinished` (pure);
 - `status`: the status that follows (pure);
 - `apply`: performs the writes;
-- `deleted_workloads`: the last states of JobSets that are gone;
+- `deleted_workloads`: the last states of workloads that are gone;
 - `event_handlers`: which events concern which TrainJobs, and what the caches keep of each object.
 """
