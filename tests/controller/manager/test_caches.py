@@ -15,11 +15,13 @@ from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
+from support.world import jobset_of
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
@@ -444,6 +446,31 @@ async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> Non
     assert "refused the connection" in told["reason"]
 
 
+async def test_b27_only_who_reads_workloads_whole_tells_how_they_ended(cluster: Cluster, clock: VirtualClock) -> None:
+    """To another plugin, which selects some by a label and reads metadata, one seems deleted that lost the label."""
+    labelled = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, metadata_only=True, label_selector="a=1")
+    caches = Caches(cluster, [JOBSET, labelled], clock=clock)
+    jobset = jobset_of("uid-1")
+    ended = {"conditions": [{"type": "Completed", "status": "True"}]}
+
+    def at(version: int, **fields: Any) -> JsonObject:
+        return {**jobset, **fields, "metadata": {**jobset["metadata"], "resourceVersion": str(version)}}
+
+    async with running(caches):
+        whole = cluster.kinds[JOBSETS.name]
+        await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()), bookmark(8, end=True))
+        assert [each["metadata_only"] for each in whole.opened] == [False, True]
+        informers = [each for each in caches.informers() if each.resource == JOBSETS]
+        for informer in informers:
+            informer.store.put(at(9))
+        first, second = informers
+        for informer, change in ((first, at(11, status=ended)), (second, at(11))):
+            (partition,) = informer.partitions.values()
+            informer.handle_event(partition, WatchEvent("DELETED", change, 1), "11")
+        (last,) = caches.deleted_workloads.last_states("team/demo")
+        assert last.state["status"] == ended
+
+
 QUEUE = ("acme.io/v1", "Queue", "queues")
 
 
@@ -514,6 +541,31 @@ async def test_who_indexes_what_it_builds_reads_all_of_it(cluster: Cluster, cloc
         await cluster.kinds["secrets"].send(event("ADDED", foreign), bookmark(3, end=True))
         found = list(caches.listers().by_index("v1", "Secret", "type", "Opaque"))
     assert [obj["metadata"]["name"] for obj in found] == ["a"]
+
+
+async def test_an_index_function_is_called_with_what_its_plugin_declared_and_nothing_less(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """Another informer of the kind has foreign objects by name and owners alone, which no function expects."""
+    seen: list[JsonObject] = []
+
+    def kind_of(obj: JsonObject) -> list[str]:
+        seen.append(obj)
+        return [obj["type"]]
+
+    keys = Watch("v1", "Secret", "secrets", writes=True, metadata_only=True)
+    selected = Watch("v1", "Secret", "secrets", label_selector="acme=1", indexes={"type": kind_of})
+    caches = Caches(cluster, [keys, selected], clock=clock)
+    metadata_of_all, whole = (each for each in caches.informers() if each.resource.plural == "secrets")
+    foreign = {
+        "kind": "Secret",
+        "apiVersion": "v1",
+        "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"},
+    }
+    metadata_of_all.store.put(foreign)
+    whole.store.put({**foreign, "type": "Opaque"})
+    assert [obj["type"] for obj in seen] == ["Opaque"]
+    assert [obj["type"] for obj in caches.listers().by_index("v1", "Secret", "type", "Opaque")] == ["Opaque"]
 
 
 @pytest.mark.parametrize(

@@ -142,18 +142,14 @@ def test_a_scope_of_some_namespaces_holds_up_no_write_in_others() -> None:
     assert JoinedStore([stored(labelled, version=20), (scope, store)]).reached("team/own") == 20
 
 
-def test_an_index_finds_what_any_scope_has_under_a_value_as_whole_as_any_has_it() -> None:
+def test_an_index_of_one_scope_finds_objects_as_whole_as_any_scope_has_them() -> None:
     def by_data(obj: JsonObject) -> list[str]:
         return list(obj.get("data", ()))
 
-    joined = JoinedStore(
-        [
-            stored(Scope(None, metadata_only=True, owned_only=False), secret("one"), version=5),
-            stored(Scope("a", metadata_only=False, owned_only=False), secret("one", data={"k": "v"}), version=5),
-        ]
-    )
-    for _, store in joined._parts:
-        store.add_indexer("data", by_data)
+    metadata = stored(Scope(None, metadata_only=True, owned_only=False), secret("one"), secret("two"), version=5)
+    whole = stored(Scope("a", metadata_only=False, owned_only=False), secret("one", data={"k": "v"}), version=5)
+    whole[1].add_indexer("data", by_data)
+    joined = JoinedStore([metadata, whole])
     assert joined.index_names() == ["data"]
     assert [obj["data"] for obj in joined.by_index("data", "k")] == [{"k": "v"}]
     assert list(joined.by_index("data", "x")) == []

@@ -49,7 +49,7 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES
 from trainmaster.runtime.api.constants import snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Watch, index_functions
+from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
@@ -145,29 +145,21 @@ class Caches:
             scopes = self._by_kind.setdefault(kind, [])
             for scope, served in served_by(declared, namespaces).items():
                 if scope.namespaces == ():
-                    self._unread[kind] = watched_resource(served[0]), Store()
+                    _, store = self._unread[kind] = watched_resource(served[0]), Store()
+                    _add_indexes(store, served)
                     continue  # an informer would read all namespaces
                 informer = whole.get(kind) or _informer_for(new, scope, served, namespaces, first=not scopes)
                 self._sync.add(informer, [watch for watch in served if watch not in OWN_WATCHES])
                 scopes.append((scope, informer))
+                _add_indexes(informer.store, served)
+                if any(watch.workload for watch in served):
+                    # Of others, a selector or metadata, a deletion may be none, and its state less than there was.
+                    informer.add_event_handler(self.deleted_workloads.on_workload_event)
                 self._watches += [(informer, watch) for watch in served if watch not in OWN_WATCHES]
-            self._add_indexes(kind, declared)
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
         self._queue: WorkQueue | None = None
         self._queues: list[WorkQueue] = []
-
-    def _add_indexes(self, kind: GroupVersionKind, watches: Sequence[Watch]) -> None:
-        """Add the indexes that somebody needs of a kind, to each of its stores: together they are read as one."""
-        functions = index_functions(watches).get(kind, {})
-        unread = [self._unread[kind][1]] if kind in self._unread else []
-        for store in [*unread, *(informer.store for _, informer in self._by_kind[kind])]:
-            for name, function in functions.items():
-                store.add_indexer(plugin_index(name), function)
-        for _, informer in self._by_kind[kind]:
-            if kind in self.workloads:
-                informer.store.add_indexer(OWNER_INDEX, owner_uids)
-                informer.add_event_handler(self.deleted_workloads.on_workload_event)
 
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
         """All caches by kind, each with its resource."""
@@ -250,6 +242,15 @@ class Caches:
     def informers(self) -> list[Informer]:
         """Return all informers."""
         return [informer for scopes in self._by_kind.values() for _, informer in scopes]
+
+
+def _add_indexes(store: Store, watches: Iterable[Watch]) -> None:
+    """Add to a store the indexes that those need whom it serves; functions of others may expect more of an object."""
+    for watch in watches:
+        for name, function in watch.indexes.items():
+            store.add_indexer(plugin_index(name), function)
+        if watch.workload:
+            store.add_indexer(OWNER_INDEX, owner_uids)
 
 
 def _by_kind(watches: Iterable[Watch]) -> dict[GroupVersionKind, list[Watch]]:

@@ -158,12 +158,13 @@ class JoinedStore(Store):
         return list(dict.fromkeys(key for _, store in self._parts for key in store.keys(namespace)))
 
     def index_names(self) -> list[str]:
-        """Return the names of the indexes, which all parts have."""
-        return self._parts[0][1].index_names()
+        """Return the names of the indexes of all parts."""
+        return list(dict.fromkeys(name for _, store in self._parts for name in store.index_names()))
 
     def index_keys(self, index_name: str, value: str) -> list[str]:
-        """Return the keys of the objects that the index `index_name` has under `value` in any part."""
-        return list(dict.fromkeys(key for _, store in self._parts for key in store.index_keys(index_name, value)))
+        """Return the keys of the objects that the index `index_name` has under `value` in the parts that have it."""
+        indexed = [store for _, store in self._parts if index_name in store.index_names()]
+        return list(dict.fromkeys(key for store in indexed for key in store.index_keys(index_name, value)))
 
     def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
         """Return these objects one by one, each as whole as any part has it."""

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version, split_key
@@ -258,3 +259,16 @@ def test_p23_each_reader_gets_a_tree_of_its_own() -> None:
     first, second = store.get("ns/a"), store.get("ns/a")
     assert first == second
     assert first is not second
+
+
+def test_s21_an_index_function_that_fails_for_all_is_told_of_a_few_times() -> None:
+    """A cache has ten thousands of objects; each of them is there all the same."""
+    store = Store()
+    store.add_indexer("odd", lambda obj: [obj["nothing"]])
+    with capture_logs() as logs:
+        for number in range(100):
+            store.put(thing(f"thing-{number}"))
+    told = [each for each in logs if each["log_level"] == "error"]
+    assert len(told) == 10
+    assert told[0]["index"] == "odd"
+    assert len(store) == 100

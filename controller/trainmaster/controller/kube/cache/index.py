@@ -2,13 +2,14 @@
 
 Guarantees:
 - S-21: an index may be added at any time; the store completes what it holds already.
-- An index function that raises is logged and makes the object unfindable by that index, nothing else.
+- An index function that raises is logged, a few times, and makes the object unfindable by that index, nothing else.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -21,6 +22,10 @@ IndexFunc: TypeAlias = Callable[[JsonObject], Iterable[str]]
 
 IndexValues: TypeAlias = tuple[tuple[str, ...], ...]
 """The values of one object in each index, in the order in which the indexes were added."""
+
+
+_LOGGED: Final = 10
+"""Failures of one index that are told of: what fails for one object may fail for all."""
 
 
 class Index:
@@ -56,6 +61,7 @@ class Indexers:
 
     def __init__(self) -> None:
         self._functions: dict[str, IndexFunc] = {}
+        self._failures: Counter[str] = Counter()
         self._indexes: list[Index] = []
 
     def __len__(self) -> int:
@@ -82,7 +88,7 @@ class Indexers:
     def values(self, key: str, obj: JsonObject, *, known: IndexValues = ()) -> IndexValues:
         """Compute the values of an object in each index, those apart that are known of the first ones."""
         functions = self._functions.items() if not known else list(self._functions.items())[len(known) :]
-        return known + tuple([_values(name, function, key, obj) for name, function in functions])
+        return known + tuple([self._values(name, function, key, obj) for name, function in functions])
 
     def keys(self, name: str, value: str) -> Iterable[str]:
         """Return the keys of the objects that the index `name` has under `value`.
@@ -117,11 +123,14 @@ class Indexers:
         """Empty the indexes."""
         self._indexes = [Index() for _ in self._functions]
 
-
-def _values(name: str, function: IndexFunc, key: str, obj: JsonObject) -> tuple[str, ...]:
-    try:
-        return tuple(function(obj))
-    except Exception:
-        # One odd object must not stop the informer of all the others; it is merely not found by this index.
-        log.exception("index function failed", index=name, key=key)
-        return ()
+    def _values(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> tuple[str, ...]:
+        try:
+            return tuple(function(obj))
+        except Exception as error:
+            # One odd object must not stop the informer of all the others; it is merely not found by this index.
+            self._failures[name] += 1
+            if self._failures[name] <= _LOGGED:
+                log.exception("index function failed", index=name, key=key)
+            else:
+                log.debug("index function failed", index=name, key=key, error=str(error))
+            return ()
