@@ -73,6 +73,19 @@ def alerts() -> list[Alert]:
             "clientConnection.qps in its configuration.",
         ),
         Alert(
+            "TrainmasterPluginQuarantined", "warning", "15m",
+            f"max by (plugin) (trainmaster_plugin_quarantined{{{_JOB}}}) > 0",
+            "The plugin {{ $labels.plugin }} keeps failing and is not called.",
+            "TrainJobs that it serves are blocked, or go on without it. The log of the manager has its errors. Mend "
+            "it, or leave it out by plugins.disabled of the configuration.",
+        ),
+        Alert(
+            "TrainmasterPluginNotLoaded", "warning", "15m",
+            f"min by (plugin) (trainmaster_plugin_loaded{{{_JOB}}}) < 1",
+            "The plugin {{ $labels.plugin }} did not load.",
+            "TrainJobs whose runtimes ask for what it serves are blocked. The log of the manager says why.",
+        ),
+        Alert(
             "TrainmasterWebhookErrors", "critical", "5m",
             f"sum by (webhook) (rate({failed_requests}[5m])) / sum by (webhook) (rate({webhook_requests}[5m])) > 0.01",
             "The webhook {{ $labels.webhook }} fails.",

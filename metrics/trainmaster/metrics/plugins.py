@@ -32,6 +32,12 @@ QUARANTINED = Gauge(
     ("plugin",),
     registry=REGISTRY,
 )
+STUCK = Gauge(
+    "trainmaster_plugin_stuck_calls",
+    "Calls that exceeded the time limit and cannot be ended; each holds a thread until it returns",
+    ("plugin",),
+    registry=REGISTRY,
+)
 SKIPPED = Counter(
     "trainmaster_plugin_skipped_total",
     "Plans of TrainJobs that were made without a plugin, because it failed or is quarantined",
@@ -58,3 +64,4 @@ def count_refused_call(plugin: str, phase: str) -> None:
 def publish_plugin(plugin: str) -> None:
     """Create the series of a plugin that may be quarantined."""
     QUARANTINED.labels(plugin).set(0)
+    STUCK.labels(plugin).set(0)

@@ -127,6 +127,7 @@ async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(
     assert not any(task.done() for task in blocking)
     assert world.find("JobSet", "good")
     await asyncio.gather(*blocking)
+    assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 2
     assert [blocked(world, name) for name in jobs] == [
         ("PluginFailed", "plugin acme took longer than 0.2 s in build")
     ] * 2

@@ -20,7 +20,7 @@ from trainmaster.controller.configuration import Plugins, seconds
 from trainmaster.controller.plugins.loading import LoadedPlugins
 from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
 from trainmaster.controller.plugins.watchdog import GRACE, MEMORY_LIMIT, SURROUNDINGS, Call, Watchdog
-from trainmaster.metrics.plugins import QUARANTINED, count_refused_call, publish_plugin
+from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call, publish_plugin
 from trainmaster.runtime.framework.calls import CallRefused, text_of
 from trainmaster.runtime.framework.framework import INDEXING, MAPPING
 
@@ -103,6 +103,7 @@ class PluginGuard:
         if call is None:
             return
         if call.stuck:
+            STUCK.labels(plugin).dec()
             with self._lock:
                 self._quarantine.came_back(plugin)
         elif call.error is not None:
@@ -130,8 +131,12 @@ class PluginGuard:
         self._watchdog.close()
 
     def _gave_up(self, call: Call) -> None:
+        replaced = call.on_stuck is not None
+        STUCK.labels(call.plugin).inc()
         log.error(
-            "a call of a plugin does not end; its thread is left to itself, and another one takes its place",
+            "a call of a plugin does not end; its thread is left to itself, and another one takes its place"
+            if replaced
+            else "a call of a plugin does not end, and everything else waits for it",
             plugin=call.plugin,
             phase=call.phase,
             error=str(call.error),
