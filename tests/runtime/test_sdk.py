@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -78,6 +79,29 @@ def test_everything_public_says_what_it_is(name: str, thing: Any) -> None:
         return
     undocumented = [f"{name}.{member}" for member in _undocumented(thing)]
     assert not undocumented, f"no docstring says what these are: {', '.join(undocumented)}"
+
+
+def test_what_is_raised_is_told() -> None:
+    untold = [
+        name
+        for name, function in _functions()
+        if "Raises" not in (inspect.getdoc(function) or "")
+        and any(isinstance(node, ast.Raise) and node.exc for node in ast.walk(_tree(function)))
+    ]
+    assert not untold
+
+
+def _functions() -> Iterator[tuple[str, Any]]:
+    for name, thing in _exported():
+        members = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
+        for member, value in members:
+            function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+            if not member.startswith("_") and inspect.isfunction(function):
+                yield f"{name}.{member}".strip("."), function
+
+
+def _tree(function: Any) -> ast.Module:
+    return ast.parse(textwrap.dedent(inspect.getsource(function)))
 
 
 def _undocumented(thing: type) -> Iterator[str]:

@@ -15,22 +15,30 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
 def env_value(name: str, value: object) -> JsonObject:
-    """Build a literal environment variable."""
+    """Build a literal environment variable, an EnvVar; its value is `str(value)`, since the API takes texts alone."""
     return {"name": name, "value": str(value)}
 
 
 def env_field(name: str, field_path: str) -> JsonObject:
-    """Build an environment variable that holds a field of the pod."""
+    """Build an environment variable that holds a field of the pod, for instance `metadata.name`."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
 
 
 def env_completion_index(name: str) -> JsonObject:
-    """Build an environment variable that holds the pod's index within its Indexed Job."""
+    """Build an environment variable that holds the pod's index within its Indexed Job: a text from "0" on."""
     return env_field(name, COMPLETION_INDEX_FIELD_PATH)
 
 
 def upsert_env(container: JsonObject, env: Iterable[JsonObject]) -> None:
-    """Set environment variables, matched by name; a match is replaced completely."""
+    """Set environment variables, matched by name; a match is replaced completely.
+
+    Args:
+        container: The Container to change.
+        env: EnvVar objects.
+
+    Raises:
+        KeyError: A variable has no name.
+    """
     _upsert(container, "env", env, key="name")
 
 
@@ -46,7 +54,15 @@ def append_env_of_all(pod_spec: JsonObject, env: Sequence[JsonObject]) -> None:
 
 
 def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:
-    """Declare container ports, matched by number and protocol, or by name where both have one."""
+    """Declare container ports, matched by number and protocol, or by name where both have one.
+
+    Args:
+        container: The Container to change.
+        ports: ContainerPort objects.
+
+    Raises:
+        KeyError: A port has no `containerPort`.
+    """
     declared: list[JsonObject] = container.get("ports") or []
     for port in ports:
         same = (place for place, existing in enumerate(declared) if _same_port(existing, port))
@@ -56,12 +72,28 @@ def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:
 
 
 def upsert_volumes(pod_spec: JsonObject, volumes: Iterable[JsonObject]) -> None:
-    """Add volumes to a pod, matched by name."""
+    """Add volumes to a pod, matched by name; a match is replaced completely.
+
+    Args:
+        pod_spec: The PodSpec to change.
+        volumes: Volume objects.
+
+    Raises:
+        KeyError: A volume has no name.
+    """
     _upsert(pod_spec, "volumes", volumes, key="name")
 
 
 def upsert_volume_mounts(container: JsonObject, mounts: Iterable[JsonObject]) -> None:
-    """Mount volumes into a container, matched by mount path."""
+    """Mount volumes into a container, matched by mount path; a match is replaced completely.
+
+    Args:
+        container: The Container to change.
+        mounts: VolumeMount objects.
+
+    Raises:
+        KeyError: A mount has no `mountPath`.
+    """
     _upsert(container, "volumeMounts", mounts, key="mountPath")
 
 

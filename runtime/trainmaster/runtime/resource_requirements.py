@@ -45,6 +45,9 @@ def gpu_count(resources: JsonObject) -> int:
 
     Of several kinds the first by name counts: `gpu.intel.com/i915` rather than `gpu.intel.com/memory.max`. Slices of
     GPUs count all together.
+
+    Raises:
+        QuantityError: One of the amounts is no quantity.
     """
     for part in ("requests", "limits"):
         amounts = resources.get(part) or {}
@@ -58,12 +61,20 @@ def gpu_count(resources: JsonObject) -> int:
 
 
 def accelerator_count(resources: JsonObject) -> int:
-    """Count the accelerators that are no GPUs and run one process each (TPU, Gaudi, Neuron); 0 when there are none."""
+    """Count the accelerators that are no GPUs and run one process each (TPU, Gaudi, Neuron); 0 when there are none.
+
+    Raises:
+        QuantityError: One of the amounts is no quantity.
+    """
     return _of_requests_or_limits(resources, _ACCELERATORS)
 
 
 def cpu_count(resources: JsonObject) -> int:
-    """Count whole CPUs, rounded up; 0 when neither requests nor limits name any."""
+    """Count whole CPUs, rounded up; 0 when neither requests nor limits name any.
+
+    Raises:
+        QuantityError: One of the amounts is no quantity.
+    """
     return _of_requests_or_limits(resources, ("cpu",))
 
 
@@ -72,6 +83,15 @@ def pod_requests(pod_spec: Mapping[str, Any]) -> Resources:
 
     Init containers run one after the other, so only the largest counts; restartable ones (sidecars) keep running beside
     everything that starts after them. Pod-level requests replace the sum where they are given, and overhead is added.
+
+    Args:
+        pod_spec: A PodSpec, as JSON.
+
+    Returns:
+        Quantities by resource name; memory in bytes, CPUs in cores.
+
+    Raises:
+        QuantityError: One of the amounts is no quantity.
     """
     running: Resources = {}
     peak: Resources = {}

@@ -55,7 +55,11 @@ class ObjectUnreadable(ApiTypeError):
 
 
 def parse_trainjob(obj: Any) -> TrainJob:
-    """Read a TrainJob from its JSON object (which may have come from a user's file and be anything)."""
+    """Read a TrainJob from its JSON object (which may have come from a user's file and be anything).
+
+    Raises:
+        ApiTypeError: It does not have the types of its API; the text names each field.
+    """
     if isinstance(obj, dict) and obj.get("spec") is None:
         # The CRD lets a TrainJob without spec pass; what it lacks is then the reference to a runtime.
         obj = {**obj, "spec": {}}
@@ -63,7 +67,11 @@ def parse_trainjob(obj: Any) -> TrainJob:
 
 
 def parse_runtime(obj: Any) -> TrainingRuntime | ClusterTrainingRuntime:
-    """Read a TrainingRuntime or a ClusterTrainingRuntime, whichever the object's kind says."""
+    """Read a TrainingRuntime or a ClusterTrainingRuntime, whichever the object's kind says.
+
+    Raises:
+        ApiTypeError: It does not have the types of its API; the text names each field.
+    """
     if not isinstance(obj, dict):
         raise ApiTypeError([f"must be an object, got {shown(obj)}"])
     match obj.get("kind"):
