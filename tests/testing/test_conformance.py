@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ def test_rights_that_nothing_uses_are_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow(seconds=12)
+def test_a_plugin_may_declare_that_all_jobs_wait_for_its_kind(tmp_path: Path) -> None:
+    """The manager looks for a kind that is not served every ten seconds."""
+
+    class Demanding(Queued):
+        applies_to = None  # type: ignore[assignment]  # it serves all
+
+        def watch_extension(self) -> Iterable[Watch]:
+            return [replace(QUEUES, optional=False)]
+
+    assert not list(survives_definitions(subject(Demanding), tmp_path))
+
+
 def test_a_plugin_that_holds_up_the_jobs_of_others_is_found(tmp_path: Path) -> None:
     class Selfish(Queued):
         def applies_to(self, info: Info) -> bool:
@@ -85,6 +99,6 @@ def test_a_plugin_that_holds_up_the_jobs_of_others_is_found(tmp_path: Path) -> N
             yield from super().build(job)
 
     (first, *_) = survives_definitions(subject(Selfish), tmp_path, patience=1)
-    assert "a TrainJob that the plugin need not serve gets no JobSet before the cluster serves Queue" in first.what
+    assert "a TrainJob of another runtime is not built before the cluster serves Queue" in first.what
     assert "LookupError: no queue" in first.what
     assert "optional=True" in first.do
