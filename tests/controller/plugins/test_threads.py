@@ -6,9 +6,11 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
+from support.series import value_of
 
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -38,6 +40,13 @@ async def test_results_and_errors_come_back_and_threads_are_used_again() -> None
         assert first[0] != threading.get_ident()
 
 
+async def test_log_lines_of_a_thread_say_what_is_reconciled() -> None:
+    name: ContextVar[str] = ContextVar("name")
+    name.set("demo")
+    with threads() as pool:
+        assert await pool.run(name.get) == "demo"
+
+
 async def test_not_more_than_so_many_run_at_once() -> None:
     running, most = set[int](), list[int]()
     both = threading.Barrier(2)
@@ -61,6 +70,7 @@ async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> No
         with pytest.raises(PluginFailed, match=r"^plugin acme took longer than 0\.1 s in build$"):
             await pool.run(stuck)
         assert await pool.run(lambda: "next") == "next"
+        assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 1
         release.set()
         for _ in range(3):
             assert await pool.run(lambda: "later") == "later"

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -71,7 +72,7 @@ class PluginThreads:
 
     async def _run(self, function: Callable[[], T], refused: Mapping[str, CallEnded]) -> T:
         await self._places.acquire()
-        loop = asyncio.get_running_loop()
+        loop, context = asyncio.get_running_loop(), copy_context()  # what log lines say of the TrainJob is in it
         thread = self._idle.pop() if self._idle else _Thread(self._name)
         future: Future[T] = Future()
         end = threading.Lock()  # of the work: whoever takes it tells how it ended, and frees the place
@@ -89,7 +90,7 @@ class PluginThreads:
             result: T | None = None
             failure: BaseException | None = None
             try:
-                result = function()
+                result = context.run(function)
             except BaseException as error:
                 failure = error
             if not end.acquire(blocking=False):
