@@ -27,10 +27,12 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.testing import builders
 from trainmaster.testing.conformance import Right, used_rights
-from trainmaster.testing.embedded import MANAGERS_NAMESPACE, QUIET, WHOLE, EmbeddedCluster
+from trainmaster.testing.embedded import MANAGER_USER, MANAGERS_NAMESPACE, QUIET, WHOLE, EmbeddedCluster
 
 TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob")
 JOB = ("batch/v1", "Job")
@@ -272,3 +274,36 @@ async def found(client: KubeClient, name: str) -> JsonObject | None:
         return await client.get(JOBSETS, "default", name)
     except NotFound:
         return None
+
+
+class Reading:
+    """A plugin that reads a kind in one namespace."""
+
+    name = "reading"
+
+    def watch_extension(self) -> list[Watch]:
+        return [Watch("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaces=("team",))]
+
+    def enforce_pod_spec(self, info: Info) -> None:
+        budgets = info.listers.list("policy/v1", "PodDisruptionBudget")
+        info.labels["budgets"] = ".".join(sorted(each["metadata"]["namespace"] for each in budgets))
+
+
+def test_a_plugin_that_chose_a_namespace_is_shown_that_by_a_role_in_it_and_no_other(tmp_path: Path) -> None:
+    framework = Framework([*load_plugins(), Reading()])
+    audit_log = tmp_path / "audit.log"
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"minAvailable": 1}}
+    with EmbeddedCluster(tmp_path, rbac=True, audit_log=audit_log, patience=60) as cluster:
+        for namespace in ("team", "other"):
+            cluster.apply({**budget, "metadata": {"name": "held", "namespace": namespace}})
+        cluster.apply(torch_runtime(), trainjob("reads", WAIT))
+        with cluster.manager(framework, own_rights=True):
+            jobset = cluster.wait_for_object("jobset.x-k8s.io/v1alpha2", "JobSet", "reads", "team")
+    assert jobset["metadata"]["labels"]["budgets"] == "team"
+    asked = [
+        event["objectRef"].get("namespace")
+        for event in map(json.loads, audit_log.read_text().splitlines())
+        if (event.get("objectRef") or {}).get("resource") == "poddisruptionbudgets"
+        and event["user"]["username"] == MANAGER_USER
+    ]
+    assert set(asked) == {"team"}
