@@ -5,6 +5,7 @@
 - `descriptor`: what a plugin says of itself;
 - `models`: options, and policies called `custom`, by models of pydantic;
 - `loader`: finds and makes them;
+- `selection`: whom they serve, as far as a runtime says;
 - `ordering`: their order within a phase;
 - `calls`, `results`, `watches`: how they are called, and what they return;
 - `custom_policies`: `mlPolicy.custom` and `podGroupPolicy.custom`;

@@ -33,6 +33,7 @@ from trainmaster.runtime.framework.custom_policies import (
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
 from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
 from trainmaster.runtime.framework.ordering import order_plugins
+from trainmaster.runtime.framework.selection import Selection
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, implements
 from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions, takes_listers
 from trainmaster.runtime.info import Info
@@ -123,12 +124,7 @@ class Framework:
         self._failure_policies = {
             name: (failure_policies or {}).get(name, each.failure_policy) for name, each in self._descriptors.items()
         }
-        self._deciding = {plugin.name for plugin in self._by_phase["applies_to"]}
-        self._serving_all = {plugin.name for plugin in self._plugins if self._serves_all(plugin)}
-        self._by_policy: dict[str, set[str]] = {}
-        for plugin in self._plugins:
-            for policy in self._descriptors[plugin.name].policies if plugin.name not in self._deciding else ():
-                self._by_policy.setdefault(policy, set()).add(plugin.name)
+        self._selection = Selection(self._descriptors)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
             (policy, plugin.name): model for plugin in self._plugins for policy, model in served_policies(plugin)
@@ -221,7 +217,7 @@ class Framework:
     def _watches(self) -> list[Watch]:
         watches: list[Watch] = []
         for plugin in self._by_phase["watch_extension"]:
-            serves_all = self._serves_all(plugin)
+            serves_all = plugin.name in self._selection.serving_all
             for watch in declared_watches(plugin):
                 jobs = watch.jobs and self._mapper(plugin.name, watch.jobs)
                 indexes = {
@@ -272,12 +268,12 @@ class Framework:
             PluginFailed: A plugin cannot say whether it does.
         """
         # First what takes no plugin's word: asking one may change what others are asked about.
-        chosen = self._chosen_by_policy(info)
+        chosen, deciding = self._selection.chosen(info), self._selection.deciding
         found = [
             plugin
             for plugin in self._plugins
             if plugin.name not in without
-            and (plugin.name in chosen or (plugin.name in self._deciding and self._applies(plugin, info, job)))
+            and (plugin.name in chosen or (plugin.name in deciding and self._applies(plugin, info, job)))
         ]
         replaced = {name for plugin in found for name in self._descriptors[plugin.name].replaces}
         return [plugin for plugin in found if plugin.name not in replaced] if replaced else found
@@ -381,25 +377,6 @@ class Framework:
         uid = job.metadata.uid
         arguments = {"info": info, "job": job, "config": self.config(plugin, info, job=uid)}
         return self.call(plugin, "applies_to", results.truth, arguments, job=uid)
-
-    def _chosen_by_policy(self, info: Info) -> set[str]:
-        """Return the plugins that serve all TrainJobs, or a policy of a runtime."""
-        chosen = set(self._serving_all)
-        for policy in (info.ml_policy, info.pod_group_policy):
-            # Asking a model for what it does not have costs more than all the rest of this.
-            if policy is not None:
-                given = (*type(policy).model_fields, *(policy.model_extra or ()))
-                for name in given:
-                    if name in self._by_policy and getattr(policy, name) is not None:
-                        chosen |= self._by_policy[name]
-        for field, custom in customs(info.ml_policy, info.pod_group_policy):
-            if (field, custom.name) in self._custom and custom.name not in self._deciding:
-                chosen.add(custom.name)
-        return chosen
-
-    def _serves_all(self, plugin: Plugin) -> bool:
-        descriptor = self._descriptors[plugin.name]
-        return not (descriptor.policies or descriptor.custom_policies or implements(plugin, "applies_to"))
 
     def config(self, plugin: Plugin, info: Info, *, job: str) -> Any:
         """Return the policy `custom` that a runtime has for a plugin, as the plugin's model; None if it has none.
