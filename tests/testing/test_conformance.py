@@ -74,10 +74,7 @@ def test_rights_that_nothing_uses_are_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow(seconds=12)
 def test_a_plugin_may_declare_that_all_jobs_wait_for_its_kind(tmp_path: Path) -> None:
-    """The manager looks for a kind that is not served every ten seconds."""
-
     class Demanding(Queued):
         applies_to = None  # type: ignore[assignment]  # it serves all
 
