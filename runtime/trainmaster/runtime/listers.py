@@ -60,7 +60,9 @@ class Listers(Protocol):
         """
 
     def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
-        """Return the workloads of a TrainJob: what it controls of the kinds of `Watch.workload`, by UID."""
+        """Return the workloads of a TrainJob: what it controls, by UID, of the kinds of `Watch.workload` in its
+        namespace.
+        """
 
 
 class NoListers:

@@ -160,5 +160,6 @@ class KnownObjects:
 
     def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
         """Return the objects that a TrainJob controls of the kinds that watches call workloads."""
-        known = (obj for obj in self._objects if (obj["apiVersion"], obj["kind"]) in self._workloads)
-        return [copy_tree(obj) for obj in known if is_controlled_by(obj, job)]
+        kinds, namespace = self._workloads, job.metadata.namespace
+        known = (obj for kind in kinds for obj in self.list(*kind, namespace))
+        return [obj for obj in known if is_controlled_by(obj, job)]

@@ -120,7 +120,7 @@ class StoreListers:
         return store is not None and store.is_served
 
     def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
-        """Return the workloads that a TrainJob controls; each is decoded when its turn comes.
+        """Return the workloads that a TrainJob controls, of its namespace; each is decoded when its turn comes.
 
         Raises:
             ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
@@ -130,7 +130,10 @@ class StoreListers:
             cached = map(_readable, store.by_index(OWNER_INDEX, job.metadata.uid))
             namespace = job.metadata.namespace
             found = self._with_more(api_version, kind, cached, namespace) if self._more else cached
-            yield from (obj for obj in found if is_controlled_by(obj, job))
+            # Whoever writes into another namespace may name any UID as the owner.
+            yield from (
+                obj for obj in found if obj["metadata"].get("namespace") == namespace and is_controlled_by(obj, job)
+            )
 
     def workload_size(self, job: TrainJob) -> int:
         """Return how many bytes the caches have of the workloads of a TrainJob, without decoding any."""
