@@ -40,7 +40,7 @@ LONG = 30.0
 @pytest.fixture
 def guard(request: pytest.FixtureRequest) -> Iterator[PluginGuard]:
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
-    limit = LONG if parameters.get("fault") is hoard else LIMIT  # of two limits the one that is meant
+    limit = LIMIT if parameters.get("fault") in (spin, sleep) else LONG
     made = PluginGuard({"acme"}, time_limit=limit, memory_limit=64 << 20, failures=3, period=60.0, grace=0.1)
     with closing(made), sleepers():
         yield made
