@@ -78,9 +78,7 @@ class ConfigurationReloader:
             ).configuration
             if new == self._current and not self._error:
                 return
-            changed = list(changed_options(self._current, new, reloads=self._reloads))
-            reloaded = [path for path, is_reloaded in changed if is_reloaded]
-            if reloaded:
+            if any(is_reloaded for _, is_reloaded in changed_options(self._current, new, reloads=self._reloads)):
                 self._apply(new)
         except ConfigurationInvalid as error:
             LAST_RELOAD_SUCCESSFUL.set(0)
@@ -90,6 +88,9 @@ class ConfigurationReloader:
             return
         self._error = ""
         self._note_success()
+        # What could not take effect after all, `reloads` tells now.
+        changed = list(changed_options(self._current, new, reloads=self._reloads))
+        reloaded = [path for path, is_reloaded in changed if is_reloaded]
         self._current = new
         changed_since_start = changed_options(self._started_with, new, reloads=self._reloads)
         waiting = [path for path, is_reloaded in changed_since_start if not is_reloaded]

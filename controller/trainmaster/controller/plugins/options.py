@@ -43,12 +43,14 @@ class PluginOptions:
     ) -> None:
         self._framework = framework
         self._options = dict(options)
+        self._waiting: set[str] = set()
         self._points = points
 
     def reloads(self, path: str) -> bool:
         """Tell whether an option, by its path in the file, takes effect in a running manager."""
-        descriptor = self._framework.descriptors().get(path.removeprefix(_PATH))
-        return path.startswith(_PATH) and descriptor is not None and descriptor.reloads_options
+        name = path.removeprefix(_PATH)
+        descriptor = self._framework.descriptors().get(name) if name != path else None
+        return descriptor is not None and descriptor.reloads_options and name not in self._waiting
 
     def reload(self, options: Mapping[str, Mapping[str, Any]]) -> None:
         """Put new options in effect, of the plugins that can.
@@ -67,6 +69,7 @@ class PluginOptions:
             try:
                 self._framework.replace(plugin)
             except PluginInvalid as error:
+                self._waiting.add(plugin.name)
                 log.warning(
                     "new options of a plugin wait for a restart of the manager; it goes on with the old ones",
                     plugin=plugin.name,
