@@ -31,9 +31,6 @@ EVENTS: Final = (MAPPING, INDEXING)
 what keeps failing.
 """
 
-_WHY_LIMIT: Final = 300
-"""Characters of the failure that a refused call quotes."""
-
 
 class PluginQuarantined(CallRefused):
     """A plugin is not called for a while."""
@@ -149,10 +146,11 @@ class PluginGuard:
 
     def _failed(self, call: Call, error: BaseException | None, *, exceeded: bool) -> None:
         text = text_of(error) if error is not None else ""
-        why = f"it {text}" if exceeded else f"{type(error).__name__}: {text}"
+        # Owners of other TrainJobs get to read it: not what an error quotes of this one.
+        why = f"it {text}" if exceeded else type(error).__name__
         with self._lock:
             quarantined = self._quarantine.failed(
-                call.plugin, call.phase, call.job, why=why[:_WHY_LIMIT], exceeded=exceeded, now=self._now()
+                call.plugin, call.phase, call.job, why=why, exceeded=exceeded, now=self._now()
             )
         if quarantined is not None:
             QUARANTINED.labels(call.plugin).set(1)
@@ -161,7 +159,7 @@ class PluginGuard:
                 plugin=call.plugin,
                 phase=call.phase,
                 failures=quarantined.failures,
-                last=quarantined.why,
+                last=f"{type(error).__name__}: {text}",
                 tried_again_after=f"{self.period:g} s",
                 hint="see its errors above; until it is mended, leave it out by plugins.disabled of the configuration, "
                 "or let TrainJobs go on without it by plugins.failurePolicy",

@@ -44,7 +44,7 @@ class Quarantined:
 
     failures: int
     why: str
-    """Its last failure there."""
+    """Its last failure there, in words that everybody may read."""
 
 
 class Quarantine:
