@@ -142,28 +142,76 @@ sed -i.bak 's/^  namespace: default/&\n  labels: {acme.example\/cost-centre: rob
 kubectl apply -f runtime.yaml -f trainjob.yaml
 completes plain
 kubectl get jobs,services -l jobset.sigs.k8s.io/jobset-name=plain
-expect "1/1" kubectl get jobs plain-node-0 --no-headers || expect "2/2" kubectl get jobs plain-node-0 --no-headers
+expect "2/2" kubectl get jobs plain-node-0
+refuse "NotFound" kubectl get jobset plain
 
-say "a TrainJob of another plugin waits, suspended"
+say "three TrainJobs of another plugin wait, suspended"
 cp "$examples/framework/runtime.yaml" deepspeed.yaml
 kubectl apply -f deepspeed.yaml
 cat >held.yaml <<'END'
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
-metadata: {name: held, namespace: default, labels: {acme.example/cost-centre: robotics}}
+metadata: {name: held-1, namespace: default, labels: {acme.example/cost-centre: robotics}}
 spec:
   suspend: true
   runtimeRef: {name: deepspeed}
   trainer: {command: [python3, -c, "print('trained after all')"]}
 END
-kubectl apply -f held.yaml
-eventually Suspended kubectl get trainjob held -o "jsonpath={.status.conditions[*].type}"
+for number in 1 2 3; do
+    sed "s/held-1/held-$number/" held.yaml | kubectl apply -f -
+    eventually Suspended kubectl get trainjob "held-$number" -o "jsonpath={.status.conditions[*].type}"
+done
 
-say "break that plugin, and start again: its TrainJob is blocked, and says because of whom"
+say "break that plugin, and start again: its TrainJobs are blocked, and say because of whom"
 installed=$(python -c 'import acme_deepspeed; print(acme_deepspeed.__file__)')
 cp "$installed" "$tour/acme_deepspeed.py"
 sed -i.bak 's/meeting.slices > 1/meeting.slice_count > 1/' "$installed"
 trainmaster cluster down >/dev/null
 trainmaster cluster up --detach --config config.yaml >/dev/null
-eventually "plugin deepspeed" blocked held
-blocked held && echo
+eventually "plugin deepspeed" blocked held-1
+blocked held-1 && echo
+
+say "others train on meanwhile, to the end, and new ones of the broken plugin are refused by its name"
+sed 's/name: compliant/name: untouched/' "$examples/company-policy/trainjob.yaml" >untouched.yaml
+kubectl apply -f untouched.yaml
+completes untouched
+sed 's/name: held-1/name: another/' held.yaml >another.yaml
+refuse "plugin deepspeed" kubectl apply -f another.yaml
+
+say "since it has failed for three TrainJobs in a row it is quarantined"
+eventually PluginQuarantined kubectl get trainjobs -o "jsonpath={.items[*].status.conditions[*].reason}"
+
+say "mend it: its TrainJobs train after all"
+cp "$tour/acme_deepspeed.py" "$installed"
+trainmaster cluster down >/dev/null
+trainmaster cluster up --detach --config config.yaml >/dev/null
+kubectl patch trainjob held-1 --type merge -p '{"spec": {"suspend": false}}'
+completes held-1
+trainmaster cluster down --purge >/dev/null
+
+say "docs/write-a-plugin.md: begin a package, test it, try it, by the commands that stand there"
+mkdir "$tour/guide"
+cd "$tour/guide"
+python - "$checkout/docs/write-a-plugin.md" <<'END'
+import pathlib
+import re
+import sys
+
+text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
+files = re.findall(r"`([a-z.]+\.yaml)`:\n\n```yaml\n(.*?)```", text, re.DOTALL)
+write = "".join(f"cat >{name} <<'EOF'\n{body}EOF\n" for name, body in files)
+commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+entering = next(line for line in commands.splitlines() if line.startswith("cd "))
+*before, last = commands.rstrip().replace(entering, f"{entering}\n{write}").splitlines(keepends=True)
+pathlib.Path("guide.sh").write_text("".join(before))
+pathlib.Path("end.sh").write_text(f"{entering}\n{last}\n")
+END
+unset KUBECONFIG
+# What the package needs is installed: with the pinned versions, and no index is asked for others.
+PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=1 bash -euo pipefail -x guide.sh
+KUBECONFIG=$(echo "$PWD"/*/.trainmaster/kubeconfig)
+export KUBECONFIG
+eventually pod/first-node kubectl get pods -l example.com/cost-centre=robotics -o name
+bash -euo pipefail end.sh
+
+say "the plugin tour is at its end"
