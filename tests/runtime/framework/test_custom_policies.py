@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from support.objects import runtime_object, trainjob_object
+from support.objects import runtime_object, trainjob, trainjob_object
 from support.validation import validate, validate_runtime
 
-from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.api import parse_runtime
+from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.calls import CallRefused
 from trainmaster.runtime.framework.models import SecretFile
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import NO_LISTERS
+from trainmaster.runtime.resolver import new_info, resolve
 
 
 class Stage(BaseModel):
@@ -258,3 +262,22 @@ def test_trainjobs_of_a_wrong_runtime_are_refused_with_the_path_in_the_runtime()
     result = validate(trainjob_object(), runtime({"region": "south"}, name="failing"), framework=Framework([Failing()]))
     assert result.message == f"spec.runtimeRef: Internal error: {FAILED}"
     assert validate(trainjob_object(), runtime({"stages": [{"name": "a"}]}), framework=FRAMEWORK).allowed
+
+
+class _Refusing:
+    """Lets no call of a plugin through, as the guard of a manager does while it is quarantined."""
+
+    def enter(self, plugin: str, phase: str, job: str) -> None:
+        raise CallRefused("is quarantined")
+
+    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
+        """Nothing: no call ends."""
+
+
+def test_a_plugin_that_must_not_be_called_concerns_nobody_but_those_who_have_its_policy() -> None:
+    framework = Framework([Pipelines(), Gangs()], guard=_Refusing())
+    job, plain = trainjob(), parse_runtime(runtime_object())
+    assert framework.validate(new_info(job, plain), job, None, NO_LISTERS) == ([], [])
+    resolve(job, plain, framework)
+    with pytest.raises(PluginFailed, match="plugin pipelines is quarantined"):
+        resolve(job, parse_runtime(runtime({"stages": []})), framework)

@@ -387,6 +387,9 @@ class Framework:
         if not self._descriptors[plugin.name].custom_policies:
             return None
         policies = (info.ml_policy, info.pod_group_policy)
+        # Others are no call of the plugin: one that must not be called concerns only those who have its policy.
+        if all(custom.name != plugin.name for _, custom in customs(*policies)):
+            return None
         return self._calls.run(plugin.name, CONFIG_PHASE, lambda: config_of(plugin, *policies), job=job)
 
     def call(
