@@ -53,7 +53,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test test-lowest test-frameworks deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run test test-lowest test-frameworks plugin-tour deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -84,6 +84,9 @@ e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG=FILE,
 
 image-rootfs: $(VENV)/.dev ## Build what the image of the controller has, without an engine; run the manager from it (Linux, root)
 	TRAINMASTER_IMAGE_ROOTFS=1 $(BIN)/python -m pytest tests/image $(ARGS)
+
+plugin-tour: $(VENV)/.runtime ## Build and install the example plugins, try them on an embedded cluster, break one; follow docs/write-a-plugin.md
+	@hack/plugin_tour.sh
 
 deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks ## Apply deploy/ to an embedded cluster: two replicas by their roles, webhooks, failover, a rolling update
 	$(BIN)/python -m pytest -m deploy tests/deploy $(ARGS)

@@ -17,7 +17,7 @@ from support.admission import free_port
 from support.commands import client_of, trainmaster
 from support.distributions import Distributions
 from support.kubectl import Kubectl
-from support.otherworkloads import CHOICE, WORKER_SETS, IndexedJob, WorkerSet
+from support.otherworkloads import CHOICE, WORKER_SETS, WorkerSet, indexed_job
 from support.rights import declare
 from support.training import until
 
@@ -84,7 +84,7 @@ def audit_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def framework() -> Framework:
     """All plugins but that of JobSets, as by `plugins.disabled`, and one for plain Jobs."""
-    return Framework([*load_plugins(disabled=["jobset"]), IndexedJob(always=True)])
+    return Framework([*load_plugins(disabled=["jobset"]), indexed_job(always=True)])
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -26,6 +28,18 @@ def install(example: Path, directory: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(points))
     for module in read["tool"]["hatch"]["build"]["targets"]["wheel"]["include"]:
         shutil.copy(example / module, directory)
+
+
+def module_of(path: Path) -> ModuleType:
+    """Import a module of a package that is not installed."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Models of pydantic look for the names of their fields' types there.
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def start_its_tests(example: Path, installed: Path, output: Path) -> subprocess.Popen[bytes]:

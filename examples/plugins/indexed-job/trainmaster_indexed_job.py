@@ -42,6 +42,8 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
 """Labels by which the SDK of Kubeflow and `trainmaster run` find the pods of a TrainJob."""
 
+_LIFETIME = "ttlSecondsAfterFinished"  # of a JobSet, and of a Job
+
 
 class IndexedJobOptions(BaseModel):
     """What the configuration file of the controller may say, at plugins.options.indexed-job."""
@@ -105,6 +107,8 @@ class IndexedJob:
         yield Desired({"apiVersion": "v1", "kind": "Service", "metadata": {"name": subdomain}, "spec": service})
         metadata = {"name": _job_name(job, pods), "labels": {**info.labels, **labels}, "annotations": info.annotations}
         spec = {**pods.job_template["spec"], "completionMode": "Indexed", "suspend": job.spec.suspend}
+        if _LIFETIME in info.template:
+            spec[_LIFETIME] = info.template[_LIFETIME]
         workload = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
         yield Desired(workload, ApplyWhen.SUSPENDED)
 

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
-from support.otherworkloads import IndexedJob
+from support.otherworkloads import indexed_job
 from support.sim.actors import Fate, GarbageCollector, JobActor, JobSetActor, User
 from support.sim.listening import LogEntry, listening
 from support.sim.loop import PROCESS, Process, SimClock, VirtualLoop
@@ -117,7 +117,7 @@ def trainer_registry(*, gangs: bool = False, jobsets: bool = True) -> Registry:
 @cache
 def _framework(*, plain_jobs: bool) -> Framework:
     if plain_jobs:
-        return Framework([*load_plugins(disabled=["jobset"]), IndexedJob(always=True)])
+        return Framework([*load_plugins(disabled=["jobset"]), indexed_job(always=True)])
     return Framework(load_plugins())
 
 

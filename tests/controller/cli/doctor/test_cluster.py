@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.doctor import findings
-from support.otherworkloads import IndexedJob
+from support.otherworkloads import indexed_job
 from support.resolutions import FRAMEWORK
 from support.stack import Stack, api_server
 
@@ -123,7 +123,7 @@ def test_jobset_of_some_version(version: str, available: int, finding: str) -> N
 
 def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:
     """`plugins.disabled: [jobset]`, beside a plugin for another workload."""
-    watches = Framework([*load_plugins(disabled=["jobset"]), IndexedJob()]).watches()
+    watches = Framework([*load_plugins(disabled=["jobset"]), indexed_job()]).watches()
     target = SimpleNamespace(rules=list(apply.policy_rules(watches)))
     facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(None)}, target=target)
     [found] = check_jobset(facts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.otherworkloads import CHOICE, IndexedJob, WorkerSet
+from support.otherworkloads import WorkerSet, choosing, indexed_job
 from support.world import World, jobset_of
 
 from trainmaster.controller.kube.rest.errors import Invalid
@@ -16,7 +16,7 @@ from trainmaster.runtime.jsontree import JsonObject
 NAME = "demo-node-0"
 COMPLETED = {"type": "Complete", "status": "True", "reason": "CompletionsReached"}
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
-PLUGINS = [IndexedJob(), WorkerSet()]
+PLUGINS = [indexed_job(), WorkerSet()]
 
 each_workload = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 
@@ -24,7 +24,7 @@ each_workload = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: pl
 def asking_for(plugin: Any, **template: Any) -> JsonObject:
     """A runtime that chooses a plugin."""
     runtime = runtime_object(**template)
-    runtime["spec"]["template"]["metadata"] = {"annotations": {CHOICE: plugin.name}}
+    runtime["spec"]["template"]["metadata"] = {"annotations": choosing(plugin)}
     return runtime
 
 
@@ -37,7 +37,7 @@ async def begun(plugin: Any, *, template: Any = None, **spec: Any) -> World:
 
 
 def kind_of(plugin: Any) -> str:
-    return str(plugin.resource.kind)
+    return next(str(watch.kind) for watch in plugin.watch_extension() if watch.workload)
 
 
 async def run(world: World, plugin: Any, *conditions: JsonObject) -> None:
@@ -120,8 +120,8 @@ async def test_b27_a_workload_that_had_ended_when_it_was_deleted_ends_the_job_by
 
 async def test_b27_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
     """A Job has a time to live of its own, too."""
-    world = await begun(IndexedJob(), template={"ttlSecondsAfterFinished": 0})
-    await run(world, IndexedJob())
+    world = await begun(indexed_job(), template={"ttlSecondsAfterFinished": 0})
+    await run(world, indexed_job())
     world.applied.clear()
     world.remove("Job", NAME, unseen=True)
     await world.reconcile()
@@ -142,7 +142,7 @@ async def test_b27_a_running_workload_that_somebody_deleted_is_made_again(plugin
 
 async def test_a_trainjob_that_has_a_workload_gets_no_second_one_by_other_plugins() -> None:
     """Somebody installed a plugin, or switched one off, while it ran: both would train."""
-    world = World(IndexedJob(always=True))
+    world = World(indexed_job(always=True))
     world.put(trainjob_object(), runtime_object(), jobset_of("uid-1"))
     await world.reconcile()
     assert [obj["kind"] for obj in world.applied] == ["ConfigMap"]
