@@ -120,13 +120,14 @@ def _queue_of_job(job: JsonObject) -> Iterator[str]:
 
 
 def _runtime_of_job(job: JsonObject) -> Iterator[str]:
-    reference = job["spec"]["runtimeRef"]
+    reference = (job.get("spec") or {}).get("runtimeRef") or {}
     kind = reference.get("kind") or "ClusterTrainingRuntime"
-    namespace = job["metadata"]["namespace"] if kind == "TrainingRuntime" else ""
-    yield f"{kind}/{namespace}/{reference['name']}"
+    namespace = job["metadata"].get("namespace", "") if kind == "TrainingRuntime" else ""
+    yield f"{kind}/{namespace}/{reference.get('name')}"
 
 
 def _queue_of_runtime(runtime: JsonObject) -> Iterator[str]:
-    custom = (runtime["spec"].get("podGroupPolicy") or {}).get("custom") or {}
-    if custom.get("name") == KAI.name and (custom.get("config") or {}).get("queue"):
-        yield custom["config"]["queue"]
+    custom = ((runtime.get("spec") or {}).get("podGroupPolicy") or {}).get("custom") or {}
+    queue = (custom.get("config") or {}).get("queue")
+    if custom.get("name") == KAI.name and isinstance(queue, str):
+        yield queue

@@ -176,7 +176,7 @@ async def test_a_trainjob_waits_for_the_kind_of_its_workload_and_for_no_other() 
 
 async def test_e5_what_another_namespace_says_of_its_owner_makes_it_no_workload() -> None:
     """Anybody may write any UID into what is theirs: it neither ends the TrainJob nor goes with it."""
-    world = await begun(IndexedJob(), activeDeadlineSeconds=600)
+    world = await begun(indexed_job(), activeDeadlineSeconds=600)
     workload = world.find("Job", NAME)
     foreign = {**workload, "metadata": {**workload["metadata"], "namespace": "other", "name": "aaa", "uid": "foreign"}}
     world.remove("Job", NAME)
