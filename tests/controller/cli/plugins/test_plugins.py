@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestServer
 from support.distributions import Distributions
 
 from trainmaster.controller.cli import root
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.server.healthz import Healthz
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
@@ -165,3 +171,35 @@ def test_the_check_tells_what_is_wrong(
         f"plugins.options.cost-labels.{field}" for field in ("center", "centre", "share")
     ]
     assert root.main(["plugins", "check", "torch", "--config", config]) == 0
+
+
+@pytest.fixture
+async def probes() -> AsyncIterator[str]:
+    """A manager that does not call two of its plugins."""
+    healthz = Healthz()
+    guard = PluginGuard(["torch", "volcano"], time_limit=1.0, failures=1, period=60.0)
+    for plugin in ("torch", "volcano"):
+        guard.enter(plugin, "build", "uid")
+        guard.leave(plugin, "build", "uid", KeyError("region"))
+    healthz.add_readyz_check("plugins", lambda: None, note=guard.detail)
+    server = TestServer(healthz.application())
+    await server.start_server()
+    yield str(server.make_url(""))
+    await server.close()
+    guard.close()
+
+
+async def test_the_list_knows_what_a_manager_does_not_call(probes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await asyncio.to_thread(root.main, ["plugins", "list", "-o", "json", "--manager", probes]) == 0
+    plugins = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert (plugins["torch"]["state"], plugins["torch"]["reason"]) == ("quarantined", "after a failure in build")
+    assert plugins["volcano"]["state"] == "quarantined"
+    assert plugins["jax"]["state"] == "loaded"
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:8081", "ftp://127.0.0.1"])
+def test_a_manager_that_cannot_be_asked_is_told(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.main(["plugins", "list", "--manager", address]) == 2
+    assert re.search(
+        r"^trainmaster: (the manager cannot be asked at|--manager .* is no address)", capsys.readouterr().err
+    )

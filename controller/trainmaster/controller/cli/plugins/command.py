@@ -16,7 +16,8 @@ import orjson
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.cli.options import CommandError, effective_of, reporting_errors
-from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins
+from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins, with_quarantine
+from trainmaster.controller.cli.plugins.running import quarantined_plugins
 from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
 from trainmaster.controller.cli.plugins.show import shown
 from trainmaster.controller.cli.printers import aligned, counted, to_yaml
@@ -40,6 +41,9 @@ def command(commands: Any) -> None:
         help="list the plugins, in the order in which they run",
         description="List what is installed: first what would be loaded, in its order, then what would not, and why.",
         allow_abbrev=False,
+    )
+    list_.add_argument(
+        "--manager", metavar="URL", help="ask a manager that runs, where it serves probes, which are quarantined"
     )
     list_.set_defaults(run=reporting_errors(run_list))
     show = actions.add_parser(
@@ -80,6 +84,8 @@ def command(commands: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """List the plugins; returns the exit code."""
     plugins = installed_plugins(effective_of(arguments))
+    if arguments.manager:
+        plugins = list(with_quarantine(plugins, quarantined_plugins(arguments.manager)))
     broken = [each for each in plugins if each.state == BROKEN]
     if arguments.output == "json":
         _print_json([each.as_json() for each in plugins])

@@ -5,8 +5,8 @@ Guarantee: a plugin that is broken costs its own line only, which says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainmaster.runtime.framework.loader import describe_point, discover, impor
 from trainmaster.runtime.framework.ordering import order_plugins
 
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
+QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,15 @@ def installed_plugins(effective: EffectiveConfiguration) -> list[InstalledPlugin
         order = [plugin.name for plugin in order_plugins([each.plugin for each in loaded.values() if each.plugin])]
     except PluginInvalid:
         order = sorted(loaded)  # `plugins check` tells why there is none
-    placed = [_placed(loaded[name], position) for position, name in enumerate(order, 1)]
+    placed = [replace(loaded[name], position=position) for position, name in enumerate(order, 1)]
     return [*placed, *(each for each in found if each.plugin is None)]
 
 
-def _placed(plugin: InstalledPlugin, position: int) -> InstalledPlugin:
-    return InstalledPlugin(
-        plugin.point, plugin.state, plugin.reason, plugin.descriptor, plugin.plugin, position=position
-    )
+def with_quarantine(plugins: Iterable[InstalledPlugin], quarantined: Mapping[str, str]) -> Iterator[InstalledPlugin]:
+    """Say which plugins a manager does not call for now, and why."""
+    for each in plugins:
+        reason = quarantined.get(each.name)
+        yield each if reason is None else replace(each, state=QUARANTINED, reason=reason)
 
 
 def _look(effective: EffectiveConfiguration) -> Iterator[InstalledPlugin]:
