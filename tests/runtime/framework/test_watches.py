@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -165,3 +167,115 @@ def test_without_its_kind_only_the_trainjobs_that_a_plugin_serves_wait() -> None
 def test_an_optional_kind_holds_up_nobody() -> None:
     framework = Framework([*load_plugins(), Watching("acme", Watch(*QUEUE, optional=True))])
     assert resolve(trainjob(), runtime(), framework, listers=FakeListers(absent=("Queue",))).objects
+
+
+class Watcher:
+    """Watches something."""
+
+    def __init__(self, name: str, watches: list[Watch]) -> None:
+        self.name = name
+        self._watches = watches
+
+    def watch_extension(self) -> list[Watch]:
+        return self._watches
+
+
+def mapper(jobs: Any, observer: Any = None) -> Any:
+    """The function that the caches call for a plugin's `Watch.jobs`."""
+    watch = Watch("acme.io/v1", "Queue", "queues", jobs=jobs)
+    (declared,) = Framework([Watcher("mapper", [watch])], observer=observer).watches()
+    assert declared.declared_by == "mapper"
+    return declared.jobs
+
+
+def generator_that_fails(obj: Any) -> Any:
+    yield ("team", "demo")
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fault"),
+    [
+        (lambda obj: obj["spec"], "KeyError: 'spec'"),
+        (lambda obj: None, "TypeError: "),
+        (lambda obj: "team/demo", "TypeError: it must return a list, or yield, not str"),
+        (lambda obj: ["ab"], "TypeError: it must return pairs of the namespace and the name of a TrainJob, not 'ab'"),
+        (lambda obj: [("team", "")], "TypeError: it must return pairs"),
+        (lambda obj: [("team", 1)], "TypeError: it must return pairs"),
+        (lambda obj: itertools.repeat(("team", "demo")), "ValueError: it returns more than 100,000 results"),
+        (generator_that_fails, "OSError: gone"),
+        (lambda obj: sys.exit(3), "SystemExit: 3"),
+    ],
+)
+def test_junk_of_a_mapper_is_its_plugins_failure(jobs: Any, fault: str) -> None:
+    seen: list[Any] = []
+    observed = lambda plugin, phase, seconds, error: seen.append((plugin, phase, seconds >= 0, error is None))  # noqa: E731
+    with pytest.raises(PluginFailed, match=rf"^plugin mapper failed in Watch\.jobs: {fault}"):
+        mapper(jobs, observed)({"kind": "Queue"})
+    assert seen == [("mapper", "Watch.jobs", True, False)]
+
+
+def test_a_mapper_gets_an_object_of_its_own_and_is_timed_and_counted() -> None:
+    seen: list[Any] = []
+
+    def jobs(obj: Any) -> Any:
+        obj["metadata"]["labels"].clear()
+        obj["metadata"] = None
+        return [("team", "a"), ["team", "b"]]
+
+    obj = {"metadata": {"labels": {"a": "b"}}}
+    observed = lambda plugin, phase, seconds, error: seen.append((plugin, phase, seconds >= 0, error is None))  # noqa: E731
+    assert mapper(jobs, observed)(obj) == [("team", "a"), ("team", "b")]
+    assert obj == {"metadata": {"labels": {"a": "b"}}}
+    assert seen == [("mapper", "Watch.jobs", True, True)]
+
+
+@pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods"), SystemExit("pods")])
+def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None:
+    class Watcher:
+        name = "Watcher"
+
+        def watch_extension(self) -> Any:
+            if isinstance(watches, BaseException):
+                raise watches
+            return watches
+
+    with pytest.raises(PluginInvalid, match=r"^plugin Watcher: watch_extension"):
+        Framework([Watcher()]).watches()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "fault"),
+    [
+        (
+            {"plural": "queues"},
+            {"plural": "queuez"},
+            "about Queue .*: one says that its plural is 'queues' and .* namespaced, other says .* 'queuez' and .*; ",
+        ),
+        ({"plural": "queues"}, {"plural": "queues", "namespaced": False}, "about Queue .*other says .*cluster-scoped"),
+        (
+            {"plural": "queues"},
+            {"plural": "queues", "kind": "Line"},
+            "about queues .*one says that its kind is 'Queue'",
+        ),
+    ],
+)
+def test_watches_that_contradict_each_other_are_refused(one: Any, other: Any, fault: str) -> None:
+    """Both plugins are named: nobody can tell which of them is right."""
+    watches = [Watch(**{"api_version": "acme.io/v1", "kind": "Queue", **fields}) for fields in (one, other)]
+    with pytest.raises(PluginInvalid, match=f"^plugins contradict each other {fault}"):
+        Framework([Watcher("one", watches[:1]), Watcher("other", watches[1:])]).watches()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"plural": ""}, "their plural a text, not ''"),
+        ({"label_selector": {"a": "b"}}, "their label_selector a text like"),
+        ({"jobs": "team/demo"}, "their jobs a function, not 'team/demo'"),
+    ],
+)
+def test_a_watch_that_means_nothing_is_refused(fields: Any, fault: str) -> None:
+    watch = Watch(**{"api_version": "acme.io/v1", "kind": "Queue", "plural": "queues", **fields})
+    with pytest.raises(PluginInvalid, match=f"^plugin odd: watch_extension must return Watch objects, and {fault}"):
+        Framework([Watcher("odd", [watch])]).watches()
