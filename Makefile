@@ -67,6 +67,7 @@ check: $(VENV)/.dev $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, i
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	PATH='$(abspath $(BIN))':"$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright --verifytypes trainmaster.runtime.sdk --ignoreexternal
+	PATH='$(abspath $(BIN))':"$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright --project examples/plugins
 	@if [ -x $(BIN)/hadolint ]; then echo hadolint; $(BIN)/hadolint Dockerfile; fi
 	@if [ -x $(BIN)/shellcheck ]; then echo shellcheck; $(BIN)/shellcheck $(SCRIPTS) \
 		&& $(BIN)/shellcheck --shell=bash --exclude=SC2154 $(FRAGMENTS); fi

@@ -68,7 +68,7 @@ class AcmePolicy:
 
     def validate(self, info: Info, job: TrainJob, old: TrainJob | None) -> Iterator[FieldError]:
         """Say by field what is against the rules; a TrainJob that is there may still be suspended, say."""
-        before = set() if old is None else {error.path for error in self._problems(info, old)}
+        before: list[str] = [error.path for error in self._problems(info, old)] if old else []
         yield from (error for error in self._problems(info, job) if error.path not in before)
 
     def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
@@ -114,7 +114,8 @@ def _images(info: Info, job: TrainJob) -> Iterator[tuple[str, str]]:
     for pods in info.pod_sets:
         replaced = own is not None and pods.ancestor == TRAINER_ANCESTOR
         for field in _CONTAINERS:
-            for container in pods.pod_spec.get(field) or []:
+            containers: list[JsonObject] = pods.pod_spec.get(field) or []
+            for container in containers:
                 if not (replaced and container["name"] == NODE) and container.get("image"):
                     yield f"spec.runtimeRef ({pods.name}, container {container['name']})", container["image"]
 

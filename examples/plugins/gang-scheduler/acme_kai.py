@@ -85,8 +85,9 @@ class KAI:
         self, info: Info, job: TrainJob, listers: Listers, config: KAIPolicy
     ) -> Iterator[FieldError | FieldWarning]:
         """Check that the queue takes jobs, and that no other scheduler is asked for."""
-        queue = listers.get(QUEUE_API, "Queue", None, _queue(job, config)) or {}
-        children = (queue.get("status") or {}).get("childQueues")
+        queue: JsonObject = listers.get(QUEUE_API, "Queue", None, _queue(job, config)) or {}
+        status: JsonObject = queue.get("status") or {}
+        children: list[str] = status.get("childQueues") or []
         if children:
             detail = f"KAI Scheduler runs nothing in a queue that has queues below it: use {', '.join(children)}"
             yield FieldWarning(f"metadata.labels[{QUEUE_LABEL}]", detail)
@@ -114,20 +115,23 @@ def _queue(job: TrainJob, config: KAIPolicy) -> str:
 
 
 def _queue_of_job(job: JsonObject) -> Iterator[str]:
-    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
-    if queue:
-        yield queue
+    labels: JsonObject = job["metadata"].get("labels") or {}
+    if labels.get(QUEUE_LABEL):
+        yield labels[QUEUE_LABEL]
 
 
 def _runtime_of_job(job: JsonObject) -> Iterator[str]:
-    reference = (job.get("spec") or {}).get("runtimeRef") or {}
+    spec: JsonObject = job.get("spec") or {}
+    reference: JsonObject = spec.get("runtimeRef") or {}
     kind = reference.get("kind") or "ClusterTrainingRuntime"
     namespace = job["metadata"].get("namespace", "") if kind == "TrainingRuntime" else ""
     yield f"{kind}/{namespace}/{reference.get('name')}"
 
 
 def _queue_of_runtime(runtime: JsonObject) -> Iterator[str]:
-    custom = ((runtime.get("spec") or {}).get("podGroupPolicy") or {}).get("custom") or {}
-    queue = (custom.get("config") or {}).get("queue")
-    if custom.get("name") == KAI.name and isinstance(queue, str):
-        yield queue
+    spec: JsonObject = runtime.get("spec") or {}
+    policy: JsonObject = spec.get("podGroupPolicy") or {}
+    custom: JsonObject = policy.get("custom") or {}
+    config: JsonObject = custom.get("config") or {}
+    if custom.get("name") == KAI.name and isinstance(config.get("queue"), str):
+        yield config["queue"]

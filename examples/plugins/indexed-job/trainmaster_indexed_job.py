@@ -117,8 +117,9 @@ class IndexedJob:
         workload = next((each for each in listers.workloads(job) if each["kind"] == "Job"), None)
         if workload is None:
             return None
-        status = workload.get("status") or {}
-        ended = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        status: JsonObject = workload.get("status") or {}
+        reported: list[JsonObject] = status.get("conditions") or []
+        ended = {each["type"]: each for each in reported if each.get("status") == "True"}
         conditions = [
             {
                 "type": type_,
