@@ -27,6 +27,7 @@ from trainmaster.controller.resources import JOBSETS
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINING_RUNTIME, VALIDATE_TRAINJOB
 from trainmaster.controller.webhooks.review import AdmissionRequest, AdmissionResponse
+from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
@@ -268,6 +269,16 @@ async def judge(framework: Framework, workers: Workers, name: str) -> AdmissionR
         ("validate", raise_key_error, "plugin acme failed in validate: KeyError: 'region'"),
         ("validate", lambda: 1, "plugin acme failed in validate: TypeError: 'int' object is not iterable"),
         ("validate", lambda: ["odd"], "it must return FieldError and FieldWarning objects, not str"),
+        (
+            "validate",
+            lambda: [FieldError("spec", ["a", "b"])],  # type: ignore[arg-type]  # the fault
+            "the detail of a FieldError must be a text, not ['a', 'b']",
+        ),
+        (
+            "validate",
+            lambda: [FieldWarning(1, "odd")],  # type: ignore[arg-type]  # the fault
+            "the path of a FieldWarning must be a text, not 1; for several ",
+        ),
         ("validate", spin, "plugin acme took longer than 0.2 s in validate"),
         ("validate", sleep, "plugin acme took longer than 0.2 s in validate"),
         ("build", sleep, "plugin acme took longer than 0.2 s in build"),

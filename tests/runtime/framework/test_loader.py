@@ -130,6 +130,13 @@ class Bare:
         """Does nothing."""
 
 
+class Modelled(Bare):
+    """Takes a model, which it does not name."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+
 def load_with(make: Any, **options: Any) -> list[Any]:
     point = EntryPoint("painter", f"{__name__}:Painter", "trainmaster.plugins")
     return load_plugins([_point_of(point, make)], options={"painter": options})
@@ -146,6 +153,11 @@ def test_options_reach_the_constructor() -> None:
         (Painter, {"colour": "red", "colr": 1}, "has no option 'colr'; it has: coats, colour; correct "),
         (Bare, {"colour": "red"}, "has no option 'colour', nor any other; remove "),
         (Painter, {"coats": 2}, "needs the option 'colour'; set it in "),
+        (
+            Modelled,
+            {},
+            r"needs the option 'options' \(or its class, if that is to be a model, an options_model\); set it in ",
+        ),
         (
             Painter,
             {"colour": "red", "coats": 0},
@@ -225,6 +237,11 @@ def generator(self: Any, info: Any, job: Any) -> Any:
             {"name": "X", "build": Builder.build, "enforce_mlpolicy": lambda self, info: None},
             "enforce_mlpolicy is no extension point, .* if enforce_ml_policy is meant, call it so, otherwise _en",
         ),
+        (
+            {"name": "X", "build": Builder.build, "option_model": None},
+            "option_model is no attribute of plugins, .* if options_model is meant, call it so, otherwise _option_mo",
+        ),
+        ({"name": "X", "build": Builder.build, "apiVersion": "1.0"}, "if api_version is meant, call it so"),
         (
             {"name": "X", "build": Builder.build, "maturity": "new"},
             "maturity must be one of alpha, beta, stable, not 'new'",

@@ -19,6 +19,7 @@ from trainmaster.runtime.sdk import (
     Info,
     JsonObject,
     Listers,
+    NoSuchIndex,
     Rejected,
     SecretFile,
     StatusReport,
@@ -27,7 +28,7 @@ from trainmaster.runtime.sdk import (
     env_value,
     upsert_env,
 )
-from trainmaster.runtime.testing import CHECKS, PluginConformance, Subject, nonconformities
+from trainmaster.runtime.testing import CHECKS, KnownObjects, PluginConformance, Subject, nonconformities
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
@@ -613,3 +614,13 @@ def test_the_subject_runs_among_the_built_in_plugins() -> None:
     framework = Subject(Good, **GOOD).framework()
     assert isinstance(framework, Framework)
     assert {"good", "torch", "jobset"} <= set(framework.names())
+
+
+def test_known_objects_say_how_they_are_made() -> None:
+    with pytest.raises(TypeError, match=r"KnownObjects\(a, b\), not a list"):
+        KnownObjects([{}])  # type: ignore[arg-type]  # the fault
+    with pytest.raises(NoSuchIndex) as raised:
+        KnownObjects().by_index("v1", "ConfigMap", "acme-team", "robotics")
+    assert raised.value.__notes__ == [
+        "In a test: KnownObjects(..., watches=plugin.watch_extension()) has those of a plugin."
+    ]

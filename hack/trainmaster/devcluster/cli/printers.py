@@ -15,7 +15,7 @@ def print_remedy(manager: ManagerStatus, settings: ClusterSettings) -> None:
     print_problem(manager)
     remedy = "correct what the error names"
     if settings.manager_config is not None:
-        remedy = f"correct {settings.manager_config.absolute()}, from which its configuration comes"
+        remedy += f" (its configuration comes from {settings.manager_config.absolute()})"
     print(f"  what next:  {remedy}, and start the cluster again", file=sys.stderr)
     print("              --without manager starts it without one", file=sys.stderr, flush=True)
 

@@ -19,6 +19,18 @@ from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, chec
 MATURITIES: Final = ("alpha", "beta", "stable")
 FAILURE_POLICIES: Final = ("fail", "skip")
 
+ATTRIBUTES: Final = (
+    "api_version",
+    "maturity",
+    "feature_gate",
+    "options_model",
+    "reloads_options",
+    "failure_policy",
+    "ml_policy_config",
+    "pod_group_policy_config",
+)
+"""The optional attributes whose names are no words of their own, so that what is nearly one is one misspelt."""
+
 _CLOSE: Final = 0.85
 """How alike the name of a method and that of an extension point are if one is the other misspelt."""
 
@@ -79,6 +91,7 @@ def describe(plugin: Any, *, origin: str) -> Descriptor:
     _check_names(plugin, "policies", 'names, for instance ("torch",)', origin)
     _check_names(plugin, "replaces", 'plugin names, for instance ("jobset",)', origin)
     _check_hooks(plugin, origin)
+    _check_attributes(plugin, origin)
     return Descriptor(
         name=name,
         api_version=version,
@@ -140,6 +153,18 @@ def _model(plugin: Any, attribute: str, origin: str) -> type[BaseModel] | None:
     if value is not None and not (isinstance(value, type) and issubclass(value, BaseModel)):
         raise PluginInvalid(f"{origin}: {attribute} must be a class that is derived from pydantic.BaseModel")
     return value
+
+
+def _check_attributes(plugin: Any, origin: str) -> None:
+    for name in dir(plugin if isinstance(plugin, type) else type(plugin)):
+        if name.startswith("_") or name in ATTRIBUTES:
+            continue
+        meant = get_close_matches(name, ATTRIBUTES, n=1, cutoff=_CLOSE)
+        if meant:
+            raise PluginInvalid(
+                f"{origin}: {name} is no attribute of plugins, so nothing would ever read it; if {meant[0]} is meant, "
+                f"call it so, otherwise _{name}"
+            )
 
 
 def _check_hooks(plugin: Any, origin: str) -> None:

@@ -29,11 +29,11 @@ Whom it serves, which are all TrainJobs unless it says otherwise:
 Then it has any of the methods below. Each is called with arguments by name, those that it takes: fewer than here are
 enough, and what a later version adds changes nothing for it. Beyond what stands here all but `status` and
 `watch_extension` may take `config`: the policy `custom` of the runtime as the plugin's model, or None. All are
-synchronous and must neither block nor do I/O. They are called in threads of their own: what a plugin keeps must stand
-two calls at once.
+synchronous and must neither block nor do I/O, but to read a `SecretFile`. They are called in threads of their own: what
+a plugin keeps must stand two calls at once.
 
-No other attribute has the name of an extension point, or nearly so. What a method gets is its own to change, and what
-it returns is copied.
+No other attribute has the name of an extension point or of one of these attributes, or nearly so. What a method gets is
+its own to change, and what it returns is copied.
 
 Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
 Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
@@ -63,13 +63,19 @@ ENTRY_POINT_GROUP = "trainmaster.plugins"
 
 
 class Rejected(Exception):
-    """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can understand and change."""
+    """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can understand and change.
+
+    At admission, when all but `status` is called, too, it is refused with this text. One that exists already has it in
+    the condition Blocked, with the reason BuildRejected, and is tried again with backoff; what runs of it goes on, and
+    its end is told.
+    """
 
 
 class NotReady(Rejected):
     """Raised by a plugin: this TrainJob cannot be built yet, for lack of something outside of it that may still come.
 
-    It is admitted, with this as a warning.
+    It is admitted, with this as a warning. From then on it is as if the plugin had raised `Rejected`. It goes on at
+    once if what is missing is of a kind whose `Watch.jobs` returns the TrainJob, and otherwise with the next try.
     """
 
 

@@ -212,7 +212,8 @@ def _check_options(make: Callable[..., Plugin], options: Mapping[str, Any], *, o
         raise PluginInvalid(f"{wrong}; it has: {', '.join(offered)}; correct {place}")
     for name, each in named.items():
         if each.default is each.empty and name not in options:
-            raise PluginInvalid(f"{origin} needs the option {name!r}; set it in {place}")
+            hint = " (or its class, if that is to be a model, an options_model)" if name == "options" else ""
+            raise PluginInvalid(f"{origin} needs the option {name!r}{hint}; set it in {place}")
 
 
 def _unloadable(origin: str, error: BaseException) -> PluginInvalid:

@@ -105,6 +105,13 @@ def field_results(result: Any) -> tuple[list[FieldError], list[FieldWarning]]:
                 errors.append(each)
             case FieldWarning(path=str(), detail=str()):
                 warnings.append(each)
+            case FieldError() | FieldWarning():
+                fields: dict[str, Any] = {"path": each.path, "detail": each.detail}
+                wrong = next(name for name, value in fields.items() if not isinstance(value, str))
+                raise TypeError(
+                    f"the {wrong} of a {type(each).__name__} must be a text, not {fields[wrong]!r:.80}; for several "
+                    "problems return several of them"
+                )
             case _:
                 raise TypeError(f"it must return FieldError and FieldWarning objects, not {type(each).__name__}")
         str(each).encode()  # a value that cannot be shown, or text that is none, is no use to anybody

@@ -124,6 +124,10 @@ class KnownObjects:
     def __init__(
         self, *objects: JsonObject, watches: Iterable[Watch] = (), absent: Container[tuple[str, str]] = ()
     ) -> None:
+        given: tuple[Any, ...] = objects
+        odd = next((obj for obj in given if not isinstance(obj, dict)), None)
+        if odd is not None:
+            raise TypeError(f"KnownObjects takes objects one by one, KnownObjects(a, b), not a {type(odd).__name__}")
         self._objects = [copy_tree(obj) for obj in objects]
         watches = list(watches)
         self._indexes = index_functions(watches)
@@ -151,7 +155,9 @@ class KnownObjects:
         """
         functions = self._indexes.get((api_version, kind), {})
         if index not in functions:
-            raise NoSuchIndex(kind, index, functions)
+            missing = NoSuchIndex(kind, index, functions)
+            missing.add_note("In a test: KnownObjects(..., watches=plugin.watch_extension()) has those of a plugin.")
+            raise missing
         return [obj for obj in self.list(api_version, kind) if value in functions[index](obj)]
 
     def is_served(self, api_version: str, kind: str) -> bool:

@@ -6,8 +6,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.dockerfile import read_dockerfile
 
 from trainmaster.controller.cli import root
+from trainmaster.runtime.version import __version__
 
 
 def test_the_package_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +21,20 @@ def test_the_package_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for path in package.rglob("*.py"):
         compile(path.read_text(), str(path), "exec")
     assert not [path for path in package.rglob("*") if "__module__" in path.name or path.suffix == ".in"]
+
+
+def test_its_image_is_made_as_our_image_allows(tmp_path: Path) -> None:
+    package = tmp_path / "cost-labels"
+    assert root.main(["plugins", "new", "cost-labels", "--directory", str(package)]) == 0
+    assert (package / "Dockerfile").read_text().splitlines()[1:3] == [
+        f"ARG IMAGE=trainmaster:{__version__}",
+        "FROM ${IMAGE}",
+    ]
+    # Ours has a user that cannot write, and its `python` has no pip.
+    *_, become_root, _, install, back = (package / "Dockerfile").read_text().splitlines()
+    assert become_root == "USER root"
+    assert install.startswith('RUN ["pip", "install"')
+    assert back == f"USER {read_dockerfile().user}"
 
 
 @pytest.mark.parametrize("name", ["Cost", "cost_labels", "-cost", "cost-", "class", "x" * 41, "../cost", ""])

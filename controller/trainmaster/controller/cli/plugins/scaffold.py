@@ -52,6 +52,7 @@ def write_package(name: str, directory: Path) -> list[Path]:
         "module": module,
         "klass": "".join(word.capitalize() for word in name.split("-")),
         "api_version": ".".join(map(str, API_VERSION)),
+        "release": __version__,
         "version": ".".join(__version__.split(".")[:2]),
     }
     try:
