@@ -28,7 +28,7 @@ from trainmaster.runtime.sdk import (
     env_value,
     upsert_env,
 )
-from trainmaster.runtime.testing import CHECKS, KnownObjects, PluginConformance, Subject, nonconformities
+from trainmaster.runtime.testing import CHECKS, KnownObjects, PluginConformance, Subject, nonconformities, trainjob
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
@@ -378,6 +378,26 @@ def test_a_field_that_it_takes_for_granted_is_found() -> None:
     told = failure("test_it_stands_absent_fields", Sure, **GOOD)
     assert "plugin good failed in pre_build: AssertionError" in told
     assert "the runtime without spec.template" in told
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "told_of"),
+    [
+        (lambda marks: marks["acme.io/team"], "4", "without metadata.{}[acme.io/team]: "),
+        (lambda marks: int(marks.get("acme.io/team") or 0), "4", "with metadata.{}[acme.io/team] "),
+    ],
+)
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_a_label_or_annotation_that_it_takes_for_granted_is_found(
+    field: str, read: Any, value: str, told_of: str
+) -> None:
+    class Sure(Good):
+        def pre_build(self, job: TrainJob) -> None:
+            read(getattr(job.metadata, field))
+
+    marks: dict[str, Any] = {field: {"acme.io/team": value}}
+    told = failure("test_it_stands_absent_fields", Sure, **{**GOOD, "jobs": [trainjob(**marks)]})
+    assert f"the TrainJob {told_of.format(field)}" in told
 
 
 def test_an_object_of_others_that_it_takes_for_granted_is_found() -> None:

@@ -14,7 +14,13 @@ from trainmaster.runtime.testing.problems import Problem
 from trainmaster.runtime.testing.subject import REFUSALS, Subject, outcome_of, validate
 
 _DEEPEST: Final = 14
-_WHY: Final = "fields of the API are optional, so somebody leaves this one out, and the TrainJob is blocked"
+_WHY: Final = (
+    "fields of the API are optional, and labels and annotations are any text, so somebody leaves this one out or errs, "
+    "and the TrainJob is blocked"
+)
+_ODD_MARKS: Final = {"labels": "Odd_1.x", "annotations": "{odd: [1\n"}
+"""A value of each that the API server takes, and that is neither a number, nor a name, nor JSON."""
+
 _ODD_STATUSES: Final[tuple[JsonObject, ...]] = (
     {},
     {"conditions": None},
@@ -32,6 +38,10 @@ def stands_absent_fields(subject: Subject) -> Iterator[Problem]:
     for job in subject.whole_jobs():
         variants = [
             *((f"the TrainJob {what}", {**job, "spec": spec}, on) for what, spec in without(job["spec"], "spec")),
+            *(
+                (f"the TrainJob {what}", {**job, "metadata": metadata}, on)
+                for what, metadata in _marked(job["metadata"])
+            ),
             *((f"the runtime {what}", job, {**on, "spec": spec}) for what, spec in without(on["spec"], "spec")),
         ]
         for what, odd_job, odd_runtime in variants:
@@ -76,6 +86,17 @@ def without(node: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
             yield f"without {path}[{index}]", [*node[:index], *node[index + 1 :]]
             for what, changed in without(value, f"{path}[{index}]", depth + 1):
                 yield what, [*node[:index], changed, *node[index + 1 :]]
+
+
+def _marked(metadata: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """Yield metadata again and again: each time one label or annotation is left out, empty or what nobody expects."""
+    for field, odd in _ODD_MARKS.items():
+        marks = metadata.get(field) or {}
+        for key in marks:
+            rest = {name: value for name, value in marks.items() if name != key}
+            yield f"without metadata.{field}[{key}]", {**metadata, field: rest}
+            for value in ("", odd):
+                yield f"with metadata.{field}[{key}] {value!r}", {**metadata, field: {**marks, key: value}}
 
 
 def stands_odd_objects(subject: Subject) -> Iterator[Problem]:
