@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,8 @@ from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.feature_gates import UnknownFeature, enabled_features, parse_feature_gates
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework.calls import Observer
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.podgroup import GangScheduler, gang_scheduler
@@ -52,6 +55,14 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
     )
+    add_traceback_option(parser)
+
+
+def add_traceback_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--traceback`."""
+    parser.add_argument(
+        "--traceback", action="store_true", help="print where in its code a plugin has failed, for its author"
+    )
 
 
 def load_framework(arguments: argparse.Namespace) -> Framework:
@@ -66,7 +77,7 @@ def load_framework(arguments: argparse.Namespace) -> Framework:
         gates = parse_feature_gates(arguments.feature_gates)
         if arguments.config is None and not any(gates.values()):
             enabled_features(gates)
-            return Framework(load_plugins())
+            return Framework(load_plugins(), observer=_observer(arguments))
         return _configured(arguments)
     except (PluginInvalid, UnknownFeature) as error:
         raise CommandError(str(error)) from error
@@ -125,7 +136,29 @@ def _configured(arguments: argparse.Namespace) -> Framework:
         print(f"trainmaster: warning: left out, as plugins.onLoadError says: {error}", file=sys.stderr)
     for text in loaded.unknown_names():
         print(f"trainmaster: warning: {text}", file=sys.stderr)
-    return Framework(loaded.plugins, failure_policies=configuration.plugins.failure_policy, not_loaded=loaded.failed)
+    return Framework(
+        loaded.plugins,
+        failure_policies=configuration.plugins.failure_policy,
+        not_loaded=loaded.failed,
+        observer=_observer(arguments),
+    )
+
+
+def _observer(arguments: argparse.Namespace) -> Observer | None:
+    """Return who prints the tracebacks of plugins, each once, if they are asked for."""
+    if not getattr(arguments, "traceback", False):
+        return None
+    printed: set[str] = set()
+
+    def observe(plugin: str, phase: str, seconds: float, error: BaseException | None) -> None:  # noqa: ARG001 - the protocol's
+        if error is None or isinstance(error, Rejected):
+            return
+        text = "".join(traceback.format_exception(error))
+        if text not in printed:
+            printed.add(text)
+            print(f"trainmaster: plugin {plugin} failed in {phase}:\n{text}", end="", file=sys.stderr)
+
+    return observe
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -135,6 +168,8 @@ def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argp
         try:
             return run(arguments)
         except CommandError as error:
+            if getattr(arguments, "traceback", False) and isinstance(error.__cause__, PluginInvalid):
+                traceback.print_exception(error.__cause__.__cause__ or error.__cause__, file=sys.stderr)
             return complain(error, WRONG_USE)
 
     return reporting

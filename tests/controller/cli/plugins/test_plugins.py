@@ -173,6 +173,45 @@ def test_the_check_tells_what_is_wrong(
     assert root.main(["plugins", "check", "torch", "--config", config]) == 0
 
 
+@pytest.mark.parametrize("action", ["list", "show broken", "check", "check broken"])
+def test_its_author_is_shown_where_it_failed(
+    action: str, distributions: Distributions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributions.install("acme-broken", {"broken": "Broken"}, module=BROKEN)
+    assert root.main(["plugins", *action.split()]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert root.main(["plugins", *action.split(), "--traceback"]) == 1
+    assert 'acme_broken.py", line 1, in <module>\n' in capsys.readouterr().err
+
+
+FAILING = """
+    class Failing:
+        name = "failing"
+
+        def enforce_pod_spec(self, info, job):
+            info.labels["region"] = job.metadata.labels["region"]
+"""
+
+
+def test_where_a_hook_failed_is_shown_to_its_author(
+    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributions.install("acme-failing", {"failing": "Failing"}, module=FAILING)
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
+        "spec: {runtimeRef: {name: torch-distributed}}\n"
+    )
+    for command in ("render", "validate"):
+        assert root.main([command, "-f", str(tmp_path / "job.yaml")]) == 1
+        err = "".join(capsys.readouterr())
+        assert "plugin failing failed in enforce_pod_spec: KeyError: 'region'" in err
+        assert "Traceback" not in err
+        assert root.main([command, "-f", str(tmp_path / "job.yaml"), "--traceback"]) == 1
+        err = capsys.readouterr().err
+        assert err.count("Traceback") == 1
+        assert 'acme_failing.py", line 6, in enforce_pod_spec\n' in err
+
+
 @pytest.fixture
 async def probes() -> AsyncIterator[str]:
     """A manager that does not call two of its plugins."""

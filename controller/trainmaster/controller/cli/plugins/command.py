@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
-from trainmaster.controller.cli.options import CommandError, effective_of, reporting_errors
+from trainmaster.controller.cli.options import CommandError, add_traceback_option, effective_of, reporting_errors
 from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins, with_quarantine
 from trainmaster.controller.cli.plugins.running import quarantined_plugins
 from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
@@ -68,6 +69,7 @@ def command(commands: Any) -> None:
             "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
         )
         parser.add_argument("-o", "--output", choices=(form, "json"), default=form, help=f"default: {form}")
+        add_traceback_option(parser)
     new = actions.add_parser(
         "new",
         help="write a package with a plugin to begin with",
@@ -87,6 +89,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     if arguments.manager:
         plugins = list(with_quarantine(plugins, quarantined_plugins(arguments.manager)))
     broken = [each for each in plugins if each.state == BROKEN]
+    _print_tracebacks(arguments, broken)
     if arguments.output == "json":
         _print_json([each.as_json() for each in plugins])
     else:
@@ -101,6 +104,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Tell about one plugin; returns the exit code."""
     plugins = installed_plugins(effective_of(arguments))
     (plugin,) = _chosen(plugins, [arguments.name])
+    _print_tracebacks(arguments, [plugin])
     told = shown(plugin)
     if arguments.output == "json":
         _print_json(told)
@@ -112,8 +116,9 @@ def run_show(arguments: argparse.Namespace) -> int:
 def run_check(arguments: argparse.Namespace) -> int:
     """Tell what is wrong; returns the exit code."""
     effective = effective_of(arguments)
-    if arguments.names:
-        _chosen(installed_plugins(effective), arguments.names)
+    if arguments.names or arguments.traceback:
+        installed = installed_plugins(effective)
+        _print_tracebacks(arguments, _chosen(installed, arguments.names) if arguments.names else installed)
     problems, notices = list(plugin_problems(effective)), list(plugin_notices(effective))
     if arguments.names:
         problems, notices = (
@@ -162,6 +167,14 @@ def _row(plugin: InstalledPlugin) -> list[str]:
         str(plugin.position or "-"),
         plugin.state,
     ]
+
+
+def _print_tracebacks(arguments: argparse.Namespace, plugins: Iterable[InstalledPlugin]) -> None:
+    """Print where in its code each plugin has failed, if that is asked for."""
+    for each in plugins:
+        if arguments.traceback and each.error is not None and each.error.__cause__ is not None:
+            print(f"trainmaster: plugin {each.name} does not load:", file=sys.stderr)
+            traceback.print_exception(each.error.__cause__, file=sys.stderr)
 
 
 def _concerns(problem: Problem, name: str) -> bool:

@@ -39,6 +39,9 @@ class InstalledPlugin:
     plugin: Plugin | None
     """The plugin itself, if it is loaded."""
 
+    error: PluginInvalid | None = None
+    """What keeps it from being loaded; its cause is what the plugin raised."""
+
     position: int | None = None
     """Its place in the order of all that are loaded, from 1 on."""
 
@@ -126,7 +129,7 @@ def _tried(point: EntryPoint, options: Any, effective: EffectiveConfiguration) -
         plugin = make_plugin(point, make, options)
         return InstalledPlugin(point, LOADED, "", describe(plugin, origin=f"plugin {point.name!r}"), plugin)
     except PluginInvalid as error:
-        return InstalledPlugin(point, BROKEN, str(error), None, None)
+        return InstalledPlugin(point, BROKEN, str(error), None, None, error)
 
 
 def _left_out(point: EntryPoint, state: str, reason: str) -> InstalledPlugin:
