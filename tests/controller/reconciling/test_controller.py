@@ -19,7 +19,7 @@ from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, Kub
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.reconciling.controller import Controller, require_unique_names
+from trainmaster.controller.reconciling.controller import UNOBSERVED_INTERVAL, Controller, require_unique_names
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
     ExpectationsPending,
@@ -54,13 +54,21 @@ class Bench:
     """A running controller whose time the test moves."""
 
     def __init__(
-        self, reconcile: Callable[[str], Awaitable[Outcome]], name: str, *, workers: int = 2, timeout: float = 60
+        self,
+        reconcile: Callable[[str], Awaitable[Outcome]],
+        name: str,
+        *,
+        workers: int = 2,
+        timeout: float = 60,
+        **options: Any,
     ) -> None:
         self.name = name
         self.clock = VirtualClock()
         self.backoff = KeyedBackoff(random=lambda: 0.0)
         self.queue = WorkQueue(clock=self.clock, backoff=self.backoff)
-        self.controller = Controller(name, reconcile, self.queue, workers=workers, timeout=timeout, clock=self.clock)
+        self.controller = Controller(
+            name, reconcile, self.queue, workers=workers, timeout=timeout, clock=self.clock, **options
+        )
         self.task = asyncio.create_task(self.controller.run())
 
     def metric(self, suffix: str, **labels: str) -> float | None:
@@ -393,3 +401,15 @@ def test_k7_k8_every_series_exists_before_anything_happened() -> None:
     assert len(buckets - {float("inf")}) == 40
     assert min(buckets) == 0.005
     assert max(buckets - {float("inf")}) == 60
+
+
+async def test_c3_keys_that_nothing_was_heard_of_are_reconciled_again() -> None:
+    """What was written for them is gone, and no event will ever say so."""
+    script, forgotten = Script(), [KEY]
+    async with running(script, "c3-unobserved", unobserved=lambda: [forgotten.pop()] if forgotten else []) as bench:
+        await bench.clock.advance(UNOBSERVED_INTERVAL - 1)
+        assert script.seen == []
+        await bench.clock.advance(1)
+        assert script.seen == [KEY]
+        await bench.clock.advance(10 * UNOBSERVED_INTERVAL)
+        assert script.seen == [KEY]

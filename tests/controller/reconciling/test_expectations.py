@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.expectations import EXPECTATIONS_TIMEOUT, Expectations
+from trainmaster.controller.reconciling.expectations import EXPECTATIONS_TIMEOUT, UNOBSERVED_AFTER, Expectations
 from trainmaster.runtime.jsontree import JsonObject
 
 KEY = "team/demo"
@@ -119,3 +119,18 @@ def test_c3_no_wait_is_for_ever() -> None:
     with capture_logs() as logs:
         assert expectations.satisfied(KEY)
     assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "v1 JobSet team/demo")]
+
+
+def test_c3_a_key_whose_write_vanished_before_any_cache_saw_it_is_named() -> None:
+    """The cache was filled anew meanwhile, so it has no event about what was never in it."""
+    clock = VirtualClock()
+    expectations, store = Expectations(clock=clock), store_at(5)
+    expectations.expect_write(KEY, child(), store)
+    expectations.expect_write("team/other", child(name="other"), store)
+    assert expectations.unobserved() == []
+    store.replace([], resource_version="9")
+    assert expectations.satisfied("team/other")
+    clock.step(UNOBSERVED_AFTER)
+    assert expectations.unobserved() == [KEY]
+    assert expectations.satisfied(KEY)
+    assert expectations.unobserved() == []

@@ -62,6 +62,7 @@ def make_controllers(
             queue,
             workers=workers(TRAINJOBS, TRAINJOB_WORKERS),
             on_start=trainjobs.on_start,
+            unobserved=trainjobs.unobserved,
             clock=clock,
         )
     ]

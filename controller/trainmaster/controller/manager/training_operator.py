@@ -257,6 +257,7 @@ class TrainingOperator:
             queue,
             workers=self._concurrency.get(f"{kind.kind}.{kind.group}", JOB_WORKERS),
             on_start=reconciler.on_start,
+            unobserved=reconciler.unobserved,
             clock=self._clock,
         )
         return _Served(kind, resource, informer, controller, children)

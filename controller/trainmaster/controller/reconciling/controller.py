@@ -20,6 +20,8 @@ Guarantees:
 - K-5: every log line of a reconcile, those of the code below it included, carries its own id.
 - K-6: on stop, workers finish what they are at.
 - K-7, K-8: the metrics of controller-runtime, every series from the start.
+- C-3: a key whose own write no event will ever tell of, because what was written has vanished meanwhile, is reconciled
+  again within two minutes.
 - C-9: after a conflict the work is dropped and the key reconciled again, with backoff.
 - P-33: cancellation passes through.
 - P-35: other tasks get a turn after every reconcile, also when a thousand in a row wait for nothing.
@@ -43,7 +45,7 @@ from trainmaster.controller.kube.rest.errors import (
     NotLeading,
     TransportError,
 )
-from trainmaster.controller.kube.workqueue.queue import ShutDown, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, ShutDown, WorkQueue
 from trainmaster.controller.reconciling.outcomes import (
     UNTIL_GRANTED,
     ExpectationsPending,
@@ -58,6 +60,9 @@ from trainmaster.metrics.controller import Result as ResultLabel
 
 log = structlog.get_logger(__name__)
 
+UNOBSERVED_INTERVAL = 60.0
+"""Seconds from one look for keys that nothing was heard of to the next."""
+
 RECONCILE_TIMEOUT = 120.0
 """Seconds; far above what any number of retries within one reconcile adds up to."""
 
@@ -71,6 +76,7 @@ class Controller:
         queue: Where keys come from; belongs to this controller.
         workers: How many keys are reconciled at the same time.
         on_start: Called before the first reconcile: from now on this process leads.
+        unobserved: Names the keys that should have been reconciled again after a write of theirs.
         timeout: Seconds that one reconcile may take.
         clock: The time; by default that of the machine.
     """
@@ -83,6 +89,7 @@ class Controller:
         *,
         workers: int = 1,
         on_start: Callable[[], object] = lambda: None,
+        unobserved: Callable[[], Iterable[str]] = tuple,
         timeout: float = RECONCILE_TIMEOUT,
         clock: Clock | None = None,
     ) -> None:
@@ -91,6 +98,7 @@ class Controller:
         self._reconcile = reconcile
         self._workers = workers
         self._on_start = on_start
+        self._unobserved = unobserved
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._series: ControllerSeries = controller_series(name)
@@ -99,13 +107,23 @@ class Controller:
     async def run(self) -> None:
         """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
         self._on_start()
-        async with asyncio.TaskGroup() as workers:
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
+            async with asyncio.TaskGroup() as workers:
 
-            def start_rest() -> None:
-                for number in range(1, self._workers):
-                    workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
+                def start_rest() -> None:
+                    for number in range(1, self._workers):
+                        workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
 
-            workers.create_task(self._run_worker(on_first_key=start_rest), name=f"{self.name}-0")
+                workers.create_task(self._run_worker(on_first_key=start_rest), name=f"{self.name}-0")
+            looking.cancel()
+
+    async def _add_unobserved(self) -> None:
+        while True:
+            await self._clock.sleep(UNOBSERVED_INTERVAL)
+            for key in self._unobserved():
+                log.debug("nothing was heard of what was written for a key, looking again", key=key)
+                self.queue.add(key, priority=LOW_PRIORITY)
 
     async def _run_worker(self, on_first_key: Callable[[], None] | None = None) -> None:
         while True:

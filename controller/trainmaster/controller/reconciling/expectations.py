@@ -7,7 +7,9 @@ Guarantees:
 - C-4, C-6: after a write the key waits until the store has reached, for that object, the resource version that the
   write returned, or a later one; that exact version need not be seen, it may have been skipped.
 - C-3: after a delete it waits until the cache shows the object gone, on its way out, or replaced by one of another UID.
-  No wait lasts longer than `EXPECTATIONS_TIMEOUT`: a missed event delays a key, it does not block it.
+  No wait lasts longer than `EXPECTATIONS_TIMEOUT`: a missed event delays a key, it does not block it. Nor is a key lost
+  with what was written and vanished before any cache saw it, for instance while a watch was away: it is one of those
+  that `unobserved` names.
 - C-5: a version that is no number holds nothing up. Writes of the object itself are forgotten when its UID changes; of
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
 
@@ -30,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 EXPECTATIONS_TIMEOUT: Final = 300.0
 """Seconds after which a write that no cache shows no longer holds its key up, as in the expectations of ReplicaSets."""
+
+UNOBSERVED_AFTER: Final = 30.0
+"""Seconds after which a write should have been observed, by far."""
 
 _IsFulfilled: TypeAlias = Callable[[], bool]
 
@@ -106,6 +111,14 @@ class Expectations:
             return False
         del self._pending[key]
         return True
+
+    def unobserved(self) -> list[str]:
+        """Name the keys that were not reconciled again although their last write is a while ago.
+
+        A cache that shows a write has an event for the key, so either the cache lags, or there will never be an event.
+        """
+        oldest = self._clock.monotonic() - UNOBSERVED_AFTER
+        return [key for key, pending in self._pending.items() if any(each.at <= oldest for each in pending.values())]
 
     def _expect(self, key: str, obj: JsonObject, is_fulfilled: _IsFulfilled, *, owner: str | None) -> None:
         # A later write of the same object has a later version, so it replaces the earlier one.

@@ -124,6 +124,10 @@ class JobReconciler:
         """Note that this process leads."""
         self._pod_warnings.on_start(self._clock.now())
 
+    def unobserved(self) -> list[str]:
+        """Name the keys that should have been reconciled again after a write of theirs."""
+        return self._expectations.unobserved()
+
     async def reconcile(self, key: str) -> Outcome:
         """Bring one job to its desired state."""
         raw = self._stores.jobs.get(key)

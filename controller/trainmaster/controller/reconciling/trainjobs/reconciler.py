@@ -148,6 +148,10 @@ class TrainJobReconciler:
         """Note that this process leads: what the caches have shown until now was another one's to reconcile."""
         self._applier.on_start()
 
+    def unobserved(self) -> list[str]:
+        """Name the keys that should have been reconciled again after a write of theirs."""
+        return self._expectations.unobserved()
+
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
         raw = self._trainjobs.get(key)
