@@ -90,7 +90,7 @@ async def pods_are(kubectl: Kubectl, *wanted: tuple[str, str]) -> None:
     def reached(found: dict[str, list[str]]) -> bool:
         return sorted(found) == PODS and [(row[0], row[1]) for _, row in sorted(found.items())] == list(wanted)
 
-    async with kubectl.watching("pods", "--output-watch-events") as pods:
+    async with kubectl.watching("pods", "-l", "training.kubeflow.org/job-name=pytest", "--output-watch-events") as pods:
         await pods.until_shown(reached)
 
 

@@ -79,11 +79,14 @@ class Watching:
 
         The watch was started with `--output-watch-events`. Asking again and again would start a program each time.
         """
-        async with asyncio.timeout(LIMIT):
-            while not wanted(self._shown()):
-                assert not self._task.done(), self.rows
-                self._came.clear()
-                await self._came.wait()
+        try:
+            async with asyncio.timeout(LIMIT):
+                while not wanted(self._shown()):
+                    assert not self._task.done(), self.rows
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            raise AssertionError(f"not as wanted within {LIMIT:g} s: {self._shown()}") from None
 
     def _shown(self) -> dict[str, list[str]]:
         shown: dict[str, list[str]] = {}

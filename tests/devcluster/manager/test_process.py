@@ -121,7 +121,7 @@ async def test_in_the_background_a_manager_that_cannot_run_fails_the_start(home:
     assert "the manager of the cluster does not run" in up.err
     assert COMPLAINT in up.err
     assert str(home / ".trainmaster" / "manager.log") in up.err
-    assert f"correct {home / file}" in up.err
+    assert f"its configuration comes from {home / file}" in up.err
     status = await trainmaster("cluster", "status", cwd=home)
     assert (status.code, "not running" in status.out) == (3, True)
 
