@@ -193,3 +193,23 @@ def test_nothing_is_raised_after_a_call_however_close_its_end_and_its_limit_are(
     assert outside == []
     assert set(results) == {"plugin acme took longer than 0 s in build"}
     assert dog._calls == {}
+
+
+def test_the_interpreter_looks_for_exceptions_no_more_when_a_call_was_ended() -> None:
+    """It would be slower from then on, and in CPython 3.11 code that is traced would stand still."""
+    with watchdog() as dog:
+        for _ in range(3):
+            dog.enter("acme", "build", "uid")
+            with suppress(TimeLimitExceeded):
+                time.sleep(0.4)
+            left(dog)
+
+    def traced() -> int:
+        return len("done")
+
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        assert traced() == 4
+    finally:
+        sys.settrace(before)

@@ -144,7 +144,7 @@ class Watchdog:
         if call.error is not None:
             while not call.sent:
                 time.sleep(0)
-            _set_async_exc(ident, ctypes.py_object())  # nothing, in the place of what has not been raised yet
+            _take_exception(ident)
         del self._calls[ident]
         if call.error is None and time.monotonic() - call.started > call.limit:
             call.error = _too_long(call)  # in C, and nobody could look meanwhile
@@ -199,6 +199,24 @@ class Watchdog:
         if not call.left:
             _set_async_exc(ident, _class_of(error))
         call.sent = True
+
+
+class _Taken(BaseException):
+    """Stands in the place of an exception that has not been raised yet."""
+
+
+def _take_exception(ident: int) -> None:
+    """Have nothing raised in this thread any more.
+
+    To take back what is pending is not enough: the interpreter would look for it at every turn from then on, in all
+    threads, and code that is traced would stand still. So something is raised, and caught here.
+    """
+    try:
+        _set_async_exc(ident, _Taken)
+        while True:
+            pass
+    except _Taken:
+        pass
 
 
 def _too_long(call: Call) -> CallEnded:
