@@ -95,8 +95,7 @@ def survives_definitions(subject: Subject, directory: Path, *, patience: float =
         cluster.apply(builders.runtime(_OTHERS_RUNTIME))
         names = ", ".join(sorted(kind for _, kind in missing))
         # What a plugin needs that serves every TrainJob is declared to hold up all of them.
-        of_itself = framework.descriptors()[plugin.name]
-        serves_all = not (of_itself.policies or of_itself.custom_policies or "applies_to" in of_itself.extension_points)
+        serves_all = framework.descriptors()[plugin.name].serves_all
         all_wait = serves_all and not all(watch.optional for watch in missing.values())
         with cluster.manager(framework):
             # One that needs the kinds is there before they are.

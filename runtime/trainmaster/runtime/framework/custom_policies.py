@@ -14,21 +14,11 @@ from pydantic import BaseModel
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.trainingruntime import CustomPolicy
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
-from trainmaster.runtime.framework.interface import Plugin, Rejected
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.framework.models import ModelInvalid, parse_model
-
-_MODELS = (("mlPolicy", "ml_policy_config"), ("podGroupPolicy", "pod_group_policy_config"))
-"""Each policy, and the attribute of plugins with the model of its `config`."""
-
 
 CONFIG_PHASE: Final = "config"
 """What reading the `config` of a runtime is called in messages and metrics, where calls of plugins have their phase."""
-
-
-def served_policies(plugin: Plugin) -> list[tuple[str, type[BaseModel]]]:
-    """Return the policies whose `custom` a plugin serves, each with the model of its `config`."""
-    models = ((policy, getattr(plugin, attribute, None)) for policy, attribute in _MODELS)
-    return [(policy, model) for policy, model in models if model is not None]
 
 
 def customs(ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None) -> Iterator[tuple[str, CustomPolicy]]:
@@ -38,20 +28,16 @@ def customs(ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None)
             yield field, policy.custom
 
 
-def config_of(plugin: Plugin, ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None) -> Any:
-    """Return the `config` that a runtime has for a plugin as the plugin's model; None if it has none.
+def config_of(model: type[BaseModel], policy: str, custom: CustomPolicy) -> Any:
+    """Return the `config` that a runtime has for a plugin as the plugin's model.
 
     Raises:
         Rejected: It does not fit the model.
     """
-    models = dict(served_policies(plugin))
-    for policy, custom in customs(ml_policy, pod_group_policy):
-        if custom.name == plugin.name and policy in models:
-            try:
-                return parse_model(models[policy], custom.config, f"spec.{policy}.custom.config")
-            except ModelInvalid as error:
-                raise Rejected(f"the runtime cannot be used: {error}") from error
-    return None
+    try:
+        return parse_model(model, custom.config, f"spec.{policy}.custom.config")
+    except ModelInvalid as error:
+        raise Rejected(f"the runtime cannot be used: {error}") from error
 
 
 def config_problems(model: type[BaseModel], policy: str, custom: CustomPolicy) -> list[FieldError]:

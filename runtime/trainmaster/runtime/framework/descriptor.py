@@ -7,6 +7,7 @@ nothing of it has run by then but its import.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -54,14 +55,24 @@ class Descriptor:
     feature_gate: str | None
     extension_points: tuple[str, ...]
     policies: tuple[str, ...]
-    custom_policies: tuple[str, ...]
-    """Of `mlPolicy` and `podGroupPolicy` those whose `custom` it serves."""
+    custom_policies: Mapping[str, type[BaseModel]]
+    """Of `mlPolicy` and `podGroupPolicy` those whose `custom` it serves, each with the model of its `config`."""
 
     place: Place
     replaces: tuple[str, ...]
     failure_policy: str
     options_model: type[BaseModel] | None
     reloads_options: bool
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is asked for each TrainJob whether it serves that."""
+        return "applies_to" in self.extension_points
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether it serves all TrainJobs."""
+        return not (self.decides or self.policies or self.custom_policies)
 
 
 def place_of(plugin: Any) -> Place:
@@ -99,11 +110,11 @@ def describe(plugin: Any, *, origin: str) -> Descriptor:
         feature_gate=getattr(plugin, "feature_gate", None),
         extension_points=tuple(point for point in PHASES if implements(plugin, point)),
         policies=tuple(getattr(plugin, "policies", ())),
-        custom_policies=tuple(
-            policy
+        custom_policies={
+            policy: model
             for policy, attribute in (("mlPolicy", "ml_policy_config"), ("podGroupPolicy", "pod_group_policy_config"))
-            if _model(plugin, attribute, origin) is not None
-        ),
+            if (model := _model(plugin, attribute, origin)) is not None
+        },
         place=place_of(plugin),
         replaces=tuple(getattr(plugin, "replaces", ())),
         failure_policy=_one_of(plugin, "failure_policy", FAILURE_POLICIES, "fail", origin),

@@ -27,7 +27,6 @@ from trainmaster.runtime.framework.custom_policies import (
     config_of,
     config_problems,
     customs,
-    served_policies,
     unserved_text,
 )
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
@@ -105,12 +104,8 @@ class Framework:
         failure_policies: Mapping[str, str] | None = None,
         not_loaded: Collection[str] = (),
     ) -> None:
-        self._descriptors = {
-            plugin.name: describe(plugin, origin=f"plugin {plugin.name!r}")
-            if isinstance(getattr(plugin, "name", None), str)
-            else describe(plugin, origin=f"plugin {plugin!r}")
-            for plugin in plugins
-        }
+        described = (describe(each, origin=f"plugin {getattr(each, 'name', each)!r}") for each in plugins)
+        self._descriptors = {each.name: each for each in described}
         self._plugins = order_plugins(plugins)
         self._by_phase: dict[str, list[Plugin]] = {
             phase: [plugin for plugin in self._plugins if implements(plugin, phase)] for phase in PHASES
@@ -127,7 +122,9 @@ class Framework:
         self._selection = Selection(self._descriptors)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
-            (policy, plugin.name): model for plugin in self._plugins for policy, model in served_policies(plugin)
+            (policy, name): model
+            for name, each in self._descriptors.items()
+            for policy, model in each.custom_policies.items()
         }
 
     def names(self) -> list[str]:
@@ -217,7 +214,7 @@ class Framework:
     def _watches(self) -> list[Watch]:
         watches: list[Watch] = []
         for plugin in self._by_phase["watch_extension"]:
-            serves_all = plugin.name in self._selection.serving_all
+            serves_all = self._descriptors[plugin.name].serves_all
             for watch in declared_watches(plugin):
                 jobs = watch.jobs and self._mapper(plugin.name, watch.jobs)
                 indexes = {
@@ -384,13 +381,14 @@ class Framework:
         Raises:
             PluginFailed: It does not fit the model.
         """
-        if not self._descriptors[plugin.name].custom_policies:
+        if not self._descriptors[plugin.name].custom_policies:  # as of most, and this is asked for each TrainJob
             return None
-        policies = (info.ml_policy, info.pod_group_policy)
-        # Others are no call of the plugin: one that must not be called concerns only those who have its policy.
-        if all(custom.name != plugin.name for _, custom in customs(*policies)):
-            return None
-        return self._calls.run(plugin.name, CONFIG_PHASE, lambda: config_of(plugin, *policies), job=job)
+        for policy, custom in customs(info.ml_policy, info.pod_group_policy):
+            # Others are no call of the plugin: one that must not be called concerns only those who have its policy.
+            if custom.name == plugin.name and (model := self._custom.get((policy, plugin.name))) is not None:
+                read = functools.partial(config_of, model, policy, custom)
+                return self._calls.run(plugin.name, CONFIG_PHASE, read, job=job)
+        return None
 
     def call(
         self, plugin: Plugin, phase: str, check: Callable[[Any], _Result], arguments: dict[str, Any], *, job: str

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from trainmaster.runtime.framework.custom_policies import customs
 from trainmaster.runtime.framework.descriptor import Descriptor
 from trainmaster.runtime.info import Info
-
-_DECIDES: Final = "applies_to"
 
 
 class Selection:
@@ -20,14 +17,10 @@ class Selection:
     """
 
     def __init__(self, descriptors: Mapping[str, Descriptor]) -> None:
-        self.deciding = frozenset(name for name, each in descriptors.items() if _DECIDES in each.extension_points)
+        self.deciding = frozenset(name for name, each in descriptors.items() if each.decides)
         """Those that decide for each TrainJob, and have to be asked."""
 
-        self.serving_all = frozenset(
-            name
-            for name, each in descriptors.items()
-            if name not in self.deciding and not each.policies and not each.custom_policies
-        )
+        self.serving_all = frozenset(name for name, each in descriptors.items() if each.serves_all)
         self._by_policy: dict[str, set[str]] = {}
         self._custom: set[tuple[str, str]] = set()
         for name, each in descriptors.items():

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed, PluginInvalid
-from trainmaster.runtime.framework.custom_policies import customs, served_policies
+from trainmaster.runtime.framework.custom_policies import customs
 from trainmaster.runtime.framework.descriptor import describe
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.framework.models import ModelInvalid, parse_model
@@ -78,14 +78,13 @@ def serves_its_sample(subject: Subject) -> Iterator[Problem]:
 
 def options_make_a_round_trip(subject: Subject) -> Iterator[Problem]:
     """Its models take what they print, refuse what they do not know, and can be described to others."""
-    plugin = subject.make()
-    options_model = getattr(plugin, "options_model", None)
-    if options_model is not None:
-        yield from _model(options_model, subject.options, "plugins.options." + plugin.name)
-    models = dict(served_policies(plugin))
+    descriptor = describe(subject.make(), origin=f"plugin {subject.name!r}")
+    if descriptor.options_model is not None:
+        yield from _model(descriptor.options_model, subject.options, f"plugins.options.{descriptor.name}")
+    models = descriptor.custom_policies
     spec = parse_runtime(subject.whole_runtime()).spec
     for policy, custom in customs(spec.ml_policy, spec.pod_group_policy):
-        if custom.name == plugin.name and policy in models:
+        if custom.name == descriptor.name and policy in models:
             yield from _model(models[policy], custom.config, f"{policy}.custom.config")
 
 

@@ -12,7 +12,6 @@ from trainmaster.controller.manager import caches
 from trainmaster.controller.reconciling.trainjobs import apply
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.framework import PluginInvalid
-from trainmaster.runtime.framework.custom_policies import served_policies as custom_policies
 from trainmaster.runtime.framework.framework import Framework
 from trainmaster.runtime.listers import Watch
 
@@ -44,10 +43,10 @@ def shown(installed: InstalledPlugin) -> dict[str, Any]:
             "failurePolicy": descriptor.failure_policy,
             "extensionPoints": list(descriptor.extension_points),
         }
-    if plugin is not None:
+    if descriptor is not None and plugin is not None:
         told["options"] = _options(installed)
         told["customPolicies"] = {
-            f"{policy}.custom.config": fields_of(model) for policy, model in custom_policies(plugin)
+            f"{policy}.custom.config": fields_of(model) for policy, model in descriptor.custom_policies.items()
         }
         told["watches"] = _watches(installed)
     return {key: value for key, value in told.items() if value not in (None, "", [], {})}
@@ -62,7 +61,7 @@ def _whom(installed: InstalledPlugin) -> str:
     descriptor = installed.descriptor
     if descriptor is None:
         return ""
-    if "applies_to" in descriptor.extension_points:
+    if descriptor.decides:
         return "the TrainJobs for which its applies_to says so"
     policies = served_policies(descriptor)
     return f"TrainJobs whose runtime has {' or '.join(policies)}" if policies else _ALL_JOBS
