@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.api import BenchmarkFailed
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 
@@ -161,7 +161,7 @@ async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
 
     It runs without leader election, and without a limit on its requests: that would be all there is to measure.
     """
-    health, metrics = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+    health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
     configuration = directory / "manager.yaml"
     content = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
@@ -229,12 +229,6 @@ async def _succeeds(session: aiohttp.ClientSession, url: str) -> bool:
             return response.status == 200
     except aiohttp.ClientConnectionError:
         return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def _last_lines(log: Path) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job, runtime_object, trainjob_object
@@ -28,6 +27,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASE
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 from trainmaster.runtime.framework import Framework, load_plugins

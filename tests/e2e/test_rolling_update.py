@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.admission import CONFIGURATIONS, configurations, free_port, requests_to, serving_certificates
+from support.admission import CONFIGURATIONS, configurations, requests_to, serving_certificates
 from support.loadbalancer import LoadBalancer, Replica
 from support.processes import ManagerProcess, account_token, cluster_process
 from support.stack import Stack
@@ -21,6 +21,7 @@ from support.training import apply_runtime, runtime, until
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.runnables import background_task
+from trainmaster.devcluster.listener import free_port
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(seconds=40)]
 

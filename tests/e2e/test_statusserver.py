@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from support.training import apply_runtime, ended, pods, python, runtime, trainj
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow(seconds=20)]
 
@@ -49,7 +49,7 @@ async def setting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Set
     certificates = home / "certificates"
     certificates.mkdir()
     _certify(certificates, Authority())
-    port, health = _free_port(), _free_port()
+    port, health = free_port(), free_port()
     configuration = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
         "kind": "Configuration",
@@ -71,13 +71,6 @@ async def setting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Set
             yield Setting(client, certificates)
     finally:
         await trainmaster("cluster", "down", cwd=home)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 async def _is_ready(port: int) -> bool:

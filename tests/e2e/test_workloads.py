@@ -13,7 +13,6 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from support.admission import free_port
 from support.commands import client_of, trainmaster
 from support.distributions import Distributions
 from support.kubectl import Kubectl
@@ -26,6 +25,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,18 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.devcluster.listener import free_port
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NODES = 2
 TORCHRUN = ["-m", "torch.distributed.run"]
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn, which has the data, is missing")
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; `make run` installs it")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def train(launcher: list[str], script: Path) -> list[tuple[int, str, str]]:

@@ -23,7 +23,6 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from support.admission import free_port
 from support.authorities import Authority
 from support.lives import Life, World
 from support.oddrequests import answer_to, odd_body, odd_request
@@ -36,6 +35,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 from trainmaster.runtime.api.constants import status_path
 

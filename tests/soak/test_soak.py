@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from support.vitals import Vitals, measure, typical
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.manager.controllers import TRAINJOB_WORKERS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 
 pytestmark = pytest.mark.slow(seconds=51)
@@ -155,7 +155,7 @@ async def soaking(directory: Path) -> AsyncIterator[Soak]:
         )
         await apply_runtime(client, runtime())
         wire = await stack.enter_async_context(await FaultProxy.start("127.0.0.1", cluster.port))
-        metrics_port = _free_port()
+        metrics_port = free_port()
         manager = ManagerProcess(
             cluster,
             "soaked",
@@ -229,10 +229,3 @@ def _summary(crowd: Crowd, chaos: ChaosMonkey, soak: Soak, moments: dict[str, Vi
 
 def _counted(counter: Counter[str]) -> str:
     return ", ".join(f"{number} {what}" for what, number in counter.most_common())
-
-
-def _free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port

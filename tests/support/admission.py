@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from support.stack import QUIET, Stack, manager
 
 from trainmaster.controller.configuration import CertManagement, Configuration, Webhook
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -72,13 +72,6 @@ async def requests_to(stack: Stack) -> AsyncIterator[Requests]:
     headers = dict(await stack.access.headers())
     async with aiohttp.ClientSession(stack.access.server, connector=connector, headers=headers) as session:
         yield Requests(session)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def serving_certificates(directory: Path) -> ServerCertificates:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, free_port, job_manifest, manifest, requests_to
+from support.admission import CONFIGURATIONS, NAMESPACE, SERVICE, job_manifest, manifest, requests_to
 from support.stack import QUIET, Stack, manager
 from support.training import trainjob, until
 
@@ -22,6 +22,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 SECRET = "kubeflow-trainer-webhook-cert"

@@ -37,10 +37,16 @@ def candidate_ports(wanted: int | None, *, before: int | None) -> Iterator[int]:
 
 
 def free_port() -> int:
-    """Let the operating system choose; somebody else may be faster to use it, which is why there are several tries."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """Have the operating system choose a port, and keep it for a server that is started within the next minute.
+
+    A connection that was closed from this side stays in TIME_WAIT: until then the kernel gives the port to nobody who
+    asks for any port, be it to listen or to connect, while a server (with SO_REUSEADDR, as all have) can have it.
+    """
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
+        with socket.create_connection((HOST, port)):
+            listening.accept()[0].close()
+    return port
 
 
 async def listen_on_first(ports: Iterable[int], serve: Callable[[int], Awaitable[_T]]) -> _T:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.admission import free_port
 from support.authorities import Authority
 from support.commands import trainmaster
 from support.stack import api_server
+
+from trainmaster.devcluster.listener import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

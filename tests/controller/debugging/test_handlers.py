@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.admission import free_port
 from support.objects import trainjob_object
 from support.processes import account_token
 from support.stack import QUIET, Stack, api_server, manager
@@ -29,6 +28,7 @@ from trainmaster.controller.configuration import (
 from trainmaster.controller.debugging.handlers import INDEX
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)

@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.stack import QUIET, Stack, api_server
 from support.training import apply_runtime, conditions, runtime, trainjob, until
 
@@ -27,6 +26,7 @@ from trainmaster.devcluster.crds.install import (
     TRAINER_DEFINITIONS,
     install_definitions,
 )
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework, load_plugins

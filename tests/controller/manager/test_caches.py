@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.informers import Script, bookmark, event
 from support.objects import trainjob_object
 from support.series import value_of
@@ -25,6 +24,7 @@ from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, NoSuchIndex, Watch

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from support.admission import free_port
 from support.authorities import Authority
 from support.stack import Stack, api_server
 
@@ -20,6 +19,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager import endpoints
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.server import server as server_module
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
 
 

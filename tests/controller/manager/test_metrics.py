@@ -17,7 +17,6 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.authorities import Authority
 from support.processes import account_token
 from support.stack import QUIET, Stack, api_server, manager
@@ -25,6 +24,7 @@ from support.stack import QUIET, Stack, api_server, manager
 from trainmaster.controller.configuration import Configuration, Metrics, MetricsAuth, Tls, Webhook
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.server import server as server_module
+from trainmaster.devcluster.listener import free_port
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)

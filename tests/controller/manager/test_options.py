@@ -17,7 +17,6 @@ import pytest
 from aiohttp import web
 from pydantic import BaseModel
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.authorities import Authority
 from support.http import listening
 from support.job_kinds import job_object
@@ -36,6 +35,7 @@ from trainmaster.controller.resources import TRAINJOBS, job_resource
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject

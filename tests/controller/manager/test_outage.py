@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 import pytest
 from structlog.testing import capture_logs
-from support.admission import answering, free_port, served, serving_certificates
+from support.admission import answering, served, serving_certificates
 from support.proxy import FaultProxy
 from support.reviews import review_of
 from support.stack import Stack, api_server
@@ -26,6 +26,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
 
 

@@ -19,7 +19,6 @@ import aiohttp
 import orjson
 import pytest
 import yaml
-from support.admission import free_port
 from support.authorities import Authority
 from support.commands import Running, eventually, started
 from support.processes import account_token
@@ -28,6 +27,7 @@ from support.training import runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Refuse, Reset
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.admission import free_port
 from support.distributions import Distributions
 from support.faulty_plugins import faulty, sleep, sleepers
 from support.objects import runtime_object, trainjob_object
@@ -23,6 +22,7 @@ from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.plugins.guard import guard_of, plugins_detail
 from trainmaster.controller.plugins.loading import LoadedPlugins, load
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 import pytest
-from support.admission import free_port
 from support.distributions import Distributions
 
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 CONFIGURATION = """\

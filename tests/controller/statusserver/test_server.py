@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import unused_port
 from structlog.testing import capture_logs
 from support.authorities import Authority as Issuer
 from support.http import get, listening
@@ -26,6 +25,7 @@ from trainmaster.controller.configuration import StatusServer as Settings
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver import server as server_module
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api.constants import status_path
 
 
@@ -45,7 +45,7 @@ def certify(directory: Path, issuer: Issuer) -> None:
 
 def configuration(directory: Path, **more: Any) -> Configuration:
     return Configuration(
-        webhook=Webhook(cert_dir=str(directory)), status_server=Settings(port=unused_port(), qps=0), **more
+        webhook=Webhook(cert_dir=str(directory)), status_server=Settings(port=free_port(), qps=0), **more
     )
 
 

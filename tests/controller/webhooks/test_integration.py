@@ -18,7 +18,6 @@ from support.admission import (
     Requests,
     admitting,
     answering,
-    free_port,
     requests_to,
     served,
     serving_certificates,
@@ -36,6 +35,7 @@ from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
 from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import CONTROLLERS, MANAGER, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.framework import Framework, load_plugins

@@ -18,7 +18,6 @@ from support.admission import (
     Requests,
     answering,
     configurations,
-    free_port,
     job_manifest,
     requests_to,
     served,
@@ -35,6 +34,7 @@ from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Wo
 from trainmaster.controller.webhooks.handlers import validate_job_path
 from trainmaster.controller.webhooks.review import AdmissionRequest
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds

@@ -18,7 +18,6 @@ import aiohttp
 import orjson
 import pytest
 from structlog.testing import capture_logs
-from support.admission import free_port
 from support.authorities import Authority
 from support.series import value_of
 from support.virtualtime import VirtualClock
@@ -32,6 +31,7 @@ from trainmaster.controller.webhooks import server as webhook_server
 from trainmaster.controller.webhooks import workers as workers_module
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 REVIEW = {

@@ -13,6 +13,7 @@ from trainmaster.controller.manager.runnables import background_task
 from trainmaster.devcluster.apiserver.admission.webhook import Address, ServiceUnresolvable
 from trainmaster.devcluster.apiserver.resources import SERVICES
 from trainmaster.devcluster.kubelet.network.addresses import service_address
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.proxy.proxier import Proxier, ports_of
 from trainmaster.devcluster.testing.stepper import Stepper
 
@@ -30,11 +31,6 @@ class Backends:
         if self.address is None:
             raise ServiceUnresolvable("no endpoints")
         return self.address
-
-
-def free_port() -> int:
-    with socket.create_server((ADDRESS, 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture

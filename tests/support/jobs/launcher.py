@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-from support.admission import CONFIGURATIONS, answering, configurations, free_port, job_manifest, serving_certificates
+from support.admission import CONFIGURATIONS, answering, configurations, job_manifest, serving_certificates
 from support.jobs.profiles import ENVIRONMENT, FLAGS
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 _DIRECTORY: Final = Path(tempfile.gettempdir()) / "trainmaster-launcher"

@@ -14,6 +14,7 @@ from support.node import Node, eventually, first_line
 
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.runtime import address_isolation
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
@@ -32,11 +33,6 @@ thread.join()
 print(made[0].getsockname()[0] if made else "refused", flush=True)
 threading.Event().wait()
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def _has_a_line(path: Path) -> bool:
