@@ -24,9 +24,9 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   cryptography          certificates, kube/auth, apiserver/auth, plugins/util, test_mpi, test_flux
 #   prometheus-client     metrics, server
 #   pydantic, pyyaml      configuration, cli/config, runtime/api, runtime/test_*, plugins/jobs
-#   structlog, rich       controller/test_*, cli/run
+#   structlog, rich       controller/test_*, cli/follow, cli/run
 #   cel-expr-python, jsonpatch, jsonpointer    apiserver/schema, apiserver/test_*, conformance/test_patch
-LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/run configuration debugging kube manager server \
+LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/follow cli/run configuration debugging kube manager server \
 	statusserver webhooks) $(wildcard tests/controller/test_*.py) \
 	tests/runtime/api $(wildcard tests/runtime/test_*.py) tests/metrics \
 	$(addprefix tests/plugins/,jobs util test_mpi.py test_flux.py) \

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.controller.cli import run
-from trainmaster.controller.cli.run import live_reporter
-from trainmaster.controller.cli.run.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow import live_reporter
+from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/numpy-digits"

@@ -1,1 +1,1 @@
-"""`trainmaster run`: submitting the objects of files, following their TrainJobs and reporting about them."""
+"""`trainmaster run`: submitting the objects of files, and following their TrainJobs."""

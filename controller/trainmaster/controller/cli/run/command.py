@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager, watch_manager
+from trainmaster.controller.cli.follow.follower import Follower
+from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.reporter import Reporter, make_reporter
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.follower import Follower
-from trainmaster.controller.cli.run.reporter import Reporter, make_reporter
-from trainmaster.controller.cli.run.submit import SubmittedJob, require_trainjobs, submit
+from trainmaster.controller.cli.run.submit import require_trainjobs, submit
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
@@ -118,7 +119,7 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> 
 
 async def _follow(
     client: KubeClient,
-    jobs: Sequence[SubmittedJob],
+    jobs: Sequence[FollowedJob],
     reporter: Reporter,
     interrupted: asyncio.Event,
     timeout: float | None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
@@ -146,7 +147,7 @@ async def _follow(
         return TIMED_OUT
 
 
-async def _settle_interrupt(client: KubeClient, jobs: Sequence[SubmittedJob], choice: str | None) -> None:
+async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], choice: str | None) -> None:
     keys = ", ".join(job.key for job in jobs)
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
@@ -161,7 +162,7 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[SubmittedJob], ch
         _report(f"interrupted; TrainJob {keys} goes on")
 
 
-async def _delete(client: KubeClient, jobs: Sequence[SubmittedJob]) -> None:
+async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:
     for job in jobs:
         try:
             await client.delete(TRAINJOBS, job.namespace, job.name, uid=job.uid)

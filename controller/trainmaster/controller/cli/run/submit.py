@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.runtime_reference import (
+    RuntimeReference,
+    explain_missing,
+    is_missing,
+    reference_of,
+)
 from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
 from trainmaster.controller.cli.restmapper import RestMapper
-from trainmaster.controller.cli.run.runtime_reference import RuntimeReference, explain_missing, is_missing, reference_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
@@ -31,25 +36,6 @@ _LATE_AT_MOST = 10.0
 """Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
 
 _LOOK_EVERY = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
-    """A TrainJob that now exists."""
-
-    namespace: str
-    name: str
-    uid: str
-    created: str
-    """When, by the clock of the server."""
-
-    runtime: RuntimeReference | None = None
-    """What it is made of; None if that is not for Trainer to find."""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 def require_trainjobs(manifests: Sequence[Manifest]) -> None:
@@ -69,7 +55,7 @@ def require_trainjobs(manifests: Sequence[Manifest]) -> None:
 
 async def submit(
     client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, report: Callable[[str], None]
-) -> list[SubmittedJob]:
+) -> list[FollowedJob]:
     """Bring all objects into the cluster and return the TrainJobs.
 
     Raises:
@@ -80,14 +66,14 @@ async def submit(
     submitter = _Submitter(client, namespace, manifests)
     ordered = sorted(manifests, key=apply_order)
     await submitter.check(ordered)
-    jobs: list[SubmittedJob] = []
+    jobs: list[FollowedJob] = []
     for manifest in ordered:
         obj, warnings = await submitter.submit(manifest)
         metadata = obj["metadata"]
         for warning in warnings:
             report(f"warning: {manifest.place}: {warning}")
         if is_trainjob(manifest):
-            job = SubmittedJob(
+            job = FollowedJob(
                 metadata["namespace"],
                 metadata["name"],
                 metadata["uid"],

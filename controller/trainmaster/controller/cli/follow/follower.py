@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from trainmaster.controller.cli.run.job_status import (
+from trainmaster.controller.cli.follow.job_status import (
     JOBSET_LABEL,
     ContainerFailure,
+    FollowedJob,
     JobStatus,
     container_attempt,
     container_failures,
@@ -24,10 +25,9 @@ from trainmaster.controller.cli.run.job_status import (
     pod_phase,
     true_conditions,
 )
-from trainmaster.controller.cli.run.pod_logs import follow_log, last_lines
-from trainmaster.controller.cli.run.reporter import Reporter
-from trainmaster.controller.cli.run.runtime_reference import explain_missing
-from trainmaster.controller.cli.run.submit import SubmittedJob
+from trainmaster.controller.cli.follow.pod_logs import follow_log, last_lines
+from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -44,7 +44,7 @@ _LAST_LINES = 20
 class Follower:
     """Follows some TrainJobs."""
 
-    def __init__(self, client: KubeClient, jobs: Sequence[SubmittedJob], reporter: Reporter) -> None:
+    def __init__(self, client: KubeClient, jobs: Sequence[FollowedJob], reporter: Reporter) -> None:
         self._client = client
         self._reporter = reporter
         self._jobs = {job.key: JobStatus(job) for job in jobs}
@@ -202,7 +202,7 @@ class Follower:
 
     # What follows from it
 
-    async def _advise(self, job: SubmittedJob) -> None:
+    async def _advise(self, job: FollowedJob) -> None:
         if job.runtime is not None:
             for line in await explain_missing(self._client, job.runtime):
                 self._reporter.report(line, bad=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
-from trainmaster.controller.cli.run.job_status import JobStatus
+from trainmaster.controller.cli.follow.job_status import JobStatus
 
 
 class Reporter(Protocol):
@@ -39,7 +39,7 @@ def make_reporter(*, plain: bool) -> Reporter:
     if plain or not (sys.stdout.isatty() and sys.stderr.isatty()):
         return PlainReporter()
     try:
-        from trainmaster.controller.cli.run.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainmaster.controller.cli.run.submit import SubmittedJob
+from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference
 from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -35,11 +35,30 @@ class ContainerFailure:
         return f"pod {self.pod}, container {self.container}: exit code {self.exit_code}{reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedJob:
+    """A TrainJob that somebody waits for."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    """When, by the clock of the server."""
+
+    runtime: RuntimeReference | None = None
+    """What it is made of; None if that is not for Trainer to find."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(slots=True)
 class JobStatus:
     """One TrainJob as far as it is known."""
 
-    job: SubmittedJob
+    job: FollowedJob
     conditions: dict[str, JsonObject] = field(default_factory=dict)
     """The true ones, by type."""
 

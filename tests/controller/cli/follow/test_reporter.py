@@ -6,9 +6,8 @@ import io
 
 from rich.console import Console
 
-from trainmaster.controller.cli.run.job_status import JobStatus
-from trainmaster.controller.cli.run.live_reporter import LiveReporter
-from trainmaster.controller.cli.run.submit import SubmittedJob
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.follow.live_reporter import LiveReporter
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -17,7 +16,7 @@ def pod(uid: str, phase: str) -> JsonObject:
 
 
 def view(**fields: object) -> JobStatus:
-    view = JobStatus(SubmittedJob("default", "job", "uid", "2024-01-01T00:00:00Z"))
+    view = JobStatus(FollowedJob("default", "job", "uid", "2024-01-01T00:00:00Z"))
     for name, value in fields.items():
         setattr(view, name, value)
     return view

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from trainmaster.controller.cli.run.job_status import JobStatus
+from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.reconciling.problems import BLOCKED
 from trainmaster.runtime.api.constants import COMPLETE
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trainmaster.controller.cli.run import pod_logs
+from trainmaster.controller.cli.follow import pod_logs
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound, ServerError, StreamBroken
 
