@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.controller.cli import run
+from trainmaster.controller.cli import follow
 from trainmaster.controller.cli.follow import live_reporter
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
@@ -204,7 +204,7 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
         for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
             context.delitem(sys.modules, name)
         context.delitem(sys.modules, live_reporter.__name__)
-        context.delattr(run, "live_reporter")
+        context.delattr(follow, "live_reporter")
         context.setitem(sys.modules, "rich", None)
         assert isinstance(make_reporter(plain=False), PlainReporter)
     assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"

@@ -27,7 +27,7 @@ def test_the_display_shows_the_state_and_logs_keep_their_own_text() -> None:
     console = Console(file=output, force_terminal=True, color_system=None, width=100)
     with LiveReporter(console) as reporter:
         reporter.show([view(pods={uid: pod(uid, "Running") for uid in "ab"})])
-        reporter.log("10%\r55%\r100% [bold]done[/bold]")
+        reporter.log(["10%\r55%\r100% [bold]done[/bold]"])
         reporter.report("a fact", bad=True)
     text = output.getvalue()
     assert "default/job  Running  2 Running" in text

@@ -94,6 +94,7 @@ class Follower:
             self._reporter.report(text, bad=status.outcome != COMPLETE)
             if status.outcome == FAILED:
                 self._explain_failure(status)
+        self._reporter.close(self.jobs)
 
     # Event handlers
 
@@ -223,7 +224,7 @@ class Follower:
             pod=pod["metadata"]["name"],
             container=NODE,
             is_running=is_running,
-            deliver=lambda line: self._reporter.log(prefix + line),
+            deliver=lambda line: self._reporter.log([prefix + line], job=status.job.key),
         )
 
     async def _notice_absence(self, informers: Sequence[Informer]) -> None:

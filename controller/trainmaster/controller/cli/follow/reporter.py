@@ -8,7 +8,7 @@ one hopes for. So there are on a terminal without rich, which draws the display 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -27,11 +27,22 @@ class Reporter(Protocol):
     def report(self, text: str, *, bad: bool = False) -> None:
         """Report something about the jobs."""
 
-    def log(self, line: str) -> None:
-        """Pass on a line that a job has printed."""
+    def log(self, lines: Sequence[str], *, job: str = "") -> None:
+        """Pass on complete lines that pods have printed, as many as have arrived at once.
+
+        Args:
+            lines: Without their newlines, with whatever prefix tells whose they are.
+            job: The key of the job whose rank 0 printed them: they may tell of its progress. Empty for other ranks.
+        """
+
+    def partial(self, text: str, *, job: str = "") -> None:
+        """Pass on the last line of a log as it stands while no newline has ended it; empty when there is none."""
 
     def show(self, jobs: Iterable[JobStatus]) -> None:
         """Bring the display up to date."""
+
+    def close(self, jobs: Iterable[JobStatus]) -> None:
+        """End the display; what the jobs have come to is all that remains of it."""
 
 
 def make_reporter(*, plain: bool) -> Reporter:
@@ -61,9 +72,15 @@ class PlainReporter:
         """Write to standard error."""
         print(text, file=sys.stderr, flush=True)
 
-    def log(self, line: str) -> None:
+    def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Write to standard output."""
-        print(line, flush=True)
+        print("\n".join(lines), flush=True)
+
+    def partial(self, text: str, *, job: str = "") -> None:
+        """A line is written once, when it has ended."""
 
     def show(self, jobs: Iterable[JobStatus]) -> None:
         """There is no display to bring up to date."""
+
+    def close(self, jobs: Iterable[JobStatus]) -> None:
+        """There is no display to end."""
