@@ -119,7 +119,7 @@ async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> Non
     done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
     assert done.code == 1
     end = done.err[done.err.index("TrainJob default/fails: Failed: ") :]
-    assert re.search(r"pod fails-node-0-0-\w+, container node: exit code 7", end)
+    assert re.search(r"rank 0 failed in pod fails-node-0-0-\w+: exit code 7", end)
     assert end.endswith("its last lines:\n  loading\n  no such file\n")
 
 

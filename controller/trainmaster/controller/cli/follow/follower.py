@@ -14,20 +14,20 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from trainmaster.controller.cli.follow.failures import Failure, describe
 from trainmaster.controller.cli.follow.job_status import (
-    JOBSET_LABEL,
-    ContainerFailure,
     FollowedJob,
     JobStatus,
     container_attempt,
-    container_failures,
     is_rank_zero,
     pod_phase,
+    progress_of,
     true_conditions,
 )
 from trainmaster.controller.cli.follow.pod_logs import follow_log, last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
+from trainmaster.controller.container_failures import JOBSET_LABEL, ContainerFailure, container_failures
 from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -51,7 +51,7 @@ class Follower:
         self._prefixed = len(jobs) > 1
         self._phases: dict[str, str] = {}
         self._logs: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._failures: dict[tuple[str, str, int], tuple[str, ContainerFailure, asyncio.Task[list[str]]]] = {}
+        self._failures: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
@@ -133,6 +133,8 @@ class Follower:
             status.deleted = True
         else:
             before, status.conditions = status.conditions, true_conditions(job)
+            status.progress = progress_of(job)
+            status.nodes = job["spec"].get("trainer", {}).get("numNodes", status.nodes)
             for kind, condition in status.conditions.items():
                 if kind not in {COMPLETE, FAILED} and condition.get("message") != before.get(kind, {}).get("message"):
                     self._report(
@@ -155,7 +157,7 @@ class Follower:
             return
         metadata = pod["metadata"]
         uid, name = metadata["uid"], metadata["name"]
-        status.pods[uid] = pod
+        status.observe_pod(pod)
         if self._phases.get(uid) != pod_phase(pod):
             self._phases[uid] = pod_phase(pod)
             self._report(f"pod {name}: {pod_phase(pod)}")
@@ -166,17 +168,10 @@ class Follower:
         ):
             self._logs[uid, number] = self._start(self._follow_log(status, pod, number))
         for failure in container_failures(pod):
-            key = (uid, failure.container, failure.restarts)
+            key = (uid, failure.container, failure.run)
             if key not in self._failures:
-                self._report(failure.text)
-                tail = last_lines(
-                    self._client,
-                    namespace=metadata["namespace"],
-                    pod=name,
-                    container=failure.container,
-                    count=_LAST_LINES,
-                )
-                self._failures[key] = (status.job.key, failure, self._start(tail))
+                self._report(describe(failure))
+                self._failures[key] = self._start(self._keep_failure(status, failure))
         self._changed()
 
     def _on_pod_deleted(self, pod: JsonObject | DeletedFinalStateUnknown) -> None:
@@ -227,6 +222,18 @@ class Follower:
             deliver=lambda line: self._reporter.log([prefix + line], job=status.job.key),
         )
 
+    async def _keep_failure(self, status: JobStatus, failure: ContainerFailure) -> None:
+        lines = await last_lines(
+            self._client,
+            namespace=status.job.namespace,
+            pod=failure.pod,
+            container=failure.container,
+            count=_LAST_LINES,
+        )
+        status.failures.append(Failure(failure, lines))
+        status.failures.sort(key=lambda each: each.failure.order)
+        self._changed()
+
     async def _notice_absence(self, informers: Sequence[Informer]) -> None:
         """Notice jobs that were deleted before an informer saw them: no event will come of those."""
         for informer in informers:
@@ -250,21 +257,19 @@ class Follower:
 
     async def _drain(self) -> None:
         """Let logs come to their end, within reason: that of a deleted job may be open for as long as its pods take."""
-        reading = [*self._logs.values(), *self._advice.values(), *(task for _, _, task in self._failures.values())]
+        reading = [*self._logs.values(), *self._advice.values(), *self._failures.values()]
         if reading:
             await asyncio.wait(reading, timeout=_DRAIN_TIMEOUT)
 
     def _explain_failure(self, status: JobStatus) -> None:
-        found = [(failure, tail) for key, failure, tail in self._failures.values() if key == status.job.key]
-        if not found:
+        first = status.first_failure
+        if first is None:
             return
-        # The first to fail is the cause more often than those that it took with it.
-        failure, tail = min(found, key=lambda each: each[0].at)
-        others = len({each.pod for each, _ in found}) - 1
-        self._reporter.report(failure.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
-        if tail.done() and not tail.cancelled() and (lines := tail.result()):
+        others = len({each.failure.pod_uid for each in status.failures}) - 1
+        self._reporter.report(first.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
+        if first.lines:
             self._reporter.report("its last lines:")
-            for line in lines:
+            for line in first.lines:
                 self._reporter.report(f"  {line}")
 
     def _job(self, namespace: str, name: str) -> JobStatus | None:

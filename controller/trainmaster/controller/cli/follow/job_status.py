@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference
+from trainmaster.controller.container_failures import RESTART_ATTEMPT_LABEL, first_failure, rank_of
 from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
-from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
-JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-_REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-_JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
-
 DELETED: Final = "Deleted"
+UNKNOWN: Final = "Unknown"
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerFailure:
-    """How a container ended that should not have."""
-
-    pod: str
-    container: str
-    exit_code: int
-    reason: str
-    at: str
-    restarts: int
-
-    @property
-    def text(self) -> str:
-        """One line about it."""
-        reason = f" ({self.reason})" if self.reason not in {"", "Error"} else ""
-        return f"pod {self.pod}, container {self.container}: exit code {self.exit_code}{reason}"
+_STARTED: Final = ("running", "terminated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +38,20 @@ class FollowedJob:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the training has reported of itself (`status.trainerStatus`)."""
+
+    percentage: int | None
+    """From 0 to 100."""
+
+    remaining_seconds: int | None
+    """Until the end, as the training sees it."""
+
+    metrics: Mapping[str, str]
+    """The last numbers, by name, as they were reported."""
+
+
 @dataclass(slots=True)
 class JobStatus:
     """One TrainJob as far as it is known."""
@@ -66,6 +64,59 @@ class JobStatus:
     """By UID."""
 
     deleted: bool = False
+
+    unreachable: bool = False
+    """Whether the cluster does not answer, so that all of this may be out of date."""
+
+    failures: list[Failure] = field(default_factory=list)
+    """Of all runs of all containers, in order of time."""
+
+    started: str | None = None
+    """When the first container of the training started, by the clock of the server, RFC 3339."""
+
+    nodes: int | None = None
+    """How many ranks it is to have; None if that is not known yet."""
+
+    progress: Progress | None = None
+    """None if the training reports none."""
+
+    _starts: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    """Of the container of each rank: UID of the pod, and how often it had been restarted there."""
+
+    _restarts: int = 0
+
+    def observe_pod(self, pod: JsonObject) -> None:
+        """Take the state of a pod."""
+        self.pods[pod["metadata"]["uid"]] = pod
+        rank, run = rank_of(pod), container_attempt(pod, NODE)
+        if rank is None or run is None:
+            return
+        starts = self._starts.setdefault(rank, set())
+        starts.add((pod["metadata"]["uid"], run))
+        attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
+        # Of a job that was found running, what was before is known by numbers only.
+        self._restarts = max(self._restarts, len(starts) - 1, run + (int(attempt) if attempt.isdecimal() else 0))
+        if (since := _started(pod)) is not None:
+            self.started = min(self.started or since, since)
+
+    @property
+    def restarts(self) -> int:
+        """How often the training was started anew: as a whole, by a new pod of a rank, or by a container in place."""
+        return self._restarts
+
+    @property
+    def first_failure(self) -> Failure | None:
+        """The most likely cause of what failed: the first failure of the last attempt that has one."""
+        last = max((each.failure.attempt for each in self.failures), default=0)
+        found = {each.failure: each for each in self.failures if each.failure.attempt == last}
+        first = first_failure(found)
+        return None if first is None else found[first]
+
+    @property
+    def ended(self) -> str | None:
+        """When the job completed or failed, by the clock of the server, RFC 3339; None before that, or if deleted."""
+        outcome = self.outcome
+        return self.conditions.get(outcome, {}).get("lastTransitionTime") if outcome else None
 
     @property
     def outcome(self) -> str | None:
@@ -84,6 +135,8 @@ class JobStatus:
         """One word for what it is at."""
         if outcome := self.outcome:
             return outcome
+        if self.unreachable:
+            return UNKNOWN
         if SUSPENDED in self.conditions:
             return SUSPENDED
         if blocked := next(iter(self.conditions), None):
@@ -105,6 +158,18 @@ def true_conditions(trainjob: JsonObject) -> dict[str, JsonObject]:
     return {each["type"]: each for each in conditions if each["status"] == "True"}
 
 
+def progress_of(trainjob: JsonObject) -> Progress | None:
+    """Return what the training has reported of itself."""
+    reported = (trainjob.get("status") or {}).get("trainerStatus")
+    if not reported:
+        return None
+    return Progress(
+        percentage=reported.get("progressPercentage"),
+        remaining_seconds=reported.get("estimatedRemainingSeconds"),
+        metrics={each["name"]: each["value"] for each in reported.get("metrics") or ()},
+    )
+
+
 def pod_phase(pod: JsonObject) -> str:
     """Return the phase of a pod, or what keeps it from running if that is known."""
     status = pod.get("status") or {}
@@ -120,13 +185,7 @@ def pod_phase(pod: JsonObject) -> str:
 
 def is_rank_zero(pod: JsonObject) -> bool:
     """Whether its trainer container is the one of rank 0."""
-    labels = pod["metadata"].get("labels") or {}
-    return (
-        labels.get(_REPLICATED_JOB_LABEL) == NODE
-        and labels.get(COMPLETION_INDEX_ANNOTATION, "0") == "0"
-        and labels.get(_JOB_INDEX_LABEL, "0") == "0"
-        and any(container["name"] == NODE for container in pod["spec"]["containers"])
-    )
+    return rank_of(pod) == 0 and any(container["name"] == NODE for container in pod["spec"]["containers"])
 
 
 def container_attempt(pod: JsonObject, container: str) -> int | None:
@@ -138,23 +197,13 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
     return None
 
 
-def container_failures(pod: JsonObject) -> list[ContainerFailure]:
-    """Return the containers of a pod whose latest run failed."""
-    found = []
+def _started(pod: JsonObject) -> str | None:
+    """Return when the oldest run of the trainer's container that the pod still tells of started."""
     for status in _statuses(pod):
-        ended = (status.get("state") or {}).get("terminated")
-        if ended and ended.get("exitCode", 0) != 0:
-            found.append(
-                ContainerFailure(
-                    pod["metadata"]["name"],
-                    status["name"],
-                    ended["exitCode"],
-                    ended.get("reason") or "",
-                    ended.get("finishedAt") or "",
-                    status.get("restartCount", 0),
-                )
-            )
-    return found
+        if status["name"] == NODE:
+            runs = [(status.get(name) or {}).get(how) or {} for name in ("lastState", "state") for how in _STARTED]
+            return min((run["startedAt"] for run in runs if run.get("startedAt")), default=None)
+    return None
 
 
 def _statuses(pod: JsonObject) -> list[JsonObject]:
