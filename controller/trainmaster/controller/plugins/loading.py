@@ -109,17 +109,19 @@ def load(
             ) from error.__cause__
         failed[name] = error
 
-    foreign: list[EntryPoint] = []
+    foreign: dict[str, list[EntryPoint]] = {}
     for point in found:
-        if point.name not in ours:
-            foreign.append(point)
-        elif not is_built_in(point) and is_wanted(point, settings):
+        if is_built_in(point) or not is_wanted(point, settings):
+            continue
+        if point.name in ours:
             leave_out(point.name, _name_taken(point, ours[point.name]))
-    plugins = _load(ours.values(), settings, options, features, enabled=(ALL,))
-    for name in dict.fromkeys(point.name for point in foreign):
-        same = [point for point in foreign if point.name == name]
+        else:
+            foreign.setdefault(point.name, []).append(point)
+    wanted = [point for point in ours.values() if is_wanted(point, settings)]
+    plugins = load_points(wanted, options=options, features=features)
+    for name, same in foreign.items():
         try:
-            more = _load(same, settings, options, features, enabled=settings.enabled)
+            more = load_points(same, options=options, features=features)
             if more and settings.on_load_error == SKIP:
                 # Otherwise whoever makes a framework of all is told.
                 Framework([*plugins, *more]).watches()
@@ -137,23 +139,17 @@ def is_wanted(point: EntryPoint, settings: Plugins) -> bool:
     return enabled and point.name not in settings.disabled
 
 
-def _load(
-    points: Iterable[EntryPoint],
-    settings: Plugins,
-    options: Mapping[str, Mapping[str, Any]],
-    features: Collection[str],
-    *,
-    enabled: Collection[str],
+def load_points(
+    points: Collection[EntryPoint], *, options: Mapping[str, Mapping[str, Any]], features: Collection[str]
 ) -> list[Plugin]:
-    points = list(points)
+    """Load just these plugins, each with its own of the options of all.
+
+    Raises:
+        PluginInvalid: One of them does not load.
+    """
     names = {point.name for point in points}
-    return load_plugins(
-        points,
-        enabled=names if ALL in enabled else names & set(enabled),
-        disabled=names & set(settings.disabled),
-        options={name: values for name, values in options.items() if name in names},
-        features=features,
-    )
+    own = {name: values for name, values in options.items() if name in names}
+    return load_plugins(points, options=own, features=features)
 
 
 def _name_taken(point: EntryPoint, own: EntryPoint) -> PluginInvalid:

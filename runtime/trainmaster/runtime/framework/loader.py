@@ -39,7 +39,6 @@ def load_plugins(
     disabled: Collection[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     features: Collection[str] = (),
-    on_error: Callable[[str, PluginInvalid], object] | None = None,
 ) -> list[Plugin]:
     """Load and construct plugins.
 
@@ -49,10 +48,9 @@ def load_plugins(
         disabled: Plugins that are left out all the same. What is left out is not imported.
         options: Options of plugins, by plugin name.
         features: The feature gates that are open; a plugin behind another one is left out.
-        on_error: Is given the name of a plugin that cannot be used, and why; the others are loaded then.
 
     Raises:
-        PluginInvalid: A plugin does not load, and there is no `on_error`; or the configuration names unknown plugins.
+        PluginInvalid: A plugin does not load, or the configuration names unknown plugins.
     """
     options = dict(options or {})
     found = list(discover() if points is None else points)
@@ -61,18 +59,8 @@ def load_plugins(
     for point in found:
         if point.name not in disabled and (ALL in enabled or point.name in enabled):
             sources.setdefault(point.name, []).append(point)
-    plugins: list[Plugin] = []
-    for name, same in sources.items():
-        try:
-            plugin = _load(same, options.get(name, {}), features)
-        except PluginInvalid as error:
-            if on_error is None:
-                raise
-            on_error(name, error)
-        else:
-            if plugin is not None:
-                plugins.append(plugin)
-    return plugins
+    plugins = (_load(same, options.get(name, {}), features) for name, same in sources.items())
+    return [plugin for plugin in plugins if plugin is not None]
 
 
 def describe_point(point: EntryPoint) -> Descriptor:
