@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-import orjson
 import yaml
 
-from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.controller.cli.printers import print_json, to_yaml
 from trainmaster.runtime.api.decoding import json_path
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.provenance import Steps, leaves
@@ -31,7 +30,7 @@ def print_explained(explained: Sequence[tuple[JsonObject, Steps]], *, form: str)
             for obj, steps in explained
             for path, _, step in leaves(obj, steps)
         ]
-        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        print_json(fields)
         return
     print("---\n".join(with_comments(obj, steps) for obj, steps in explained), end="")
 

@@ -13,11 +13,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from trainmaster.controller.cli.options import add_configuration_options
 from trainmaster.controller.cli.training_operator_flags import (
     add_training_operator_flags,
     notices_of_flags,
@@ -71,12 +71,9 @@ def command(commands: Any) -> None:
         description="Run the controller against the cluster of a kubeconfig, or the one it runs in.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file; default: built-in defaults")
+    add_configuration_options(parser)
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the cluster it runs in, ~/.kube/config"
-    )
-    parser.add_argument(
-        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
     )
     logs = parser.add_argument_group("logging, as the Go manager spells it")
     logs.add_argument(
@@ -146,9 +143,8 @@ async def _run(
     *,
     apply: Callable[[Configuration], None],
 ) -> int:
-    configuration, features = effective.configuration, effective.features
-    status_server = StatusServer(configuration) if features[TRAIN_JOB_STATUS_GATE] else None
-    gates = frozenset(name for name, is_open in features.items() if is_open)
+    configuration, gates = effective.configuration, effective.open_features
+    status_server = StatusServer(configuration) if TRAIN_JOB_STATUS_GATE in gates else None
     loaded = load(
         configuration.plugins,
         options=configuration.plugins.options if status_server is None else status_server.plugin_options(),

@@ -46,16 +46,31 @@ def add_files_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add `-f`, `--namespace` and `--config`."""
+    """Add `-f`, `--namespace`, `--config`, `--feature-gates` and `--traceback`."""
     add_files_option(parser)
     parser.add_argument("-n", "--namespace", help="for objects that name none")
+    add_configuration_options(parser)
+    add_traceback_option(parser)
+
+
+def add_configuration_options(parser: argparse.ArgumentParser, *, default: str = "built-in defaults") -> None:
+    """Add `--config` and `--feature-gates`.
+
+    Args:
+        parser: Of the command.
+        default: What the controller is taken to run with if `--config` is not given, for the help text.
+    """
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the controller: its plugins and feature gates"
+        "--config", type=Path, metavar="FILE", help=f"configuration file of the controller; default: {default}"
     )
+    add_feature_gates_option(parser)
+
+
+def add_feature_gates_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--feature-gates`."""
     parser.add_argument(
         "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
     )
-    add_traceback_option(parser)
 
 
 def add_traceback_option(parser: argparse.ArgumentParser) -> None:
@@ -117,28 +132,28 @@ def effective_of(arguments: argparse.Namespace) -> EffectiveConfiguration:
         raise CommandError(str(error)) from error
 
 
-def _configured(arguments: argparse.Namespace) -> Framework:
-    effective = effective_of(arguments)
-    configuration, features = effective.configuration, effective.features
-    options: Mapping[str, Mapping[str, Any]] = configuration.plugins.options
-    if features[TRAIN_JOB_STATUS_GATE]:
-        from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
+def plugin_options_in_effect(effective: EffectiveConfiguration) -> Mapping[str, Mapping[str, Any]]:
+    """Return the options of all plugins, with those that the controller itself gives to one of ours."""
+    if not effective.features[TRAIN_JOB_STATUS_GATE]:
+        return effective.configuration.plugins.options
+    from trainmaster.controller.statusserver.server import plugin_options  # noqa: PLC0415 - as above
 
-        options = plugin_options(configuration, authority=lambda: UNKNOWN_AUTHORITY)
+    return plugin_options(effective.configuration, authority=lambda: UNKNOWN_AUTHORITY)
+
+
+def _configured(arguments: argparse.Namespace) -> Framework:
     from trainmaster.controller.plugins.loading import load  # noqa: PLC0415 - as above
 
-    loaded = load(
-        configuration.plugins,
-        options=options,
-        features=frozenset(name for name, is_open in features.items() if is_open),
-    )
+    effective = effective_of(arguments)
+    settings = effective.configuration.plugins
+    loaded = load(settings, options=plugin_options_in_effect(effective), features=effective.open_features)
     for error in loaded.failed.values():
         print(f"trainmaster: warning: left out, as plugins.onLoadError says: {error}", file=sys.stderr)
     for text in loaded.unknown_names():
         print(f"trainmaster: warning: {text}", file=sys.stderr)
     return Framework(
         loaded.plugins,
-        failure_policies=configuration.plugins.failure_policy,
+        failure_policies=settings.failure_policy,
         not_loaded=loaded.failed,
         observer=_observer(arguments),
     )

@@ -64,9 +64,14 @@ def print_objects(objects: Sequence[JsonObject], *, form: str) -> None:
     """Print objects: as documents of YAML, or as a List in JSON."""
     if form == "json":
         listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-        print(orjson.dumps(listed, option=orjson.OPT_INDENT_2).decode())
+        print_json(listed)
         return
     print("---\n".join(map(to_yaml, objects)), end="")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, for programs and for those who read along."""
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def redacted(obj: JsonObject) -> JsonObject:

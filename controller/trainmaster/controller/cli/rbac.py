@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
+from trainmaster.controller.cli.options import CommandError, add_configuration_options, load_framework, reporting_errors
 from trainmaster.controller.cli.printers import aligned, listed, print_objects
 from trainmaster.controller.configuration import (
     Configuration,
@@ -42,12 +41,7 @@ def command(commands: Any) -> None:
             "with their bindings to its service account. Nothing is asked of a cluster."
         ),
     )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: that of our manifests"
-    )
-    parser.add_argument(
-        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
-    )
+    add_configuration_options(parser, default="that of our manifests")
     parser.add_argument(
         "-n",
         "--namespace",
@@ -84,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = effective.configuration
     rules = policy_rules(
         configuration,
-        features={name for name, is_open in effective.features.items() if is_open},
+        features=effective.open_features,
         watches=framework.watches(),
         job_kinds=job_kinds(configuration),
         namespace=arguments.namespace,

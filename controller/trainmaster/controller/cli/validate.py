@@ -10,11 +10,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-import orjson
-
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
-from trainmaster.controller.cli.printers import counted, listed
+from trainmaster.controller.cli.printers import counted, listed, print_json
 
 FAILURE = 1
 
@@ -55,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             "unchecked": [_named(manifest.title, manifest.place) for manifest in validation.unvalidated],
             "problems": [asdict(diagnostic) for diagnostic in diagnostics],
         }
-        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
         return FAILURE if errors else 0
     for diagnostic in diagnostics:
         print(diagnostic)

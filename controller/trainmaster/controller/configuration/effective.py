@@ -45,6 +45,11 @@ class EffectiveConfiguration:
     overrides: Sequence[Override] = ()
     """What is in effect and does not come from the file, nor from `gates_of_flag`."""
 
+    @property
+    def open_features(self) -> frozenset[str]:
+        """The feature gates that are open."""
+        return frozenset(name for name, is_open in self.features.items() if is_open)
+
 
 def effective_configuration(
     path: Path | None, *, feature_gates: str = "", overrides: Iterable[Override] = ()

@@ -10,13 +10,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import orjson
-
 from trainmaster.controller.cli.config.job_kinds import job_kind_problems
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.cli.config.show import as_json, as_yaml
 from trainmaster.controller.cli.config.text import ConfigurationText, read_text
-from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.cli.options import add_feature_gates_option
+from trainmaster.controller.cli.printers import counted, print_json
 from trainmaster.controller.cli.training_operator_flags import (
     add_training_operator_flags,
     notices_of_flags,
@@ -70,9 +69,7 @@ def command(commands: Any) -> None:
     add_training_operator_flags(show)
     show.set_defaults(run=run_show)
     for parser in (check, show):
-        parser.add_argument(
-            "--feature-gates", default="", metavar="A=true,...", help="as the flag of `trainmaster manager`"
-        )
+        add_feature_gates_option(parser)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -89,7 +86,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     )
     if arguments.output == "json":
         report = {"valid": not problems, "read": read, "problems": diagnostics}
-        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
         return FAILURE if problems else 0
     for each in diagnostics:
         print(_line(each))
@@ -109,7 +106,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     notices = [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]
     for each in _located("warning", notices, text, arguments.file or ""):
         print(_line(each), file=sys.stderr)
-    print((as_json if arguments.output == "json" else as_yaml)(effective, text), end="")
+    if arguments.output == "json":
+        print_json(as_json(effective, text))
+    else:
+        print(as_yaml(effective, text), end="")
     return 0
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from typing import Any
 
-from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
+from trainmaster.controller.cli.options import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration, Plugins, Problem
-from trainmaster.controller.plugins.loading import SKIP, is_wanted
-from trainmaster.controller.statusserver.server import plugin_options
-from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+from trainmaster.controller.plugins.loading import SKIP, is_wanted, load_points
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework import Framework, PluginInvalid
 from trainmaster.runtime.framework.loader import ALL, discover, is_built_in
 from trainmaster.runtime.framework.models import ModelInvalid
 
 
 def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
     """Try to make every plugin that would run, with its options; say which names are unknown."""
-    given = effective.configuration.plugins
+    given, options = effective.configuration.plugins, plugin_options_in_effect(effective)
     names = [point.name for point in discover()]
     yield from _unknown_names(given, names)
     broken = False
@@ -29,10 +26,8 @@ def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
             yield from _problems_of(error, point.name, given)
     if not broken:  # each for itself is in order: what remains is what they say of each other
         wanted = [point for point in discover() if is_wanted(point, given)]
-        known = {name: values for name, values in plugin_options_in_effect(effective).items() if name in names}
-        known = {point.name: known[point.name] for point in wanted if point.name in known}
         try:
-            Framework(load_plugins(wanted, options=known, features=_gates(effective)))
+            Framework(load_points(wanted, options=options, features=effective.open_features))
         except PluginInvalid as error:
             yield Problem("plugins", str(error))
 
@@ -42,9 +37,8 @@ def _broken(effective: EffectiveConfiguration) -> Iterator[tuple[EntryPoint, Plu
     options = plugin_options_in_effect(effective)
     for point in discover():
         if is_wanted(point, effective.configuration.plugins):
-            own = {point.name: options[point.name]} if point.name in options else {}
             try:
-                load_plugins([point], options=own, features=_gates(effective))
+                load_points([point], options=options, features=effective.open_features)
             except PluginInvalid as error:
                 yield point, error
 
@@ -66,10 +60,6 @@ def _problems_of(error: PluginInvalid, name: str, given: Plugins) -> Iterator[Pr
         yield from (Problem(each.path, each.text) for each in error.__cause__.problems)
     else:
         yield Problem(f"plugins.options.{name}" if name in given.options else "plugins", str(error))
-
-
-def _gates(effective: EffectiveConfiguration) -> frozenset[str]:
-    return frozenset(name for name, is_open in effective.features.items() if is_open)
 
 
 def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
@@ -95,10 +85,3 @@ def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
 
 def _unknown(name: str, names: list[str]) -> str:
     return f"no such plugin is installed here {did_you_mean(name, names)}"
-
-
-def plugin_options_in_effect(effective: EffectiveConfiguration) -> Mapping[str, Mapping[str, Any]]:
-    """Return the options of all plugins, with those that the controller itself gives to one of ours."""
-    if not effective.features[TRAIN_JOB_STATUS_GATE]:
-        return effective.configuration.plugins.options
-    return plugin_options(effective.configuration, authority=lambda: UNKNOWN_AUTHORITY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -14,6 +13,7 @@ from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.controller.configuration import EffectiveConfiguration
 from trainmaster.controller.configuration.effective import FEATURE_GATES_FLAG
 from trainmaster.controller.feature_gates import deciding_gates
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -60,13 +60,12 @@ def as_yaml(effective: EffectiveConfiguration, text: ConfigurationText | None) -
     return "\n".join(lines) + "\n"
 
 
-def as_json(effective: EffectiveConfiguration, text: ConfigurationText | None) -> str:
-    """Write it for programs: the configuration, and the origins by path."""
+def as_json(effective: EffectiveConfiguration, text: ConfigurationText | None) -> JsonObject:
+    """Return it for programs: the configuration, and the origins by path."""
     configuration = effective.configuration.model_dump(by_alias=True, mode="json")
     configuration["featureGates"] = dict(effective.features)
     origins = {".".join(path): origin._asdict() for path, _, origin in effective_options(effective, text)}
-    report = {"version": __version__, "configuration": configuration, "origins": origins}
-    return orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return {"version": __version__, "configuration": configuration, "origins": origins}
 
 
 def effective_options(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:

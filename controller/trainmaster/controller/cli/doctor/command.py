@@ -13,10 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import orjson
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.crds import definitions_of
@@ -31,7 +28,8 @@ from trainmaster.controller.cli.doctor import (
 )
 from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts, Target, collect, fetch_version
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
-from trainmaster.controller.cli.options import CommandError, load_framework, reporting_errors
+from trainmaster.controller.cli.options import CommandError, add_configuration_options, load_framework, reporting_errors
+from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
@@ -105,12 +103,7 @@ def command(commands: Any) -> None:
         metavar="NS",
         help=f"where it is to be installed; default: {DEFAULT_NAMESPACE}",
     )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the manager; default: that of our manifests"
-    )
-    parser.add_argument(
-        "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
-    )
+    add_configuration_options(parser, default="that of our manifests")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     parser.set_defaults(run=reporting_errors(run))
 
@@ -139,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
             "summary": counts,
             "findings": [each._asdict() for each in lines],
         }
-        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
     else:
         for line in lines:
             what_next = f"; {line.what_next}" if line.what_next else ""
@@ -167,7 +160,7 @@ async def look(
     configuration, now = effective.configuration, datetime.now(UTC)
     rules = policy_rules(
         configuration,
-        features={name for name, is_open in effective.features.items() if is_open},
+        features=effective.open_features,
         watches=framework.watches(),
         job_kinds=job_kinds(configuration),
         namespace=namespace,

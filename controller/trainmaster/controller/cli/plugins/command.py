@@ -13,15 +13,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
-from trainmaster.controller.cli.options import CommandError, add_traceback_option, effective_of, reporting_errors
+from trainmaster.controller.cli.options import (
+    CommandError,
+    add_configuration_options,
+    add_traceback_option,
+    effective_of,
+    reporting_errors,
+)
 from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins, with_quarantine
 from trainmaster.controller.cli.plugins.running import quarantined_plugins
 from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
 from trainmaster.controller.cli.plugins.show import shown
-from trainmaster.controller.cli.printers import aligned, counted, to_yaml
+from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean
 
@@ -64,10 +68,7 @@ def command(commands: Any) -> None:
     check.add_argument("names", nargs="*", metavar="NAME", help="these only; default: all")
     check.set_defaults(run=reporting_errors(run_check))
     for parser, form in ((list_, "table"), (show, "yaml"), (check, "text")):
-        parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of the controller")
-        parser.add_argument(
-            "--feature-gates", default="", metavar="A=true,...", help="override the configuration file's gates"
-        )
+        add_configuration_options(parser)
         parser.add_argument("-o", "--output", choices=(form, "json"), default=form, help=f"default: {form}")
         add_traceback_option(parser)
     new = actions.add_parser(
@@ -91,7 +92,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     broken = [each for each in plugins if each.state == BROKEN]
     _print_tracebacks(arguments, broken)
     if arguments.output == "json":
-        _print_json([each.as_json() for each in plugins])
+        print_json([each.as_json() for each in plugins])
     else:
         print("\n".join(aligned([_HEAD, *map(_row, plugins)])))
         for each in plugins:
@@ -107,7 +108,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _print_tracebacks(arguments, [plugin])
     told = shown(plugin)
     if arguments.output == "json":
-        _print_json(told)
+        print_json(told)
     else:
         print(to_yaml(told), end="")
     return FAILURE if plugin.state == BROKEN else 0
@@ -131,7 +132,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         for each in found
     ]
     if arguments.output == "json":
-        _print_json({"valid": not problems, "problems": told})
+        print_json({"valid": not problems, "problems": told})
         return FAILURE if problems else 0
     for each in told:
         print(": ".join(part for part in each.values() if part))
@@ -187,7 +188,3 @@ def _chosen(plugins: Sequence[InstalledPlugin], names: Sequence[str]) -> list[In
         if name not in by_name:
             raise CommandError(f"no plugin {name!r} is installed {did_you_mean(name, by_name)}")
     return [by_name[name] for name in names]
-
-
-def _print_json(value: Any) -> None:
-    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from trainmaster.controller.cli.config.plugins import plugin_options_in_effect
+from trainmaster.controller.cli.options import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration
 from trainmaster.controller.plugins.loading import is_wanted
 from trainmaster.runtime.framework import PluginInvalid
