@@ -12,7 +12,7 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch, index_functions
+from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch, index_functions, objects_by_index
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolver import new_info, resolve
 
@@ -98,8 +98,7 @@ class FakeListers:
         return [obj for obj in wanted if namespace in (None, obj["metadata"].get("namespace"))]
 
     def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
-        function = self._indexes[api_version, kind][index]
-        return [obj for obj in self.list(api_version, kind) if value in function(obj)]
+        return objects_by_index(self, self._indexes, (api_version, kind), index, value)
 
     def is_served(self, api_version: str, kind: str) -> bool:
         return kind not in self._absent

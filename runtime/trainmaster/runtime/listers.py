@@ -175,9 +175,34 @@ class Watch:
     """Whether the manager is not ready while the cluster does not serve the kind; the framework fills it in."""
 
 
-def index_functions(watches: Iterable[Watch]) -> dict[tuple[str, str], dict[str, IndexFunction]]:
-    """Return the indexes of all watches, by API version and kind, then by name."""
+IndexFunctions = Mapping[tuple[str, str], Mapping[str, IndexFunction]]
+"""Indexes by API version and kind, then by name."""
+
+
+def index_functions(watches: Iterable[Watch]) -> IndexFunctions:
+    """Return the indexes of all watches."""
     functions: dict[tuple[str, str], dict[str, IndexFunction]] = {}
     for watch in watches:
         functions.setdefault((watch.api_version, watch.kind), {}).update(watch.indexes)
     return functions
+
+
+def objects_by_index(
+    listers: Listers, functions: IndexFunctions, gvk: tuple[str, str], index: str, value: str
+) -> list[JsonObject]:
+    """Answer `Listers.by_index` without an index: all objects of the kind are asked.
+
+    Args:
+        listers: Where they come from.
+        functions: The indexes that are declared.
+        gvk: API version and kind.
+        index: The index.
+        value: The value.
+
+    Raises:
+        NoSuchIndex: `functions` has no such index of the kind.
+    """
+    known = functions.get(gvk, {})
+    if index not in known:
+        raise NoSuchIndex(gvk[1], index, known)
+    return [obj for obj in listers.list(*gvk) if value in known[index](obj)]

@@ -32,7 +32,7 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.listers import IndexFunction, NoSuchIndex, index_functions
+from trainmaster.runtime.listers import IndexFunctions, index_functions, objects_by_index
 from trainmaster.runtime.validation import ValidationResult, validate_runtime, validate_trainjob
 from trainmaster.runtime.validation.runtime_ref import live_runtime
 from trainmaster.runtime.yamltext import load_yaml
@@ -208,16 +208,13 @@ class OfflineValidation:
                 copied: JsonObject = copy_tree(obj)
                 yield copied
 
-    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterator[JsonObject]:
+    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
         """Return the objects of the files that an index of a plugin has under a value.
 
         Raises:
             NoSuchIndex: No plugin declared it.
         """
-        functions = self._indexes.get((api_version, kind), {})
-        if index not in functions:
-            raise NoSuchIndex(kind, index, functions)
-        return (obj for obj in self.list(api_version, kind) if value in functions[index](obj))
+        return objects_by_index(self, self._indexes, (api_version, kind), index, value)
 
     def is_served(self, api_version: str, kind: str) -> bool:  # noqa: ARG002 - the protocol's
         """Return True: what a cluster serves is none of the files' matter."""
@@ -228,7 +225,7 @@ class OfflineValidation:
         return ()
 
     @functools.cached_property
-    def _indexes(self) -> Mapping[tuple[str, str], Mapping[str, IndexFunction]]:
+    def _indexes(self) -> IndexFunctions:
         return index_functions(self._framework.watches())
 
     def _add(self, manifest: Manifest) -> None:

@@ -20,7 +20,7 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.listers import NO_LISTERS, Listers, NoSuchIndex, Watch, index_functions
+from trainmaster.runtime.listers import NO_LISTERS, Listers, NoSuchIndex, Watch, index_functions, objects_by_index
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resolver import new_info
 
@@ -153,12 +153,11 @@ class KnownObjects:
         Raises:
             NoSuchIndex: No watch declares it.
         """
-        functions = self._indexes.get((api_version, kind), {})
-        if index not in functions:
-            missing = NoSuchIndex(kind, index, functions)
+        try:
+            return objects_by_index(self, self._indexes, (api_version, kind), index, value)
+        except NoSuchIndex as missing:
             missing.add_note("In a test: KnownObjects(..., watches=plugin.watch_extension()) has those of a plugin.")
-            raise missing
-        return [obj for obj in self.list(api_version, kind) if value in functions[index](obj)]
+            raise
 
     def is_served(self, api_version: str, kind: str) -> bool:
         """Tell whether a kind is served, which are all but those that were called absent."""

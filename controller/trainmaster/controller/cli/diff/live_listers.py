@@ -18,7 +18,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKin
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.listers import NoSuchIndex, Watch, index_functions
+from trainmaster.runtime.listers import Watch, index_functions, objects_by_index
 from trainmaster.runtime.ownership import is_controlled_by
 
 ObjectKey = tuple[str, str, str | None, str]
@@ -92,10 +92,7 @@ class LiveListers(StoreListers):
         Raises:
             NoSuchIndex: No plugin declared it.
         """
-        functions = self._indexes.get((api_version, kind), {})
-        if index not in functions:
-            raise NoSuchIndex(kind, index, functions)
-        return [obj for obj in self.list(api_version, kind) if value in functions[index](obj)]
+        return objects_by_index(self, self._indexes, (api_version, kind), index, value)
 
     def is_served(self, api_version: str, kind: str) -> bool:
         """Tell whether the cluster serves a kind that somebody declared; True until that is known."""
