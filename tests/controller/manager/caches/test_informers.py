@@ -1,0 +1,160 @@
+"""One informer for each kind, wide enough for everyone, and no wider."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+from support.caches import GANG, QUEUE, Cluster, Watching, running
+from support.informers import bookmark, event
+from support.series import value_of
+from support.virtualtime import VirtualClock, settle
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.resources import RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
+from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.listers import Watch
+
+
+@pytest.mark.parametrize(
+    ("watches", "metadata_only", "selector"),
+    [
+        ([Watch(*GANG, metadata_only=True, label_selector="a")], True, "a"),
+        ([Watch(*GANG, metadata_only=True), Watch(*GANG)], False, None),
+        ([Watch(*GANG, label_selector="a"), Watch(*GANG, label_selector="a")], False, "a"),
+        ([Watch(*GANG, label_selector="a"), Watch(*GANG)], False, None),
+    ],
+)
+async def test_s18_s19_s21_one_informer_serves_all_who_declare_a_kind(
+    cluster: Cluster, clock: VirtualClock, watches: list[Watch], metadata_only: bool, selector: str | None
+) -> None:
+    """It is as wide as the one that asks for most."""
+    async with running(Caches(cluster, watches, clock=clock)):
+        (asked,) = cluster.kinds["podgroups.scheduling.x-k8s.io"].opened
+    assert asked["metadata_only"] is metadata_only
+    assert asked["label_selector"] == selector
+
+
+@pytest.mark.parametrize(
+    ("watch", "opened"),
+    [
+        (Watch("v1", "Secret", "secrets", label_selector="acme=1"), [(True, None), (False, "acme=1")]),
+        (Watch("v1", "Secret", "secrets", metadata_only=True), [(True, None)]),
+        (Watch("v1", "Secret", "secrets"), [(False, None)]),
+        (Watch("v1", "ConfigMap", "configmaps", label_selector="acme=1"), [(False, None), (False, "acme=1")]),
+        (Watch("v1", "ConfigMap", "configmaps", metadata_only=True), [(False, None), (True, None)]),
+    ],
+)
+async def test_s18_s19_a_plugins_watch_does_not_widen_what_others_declared(
+    cluster: Cluster, clock: VirtualClock, watch: Watch, opened: list[tuple[bool, str | None]]
+) -> None:
+    """Metadata stays metadata and a selector stays: only a plugin that declares all Secrets whole has them read so."""
+    watches = Framework([*load_plugins(), Watching("acme", watch)]).watches()
+    async with running(Caches(cluster, watches, clock=clock)):
+        name = Resource("", "v1", watch.kind, watch.plural, watch.namespaced).name
+        asked = [(each["metadata_only"], each["label_selector"]) for each in cluster.kinds[name].opened]
+    assert sorted(asked, key=str) == sorted(opened, key=str)
+
+
+async def test_s19_config_maps_that_match_no_selector_are_not_kept_whole_for_a_plugin_with_one(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    watch = Watch("v1", "ConfigMap", "configmaps", label_selector="acme=1")
+    caches = Caches(cluster, [watch], clock=clock)
+    foreign = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}, "data": {}}
+    async with running(caches):
+        await cluster.send(CONFIGMAPS, event("ADDED", foreign), bookmark(3, end=True))
+    stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
+    assert stored is not None
+    assert "data" not in stored
+
+
+async def test_two_informers_of_one_kind_have_metrics_of_their_own(cluster: Cluster, clock: VirtualClock) -> None:
+    watches = [Watch(*GANG, label_selector=selector) for selector in ("a", "b")]
+    async with running(Caches(cluster, watches, clock=clock)):
+        pass
+    for name in ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.x-k8s.io[b]"):
+        assert value_of("trainmaster_informer_objects", {"resource": name}) == 0
+
+
+def test_a_watch_that_contradicts_the_controller_itself_is_refused(cluster: Cluster, clock: VirtualClock) -> None:
+    watch = Watch("v1", "ConfigMap", "configmaps", namespaced=False, declared_by="acme")
+    with pytest.raises(PluginInvalid, match=r"about ConfigMap .*the controller itself says .*, acme says .*cluster"):
+        Caches(cluster, [watch], clock=clock)
+
+
+async def test_s21_a_kind_of_the_controller_itself_is_shared_with_plugins(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    own = [Watch(each.api_version, each.kind, each.plural) for each in (TRAINJOBS, CONFIGMAPS, TRAINING_RUNTIMES)]
+    caches = Caches(cluster, own, clock=clock)
+    assert caches.stores()[TRAINJOBS.api_version, TRAINJOBS.kind][1] is caches.trainjobs.store
+    async with running(caches):
+        assert {name: len(script.opened) for name, script in cluster.kinds.items()} == dict.fromkeys(cluster.kinds, 1)
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_trainer_s1_only_a_plugin_that_reads_config_maps_gets_them_whole(
+    cluster: Cluster, clock: VirtualClock, read: bool
+) -> None:
+    """Otherwise of those that are no TrainJob's hardly anything is kept."""
+    watch = Watch("v1", "ConfigMap", "configmaps", writes=not read)
+    caches = Caches(cluster, [watch], clock=clock)
+    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
+    async with running(caches):
+        await cluster.send(
+            CONFIGMAPS, event("ADDED", {"kind": "ConfigMap", "metadata": metadata, "data": {}}), bookmark(3, end=True)
+        )
+    stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
+    assert stored is not None
+    assert ("data" in stored) == read
+
+
+async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
+    """Thirteen collections have one reason; each of them would bury what else is in the log."""
+    clock = VirtualClock()
+    with capture_logs() as logged:
+        async with KubeClient(RestConfig(server=f"http://127.0.0.1:{free_port()}"), user_agent="tests") as client:
+            caches = Caches(client, Framework(load_plugins()).watches(), clock=clock)
+            running = asyncio.create_task(caches.run())
+            async with asyncio.timeout(30):
+                while not all(informer.failure for informer in caches.informers()):
+                    await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.wait([running])
+    assert len(caches.informers()) > 10
+    (told,) = [entry for entry in logged if entry["log_level"] == "warning"]
+    assert told["event"] == "collection cannot be read, trying again"
+    assert "refused the connection" in told["reason"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "served", "asked"),
+    [((), (), [None]), (("b", "a"), (), ["a", "b"]), (("b", "a"), ("a", "c"), ["a"]), (("b",), ("a",), [])],
+)
+async def test_of_a_kind_only_the_namespaces_are_read_that_somebody_chose(
+    cluster: Cluster, clock: VirtualClock, namespaces: tuple[str, ...], served: tuple[str, ...], asked: list[str]
+) -> None:
+    """And that are served; if there is none, nothing is read, and the kind is empty."""
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=namespaces)], namespaces=served, clock=clock)
+    async with running(caches):
+        await settle()
+        opened = cluster.kinds["queues.acme.io"].opened if "queues.acme.io" in cluster.kinds else []
+    assert sorted((each.get("namespace") for each in opened), key=str) == asked
+    assert list(caches.listers().list("acme.io/v1", "Queue")) == []
+    assert caches.listers().is_served("acme.io/v1", "Queue")
+
+
+async def test_namespaces_that_only_a_plugin_chose_are_waited_for(cluster: Cluster, clock: VirtualClock) -> None:
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=("a", "b"))], clock=clock)
+    async with running(caches):
+        for kind in (TRAINJOBS, CONFIGMAPS, *RUNTIMES.values()):
+            await cluster.send(kind, bookmark(1, end=True))
+        assert caches.not_synced() == ["queues.acme.io"]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caches.wait_for_sync(), 0.01)

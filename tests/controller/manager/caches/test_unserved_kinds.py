@@ -1,0 +1,128 @@
+"""Kinds that the cluster does not serve, whom they hold up, and what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+from support.caches import GANG, JOBSET, Cluster, Recorder, running
+from support.informers import bookmark, event
+from support.objects import trainjob_object
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.listers import Watch
+
+
+async def test_e7_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: Cluster, clock: VirtualClock) -> None:
+    """It is looked for every ten seconds, and read when it is there."""
+    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    caches = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock)
+    _, store = caches.stores()[GANG[:2]]
+    async with running(caches):
+        await cluster.fill()
+        assert caches.not_synced() == []
+        await asyncio.wait_for(caches.wait_for_sync(), 1)
+        cluster.absent = set()
+        await clock.advance(10.1)
+        await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(
+            event("ADDED", {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}}),
+            bookmark(3, end=True),
+        )
+        assert store.keys() == ["ns/a"]
+
+
+async def test_e7_a_needed_kind_that_is_not_served_is_named_with_what_to_do(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    cluster.absent = {TRAINJOBS.name}
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    async with running(caches):
+        await cluster.fill()
+        (not_synced,) = caches.not_synced()
+        assert not_synced.startswith(f"{TRAINJOBS.name} (the cluster does not serve it")
+        assert "install the CustomResourceDefinition trainjobs.trainer.kubeflow.org" in not_synced
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caches.wait_for_sync(), 0.01)
+
+
+async def test_e7_u17_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_goes_on_when_it_comes(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """Nothing exists of a kind that is not served, so controllers may begin; the original exits."""
+    cluster.absent = {JOBSETS.name}
+    caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
+    caches.add_trainjob_handlers(queue)
+    async with running(caches):
+        await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
+        await cluster.fill()
+        (not_synced,) = caches.not_synced()
+        assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in not_synced
+        await asyncio.wait_for(caches.wait_for_sync(), 1)
+        queue.news()
+        cluster.absent = set()
+        await clock.advance(10.1)
+        await cluster.send(JOBSETS, bookmark(3, end=True))
+        assert caches.not_synced() == []
+        assert queue.news() == [("team/demo", -100)]
+
+
+async def test_e7_u17_an_optional_kind_that_comes_goes_and_comes_again_is_told_once_each_time_it_can_be_read(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """Its absence is nobody's matter but of those who use it."""
+    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    caches, queue = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock), Recorder(clock)
+    caches.add_trainjob_handlers(queue)
+    podgroups = cluster.kinds["podgroups.scheduling.x-k8s.io"]
+    with capture_logs() as logs:
+        async with running(caches):
+            await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
+            await cluster.fill()
+            await clock.advance(3600)
+            told = [each for each in logs if "podgroups" in str(each) and each["log_level"] != "debug"]
+            assert told == []
+            queue.news()
+            for _ in range(2):
+                cluster.absent = set()
+                await clock.advance(10.1)
+                await podgroups.send(bookmark(3, end=True))
+                assert queue.news() == [("team/demo", -100)]
+                cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+                await podgroups.send(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))
+                await clock.advance(30)
+                assert queue.news() == []
+            assert caches.not_synced() == []
+
+
+async def test_e7_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_holds_only_its_trainjobs_up(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """The manager is ready: who is to install the definition may need its webhooks."""
+    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    watches = [Watch(*GANG, optional=True, declared_by="easy"), Watch(*GANG, declared_by="strict")]
+    caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
+    caches.add_trainjob_handlers(queue)
+    with capture_logs() as logs:
+        async with running(caches):
+            await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
+            await cluster.fill()
+            assert caches.not_synced() == []
+            await asyncio.wait_for(caches.wait_for_sync(), 1)
+            assert not caches.listers().is_served(*GANG[:2])
+            (told,) = caches.waited_for()
+            assert told.startswith(
+                "podgroups.scheduling.x-k8s.io for the TrainJobs of strict (the cluster does not serve"
+            )
+            assert "install the CustomResourceDefinition podgroups.scheduling.x-k8s.io" in told
+            queue.news()
+            cluster.absent = set()
+            await clock.advance(10.1)
+            await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(bookmark(3, end=True))
+            assert caches.listers().is_served(*GANG[:2])
+            assert caches.waited_for() == []
+            assert queue.news() == [("team/demo", -100)]
+    lines = [each for each in logs if "plugins need" in each["event"]]
+    assert [(each["log_level"], each.get("plugins")) for each in lines] == [("warning", ["strict"]), ("info", None)]
