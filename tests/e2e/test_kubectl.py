@@ -167,7 +167,8 @@ time.sleep(600)
 
 async def test_u1_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> None:
     """A job that was resumed is not shown as suspended any more, and one that has ended not as suspended again."""
-    command = python("import time; time.sleep(3)")
+    go = tmp_path / "go"
+    command = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
     job = trainjob("by-turns", on="by-turns", suspend=True, trainer={"command": command})
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump_all([runtime("by-turns"), job]))
@@ -183,7 +184,9 @@ async def test_u1_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> N
     await kubectl("wait", "--for=condition=Suspended", "trainjob/by-turns", "--timeout=60s")
     assert await state() == ["Suspended"]
     await suspend("false")
-    assert await state() in (["node"], ["0s"], ["1s"], ["2s"])
+    await kubectl("wait", "--for=jsonpath={.status.jobsStatus[0].active}=1", "trainjob/by-turns", "--timeout=60s")
+    assert await state() == ["node"], "no state, but the replicated job that is active"
+    go.touch()
     await kubectl("wait", "--for=condition=Complete", "trainjob/by-turns", "--timeout=60s")
     await suspend("true")
     assert await state() == ["Complete"]

@@ -62,6 +62,16 @@ async def running(caches: Caches) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
+async def keep_waiting(caches: Caches) -> bool:
+    """Whether controllers may not begin yet, although everything that is there has been read."""
+    waiting = asyncio.create_task(caches.wait_for_sync())
+    await settle()
+    waits = not waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    return waits
+
+
 def jobs_of(obj: JsonObject) -> Iterable[tuple[str, str]]:
     return [(obj["metadata"]["namespace"], obj["metadata"]["labels"]["job"])]
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
-from support.virtualtime import VirtualClock
+from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.cli.manager import STOP_AT_MOST
 from trainmaster.controller.configuration import LONGEST_SHUTDOWN_DELAY
@@ -104,7 +104,7 @@ async def test_k6_reconciles_finish_before_the_controllers_stop() -> None:
     await asyncio.wait_for(started.wait(), 5)
     queue.add("a/c")
     stop.set()
-    await asyncio.sleep(0.01)
+    await settle()
     assert not working.done()
     finish.set()
     await asyncio.wait_for(working, 5)
