@@ -137,7 +137,7 @@ def test_the_wheel_has_its_data(wheel: zipfile.ZipFile) -> None:
     assert "trainmaster/devcluster/crds/jobset.x-k8s.io_jobsets.yaml" in names
     assert {f"trainmaster/runtime/crds/{name}" for name in CRDS} <= names
     runtimes = {path.name for path in (ROOT / "deploy/runtimes").glob("*.yaml")}
-    assert {f"trainmaster/controller/cli/runtimes/{name}" for name in runtimes} <= names
+    assert {f"trainmaster/runtime/runtimes/{name}" for name in runtimes} <= names
     assert not [name for name in names if name.endswith("Kustomization")], "kustomize alone reads these"
 
 

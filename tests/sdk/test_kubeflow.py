@@ -227,12 +227,51 @@ def test_what_the_cluster_refuses_is_an_error(trainer_client: Any, plain_runtime
         trainer_client.train(runtime=plain_runtime, trainer=container, options=[options.Name("Not a name")])
 
 
+def greet_briefly() -> None:
+    import os  # noqa: PLC0415 - see above
+
+    print("rank", os.environ["PET_NODE_RANK"], "of", os.environ["PET_NNODES"], flush=True)  # noqa: T201
+
+
+def test_a_new_cluster_has_the_runtimes_of_kubeflow(trainer_client: Any) -> None:
+    found = {each.name: each for each in trainer_client.list_runtimes()}
+    assert {"torch-distributed", "jax-distributed", "xgboost-distributed", "torchtune-llama3.2-1b"} <= set(found)
+    torch = trainer_client.get_runtime("torch-distributed")
+    assert (torch, torch.trainer.framework, torch.trainer.num_nodes) == (found["torch-distributed"], "torch", 1)
+    assert torch.kind.value == "ClusterTrainingRuntime"
+
+
+def test_the_default_runtime_is_there(trainer_client: Any, tmp_path: Path) -> None:
+    """What a user writes first; in place of a torchrun, which not every machine has, stands one of our own."""
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    torchrun.chmod(0o755)
+    name = trainer_client.train(
+        trainer=trainer.CustomTrainer(
+            func=greet_briefly,
+            num_nodes=2,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            resources_per_node={"cpu": "10m"},
+        )
+    )
+    done = trainer_client.wait_for_job_status(name, **PATIENCE)
+    assert (done.runtime.name, done.num_nodes) == ("torch-distributed", 2)
+    assert [list(trainer_client.get_job_logs(name, step=f"node-{node}")) for node in (0, 1)] == [
+        ["rank 0 of 2"],
+        ["rank 1 of 2"],
+    ]
+
+
+def test_the_packages_of_a_runtime_that_came_with_the_cluster(
+    trainer_client: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer_client.get_runtime_packages(trainer_client.get_runtime("jax-distributed"))
+    assert f"Python: {sys.version.split()[0]}" in capsys.readouterr().out
+
+
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; `make run` installs it")
-def test_torch_on_two_nodes_by_the_default_runtime(
-    trainer_client: Any, cluster_runtimes: Callable[[dict[str, Any]], None]
-) -> None:
-    cluster_runtimes(runtime("torch-distributed"))
+def test_torch_on_two_nodes_by_the_default_runtime(trainer_client: Any) -> None:
     name = trainer_client.train(trainer=trainer.CustomTrainer(func=reduce, num_nodes=2, env={"OMP_NUM_THREADS": "1"}))
     trainer_client.wait_for_job_status(name, **PATIENCE)
     assert list(trainer_client.get_job_logs(name))[-1] == "2 processes, sum 3"

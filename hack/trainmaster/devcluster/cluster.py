@@ -63,6 +63,7 @@ from trainmaster.devcluster.kubeconfig import check_replaceable, write_kubeconfi
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
 from trainmaster.devcluster.listener import HOST, candidate_ports, listen_on_first, url_of
+from trainmaster.devcluster.manager.built_in_runtimes import built_in_runtimes, install_runtimes
 from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus
 from trainmaster.devcluster.manager.process import ManagerProcess
 from trainmaster.devcluster.manager.public_configmap import publish_configmap
@@ -168,6 +169,7 @@ class Cluster:
         await install_definitions(api, self._definitions())
         if MANAGER in settings.parts:
             await publish_configmap(api)
+            await install_runtimes(api, built_in_runtimes())
         await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
         locate = kubelet.locate if KUBELET in settings.parts else None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import trainmaster.runtime
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jobs.loader import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
@@ -247,7 +248,7 @@ def _problem(document: JsonObject) -> str:
     return ""
 
 
-_PACKAGED: Final = Path(__file__).parent / "runtimes"
+_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
 _CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "runtimes"
 
 

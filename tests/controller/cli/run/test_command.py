@@ -280,7 +280,7 @@ async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(kubeconf
         'trainmaster: job.yaml:1: TrainJob lost: TrainingRuntime "shel" does not exist in namespace default '
         '(did you mean "shell"?)'
     )
-    assert told[1] == "trainmaster:   ClusterTrainingRuntimes: none"
+    assert told[1].startswith("trainmaster:   ClusterTrainingRuntimes: deepspeed-distributed, ")
     assert told[2].startswith("trainmaster:   TrainingRuntimes in default: ")
     assert "shell" in told[2]
     assert told[3].startswith("trainmaster:   what next: correct spec.runtimeRef.name, or add the file")
@@ -295,12 +295,12 @@ async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(kubeconf
 
 async def test_a_runtime_that_comes_with_trainmaster_is_found(kubeconfig: str, tmp_path: Path) -> None:
     job = trainjob("lost", "true")
-    job["spec"]["runtimeRef"] = {"name": "torch-distributed"}
+    job["spec"]["runtimeRef"] = {"name": "torch-distributed-with-cache"}  # the one that no cluster has by itself
     done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, job), cwd=tmp_path)
     assert done.code == 2
-    found = re.search(r'"torch-distributed" comes with Trainmaster: add (\S+) to the files', done.err)
+    found = re.search(r'"torch-distributed-with-cache" comes with Trainmaster: add (\S+) to the files', done.err)
     assert found, done.err
-    assert yaml.safe_load(Path(found[1]).read_text())["metadata"]["name"] == "torch-distributed"
+    assert yaml.safe_load(Path(found[1]).read_text())["metadata"]["name"] == "torch-distributed-with-cache"
 
 
 BLOCKED = {"type": "Blocked", "status": "True", "reason": "RuntimeNotFound", "message": "there is no such runtime"}
