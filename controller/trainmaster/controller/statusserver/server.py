@@ -9,7 +9,8 @@ Guarantees:
   or no HTTP leaves no trace in the log.
 - An unforeseen error is a response like any other (500), and a line in the log; what was sent is in neither.
 - Its health is that a TLS connection to itself comes about, under the names of the original's probes.
-- trainer S6: when the CA bundle changes, all TrainJobs are enqueued, those that run included.
+- trainer S6: when the CA bundle changes, all TrainJobs are enqueued, those that run included. By then the certificate
+  that came with it is served here: a pod that is told of an authority may report at once.
 - It has a client of its own, with a rate limit of its own: reports never delay reconciles. That one has no guard, since
   every replica takes reports.
 """
@@ -97,10 +98,10 @@ class StatusServer:
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
-        certs = CertWatcher(
+        self._certs = CertWatcher(
             directory, lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites)
         )
-        self._server = Server(f":{self._settings.port}", options, clock=self._clock, certs=certs)
+        self._server = Server(f":{self._settings.port}", options, clock=self._clock, certs=self._certs)
 
     def plugin_options(self) -> dict[str, Mapping[str, Any]]:
         """Return the options of all plugins, with those of ours added to what the configuration file gives it."""
@@ -160,6 +161,8 @@ class StatusServer:
         while True:
             await self._clock.sleep(REFRESH_INTERVAL)
             if self._ca_bundle.refresh():
+                # The server looks at its files at moments of its own.
+                self._certs.read_certificate(server=self._server.options.purpose)
                 on_change()
 
     def _connect(self, access: RestConfig, user_agent: str, missing_rights: MissingRights | None = None) -> KubeClient:
