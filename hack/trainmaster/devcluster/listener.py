@@ -36,13 +36,20 @@ def candidate_ports(wanted: int | None, *, before: int | None) -> Iterator[int]:
     yield from (free_port() for _ in range(_NEIGHBOURS))
 
 
-def free_port() -> int:
+def free_port(*, before: int = 0) -> int:
     """Have the operating system choose a port, and keep it for a server that is started within the next minute.
 
     A connection that was closed from this side stays in TIME_WAIT: until then the kernel gives the port to nobody who
     asks for any port, be it to listen or to connect, while a server (with SO_REUSEADDR, as all have) can have it.
+
+    Args:
+        before: The port to keep if it is free.
     """
-    with socket.create_server((HOST, 0)) as listening:
+    try:
+        listening = socket.create_server((HOST, before))
+    except OSError:
+        listening = socket.create_server((HOST, 0))
+    with listening:
         port: int = listening.getsockname()[1]
         with socket.create_connection((HOST, port)):
             listening.accept()[0].close()

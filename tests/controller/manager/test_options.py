@@ -193,7 +193,7 @@ async def three_tls_servers(stack: Stack, directory: Path, tls: JsonObject) -> A
     configuration = configured(
         webhook={"host": "127.0.0.1", "port": ports["webhooks"], "certDir": str(directory)},
         metrics={"bindAddress": f"127.0.0.1:{ports['metrics']}"},
-        statusServer={"port": ports["status"]},
+        statusServer={"host": "127.0.0.1", "port": ports["status"]},
         tls=tls,
         shutdownDelayDuration="0s",
     )
@@ -207,13 +207,15 @@ async def three_tls_servers(stack: Stack, directory: Path, tls: JsonObject) -> A
         await task
 
 
-@proves("webhook.host", "webhook.port", "webhook.certDir", "statusServer.port", "tls.minVersion")
+@proves("webhook.host", "webhook.port", "webhook.certDir", "tls.minVersion", "statusServer.host", "statusServer.port")
 async def test_each_server_is_where_it_should_be_and_demands_the_version(stack: Stack, tmp_path: Path) -> None:
     async with three_tls_servers(stack, tmp_path / "certs", {"minVersion": "1.3"}) as ports:
         for name, port in ports.items():
             assert (await handshake(port))[0] == "TLSv1.3", name
             with pytest.raises(ssl.SSLError):
                 await handshake(port, most=ssl.TLSVersion.TLSv1_2)
+            # Where something listens on all interfaces, nobody else can have the port on one of them.
+            socket.create_server(("127.0.0.2", port)).close()
 
 
 @proves("tls.cipherSuites", "tls.nextProtos")

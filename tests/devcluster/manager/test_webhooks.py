@@ -11,7 +11,7 @@ from support.stack import api_server
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import VALIDATING_WEBHOOKS
-from trainmaster.devcluster.manager.configuration import merge_configuration
+from trainmaster.devcluster.manager.configuration import ManagerPorts, merge_configuration
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 
 EVERY_KIND = ["jaxjob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob"]
@@ -38,7 +38,7 @@ async def test_webhooks_of_jobs_are_registered_where_they_are_answered(
         if stack.cluster is None:
             pytest.skip("registers webhooks of its own")
         webhooks = ManagerWebhooks(tmp_path / "certificates", stack.cluster.services)
-        configuration = merge_configuration(file, webhooks)
+        configuration = merge_configuration(file, webhooks, ManagerPorts.choose(tmp_path / "none"))
         assert configuration is not None
         await webhooks.register(stack.cluster.api, jobs=configuration.served_jobs)
         assert len(stack.cluster.api.get(VALIDATING_WEBHOOKS, None, "validator.trainer.kubeflow.org")["webhooks"]) == 3

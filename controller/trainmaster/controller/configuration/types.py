@@ -210,6 +210,11 @@ class ClientConnection(_Section):
 class StatusServer(_Section):
     """The server to which trainers report progress."""
 
+    host: str | None = Field(
+        None,
+        description="Where it listens.",
+        json_schema_extra={"default": "all interfaces"} | OURS,
+    )
     port: Port = Field(
         10443, description="The port of the status server, where the feature gate `TrainJobStatus` is on."
     )

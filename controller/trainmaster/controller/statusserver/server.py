@@ -101,7 +101,8 @@ class StatusServer:
         self._certs = CertWatcher(
             directory, lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites)
         )
-        self._server = Server(f":{self._settings.port}", options, clock=self._clock, certs=self._certs)
+        address = f"{self._settings.host or ''}:{self._settings.port}"
+        self._server = Server(address, options, clock=self._clock, certs=self._certs)
 
     def plugin_options(self) -> dict[str, Mapping[str, Any]]:
         """Return the options of all plugins, with those of ours added to what the configuration file gives it."""

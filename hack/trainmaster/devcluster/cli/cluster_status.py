@@ -77,6 +77,7 @@ def _manager(state: StateDirectory, server: str) -> int:
 
 def _print_manager(manager: ManagerStatus) -> int:
     _print("manager", manager.summary)
+    _print("metrics", manager.metrics or "off")
     if manager.phase == READY:
         return 0
     _print("  last error" if manager.exit_code is not None else "  waits for", manager.message)

@@ -45,6 +45,9 @@ class ManagerStatus:
     ends: int = 0
     """How often it has ended since it last worked for a while."""
 
+    metrics: str = ""
+    """The URL of its metrics; empty if they are off."""
+
     def to_json(self) -> JsonObject:
         """Return it as it is served."""
         return {
@@ -53,12 +56,13 @@ class ManagerStatus:
             "message": self.message,
             "exitCode": self.exit_code,
             "ends": self.ends,
+            "metrics": self.metrics,
         }
 
     @classmethod
     def from_json(cls, tree: Any) -> Self:
         """Read what was served; raises `KeyError` or `TypeError`."""
-        return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"])
+        return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"], tree["metrics"])
 
     @property
     def summary(self) -> str:
@@ -92,6 +96,10 @@ class ManagerHealth:
         """What it is now."""
         return self._status
 
+    def serves_metrics(self, url: str) -> None:
+        """Note where its metrics are."""
+        self._set(replace(self._status, metrics=url))
+
     def waits(self, message: str) -> None:
         """Note what a manager that has not been ready yet waits for; of one that crashes the crash is of interest."""
         if self._status.phase == STARTING:
@@ -105,7 +113,8 @@ class ManagerHealth:
         """Note that it ended although nobody asked it to; `worked` forgives what was before."""
         ends = 1 if worked else self._status.ends + 1
         phase = CRASHING if ends >= _CRASHES else STARTING
-        self._set(ManagerStatus(phase, self._status.log, message[:_LONGEST_ERROR], exit_code, ends))
+        message = message[:_LONGEST_ERROR]
+        self._set(replace(self._status, phase=phase, message=message, exit_code=exit_code, ends=ends))
 
     async def settled(self) -> ManagerStatus:
         """Wait until it is ready or known not to become so, for a minute at most; returns its status then."""

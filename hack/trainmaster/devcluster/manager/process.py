@@ -6,16 +6,15 @@
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
 - Whether it works is known at any time (`health`). It is ready as soon as it says so itself at its readiness endpoint,
   and serves its webhooks, which are registered before it counts as ready.
-- Why it ended is the last error in its log, as a sentence for people.
+- Its configuration follows the user's file: the one that it runs with is merged anew when that changes. What it takes
+  over while it runs is its own business, and what needs a restart stands in its log.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -28,51 +27,10 @@ import yaml
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.manager.configuration import ManagerConfiguration, merge_configuration
+from trainmaster.devcluster.manager.configuration import ManagerConfiguration, ManagerPorts, merge_configuration
 from trainmaster.devcluster.manager.health import ManagerHealth
+from trainmaster.devcluster.manager.last_error import last_error
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
-
-_READ_AT_MOST: Final = 64 * 1024
-_EVENT: Final = re.compile(r"^\S+ \[(?:error|critical)\s*\] (?P<event>.*?)\s+\[(?P<logger>[\w.]+)\](?P<rest>.*)$")
-_NO_ERROR_LEVEL: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
-_ERROR: Final = re.compile(r"""\berror=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""")
-_NO_ERROR: Final = "it said nothing; see its log"
-
-
-def last_error(log: Path, begin: int) -> str:
-    """Return the last error in a log, of what was written after its first `begin` bytes.
-
-    That is the last event of level error, since its traceback says less to users; else the last line that is no event:
-    an interpreter that fails before there are logs ends with what is wrong.
-    """
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, 2)
-            # A log that is shorter than before was replaced by a new one.
-            file.seek(max(begin if begin <= size else 0, size - _READ_AT_MOST))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return _NO_ERROR
-    lines = [line for line in text.splitlines() if line.strip() and not _NO_ERROR_LEVEL.match(line)]
-    for line in reversed(lines):
-        if event := _EVENT.match(line):
-            return _sentence(event)
-    return lines[-1].strip() if lines else _NO_ERROR
-
-
-def _sentence(event: re.Match[str]) -> str:
-    error = _ERROR.search(event["rest"])
-    return f"{event['event']}: {_unquoted(error[1])}" if error else event["event"]
-
-
-def _unquoted(text: str) -> str:
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-    # An error may have several lines, one for each thing that is wrong.
-    return "; ".join(filter(None, map(str.strip, value.splitlines()))) if isinstance(value, str) else text
-
 
 _TIMEOUT: Final = 5.0
 _LONGEST_ANSWER: Final = 500
@@ -129,6 +87,7 @@ _FORGIVEN_AFTER = 60.0
 _STOP_TIMEOUT = 10.0
 _LOOK_EVERY = 0.05
 """Seconds between two looks at another process, which has no way to call us."""
+_LOOK_AT_CONFIGURATION_EVERY = 1.0
 _LOG_LIMIT = 10 * 2**20
 
 
@@ -147,24 +106,63 @@ class ManagerProcess:
     ) -> None:
         self._kubeconfig = kubeconfig
         self._log_path = log
-        self._configuration = configuration
+        self._given = configuration
         self._merged_configuration = merged_configuration
+        self._ports = ManagerPorts.choose(before=merged_configuration)
+        self._merged: ManagerConfiguration | None = None
         self._webhooks = webhooks
         self._health = health
         self._registered = False
 
     async def run(self, api: Api) -> None:
         """Run until cancelled; then let the manager end in its own way, within a limited time."""
-        configuration = merge_configuration(self._configuration, self._webhooks)
-        if configuration is not None:
-            self._merged_configuration.write_text(yaml.safe_dump(configuration.content), encoding="utf-8")
-            self._configuration = self._merged_configuration
+        self._merge()
+        following = asyncio.create_task(self._follow_configuration(), name="configuration of the manager")
+        try:
+            await self._keep_running(api)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    def _merge(self) -> None:
+        """Write the file that the manager runs with; of what cannot be merged it is given the user's own, and objects.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._merged = merge_configuration(self._given, self._webhooks, self._ports)
+        if self._merged is not None:
+            draft = self._merged_configuration.with_name(f"{self._merged_configuration.name}.new")
+            draft.write_text(yaml.safe_dump(self._merged.content), encoding="utf-8")
+            draft.replace(self._merged_configuration)
+            self._health.serves_metrics(self._merged.metrics)
+
+    async def _follow_configuration(self) -> None:
+        """Merge the user's file again whenever it has changed."""
+        seen = _content_of(self._given)
+        while self._given is not None:
+            await asyncio.sleep(_LOOK_AT_CONFIGURATION_EVERY)
+            content = _content_of(self._given)
+            if content is None or content == seen:
+                continue  # that is how an editor replaces it
+            try:
+                self._merge()
+            except OSError as error:  # a full disk passes
+                _log.warning("the configuration of the manager cannot be written; trying again", error=str(error))
+                continue
+            seen = content
+            if self._merged is None:
+                _log.warning("the configuration of the manager cannot be read any more", file=str(self._given))
+            else:
+                _log.info("the configuration of the manager has changed", file=str(self._given))
+
+    async def _keep_running(self, api: Api) -> None:
         pause = _FIRST_PAUSE
         while True:
             started = time.monotonic()
             begin = self._log_path.stat().st_size if self._log_path.exists() else 0
             try:
-                code = await self._run_once(api, configuration)
+                code = await self._run_once(api, self._merged)
             except OSError as error:  # a full disk, or no more processes: nothing that the cluster has to end for
                 self._health.ended(os.EX_OSERR, f"it cannot be started: {error}", worked=False)
                 _log.exception("the manager cannot be started; trying again", pause=pause)
@@ -183,7 +181,7 @@ class ManagerProcess:
         _rotate(self._log_path)
         with self._log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *self._command(),
+                *self._command(self._given if configuration is None else self._merged_configuration),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -224,12 +222,19 @@ class ManagerProcess:
                     await asyncio.sleep(_FIRST_PAUSE)
         self._health.ready()
 
-    def _command(self) -> list[str]:
+    def _command(self, configuration: Path | None) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death"),
             *("trainmaster.controller.cli", "manager", "--kubeconfig", str(self._kubeconfig)),
-            *("--config", str(self._configuration), "--zap-encoder", "console"),
+            *("--config", str(configuration), "--zap-encoder", "console"),
         ]
+
+
+def _content_of(path: Path | None) -> bytes | None:
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError:
+        return None
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
