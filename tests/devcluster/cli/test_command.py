@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.slow(seconds=36)
@@ -47,6 +49,11 @@ async def test_a_cluster_in_the_background_lives_until_it_is_taken_down(home: Pa
         assert second.code == 1
         assert f"already running (pid {record['pid']})" in second.err
         assert "trainmaster cluster down" in second.err
+    third = await trainmaster("cluster", "up", "--detach", "--if-needed", *BARE, cwd=home)
+    assert (third.code, third.err) == (0, "")
+    assert third.out.startswith(f"Cluster runs already at {record['server']} (pid {record['pid']})")
+    fourth = await trainmaster("cluster", "up", "--if-needed", *BARE, cwd=home)
+    assert (fourth.code, fourth.err) == (2, "trainmaster: --if-needed is for a start in the background; add --detach\n")
 
     down = await trainmaster("cluster", "down", cwd=home)
     assert (down.code, down.err) == (0, "")
@@ -58,6 +65,49 @@ async def test_a_cluster_in_the_background_lives_until_it_is_taken_down(home: Pa
     purge = await trainmaster("cluster", "down", "--purge", cwd=home)
     assert purge.code == 0
     assert not state.exists()
+
+
+async def test_of_many_starts_at_once_one_begins_and_the_others_wait_for_it(home: Path) -> None:
+    up = ("cluster", "up", "--detach", "--if-needed", "--without", "kubelet")
+    ended = await asyncio.gather(*(trainmaster(*up, cwd=home) for _ in range(4)))
+    assert {each.code for each in ended} == {0}, ended
+    assert sorted(each.out.split(" at ")[0] for each in ended) == ["Cluster is ready", *["Cluster runs already"] * 3]
+
+
+async def test_a_start_that_waited_for_another_in_vain_starts_its_own(home: Path) -> None:
+    up = ("cluster", "up", "--detach", "--if-needed", "--without", "kubelet")
+    state = StateDirectory(home / ".trainmaster")
+    async with started(*up, cwd=home) as first:
+        await eventually(lambda: state.log.exists() and "cluster is started" in state.log.read_text())
+        async with started(*up, cwd=home) as second:
+            await eventually(lambda: "waiting for it" in "".join(second.err))
+            first.process.send_signal(signal.SIGINT)
+            assert (await first.finish()).code == 130
+            ended = await second.finish()
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("Cluster is ready")
+
+
+async def test_a_start_that_waits_for_another_is_given_up_on_ctrl_c(home: Path) -> None:
+    (home / "empty").mkdir()
+    (home / "never.yaml").write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        f"webhook: {{certDir: {home / 'empty'}}}\n"
+    )
+    state = StateDirectory(home / ".trainmaster")
+    async with started("cluster", "up", "--config", "never.yaml", "--without", "kubelet", cwd=home) as first:
+        await eventually(lambda: state.holder() is not None)
+        async with started("cluster", "up", "--detach", "--if-needed", cwd=home) as second:
+            await eventually(lambda: "waiting for it" in "".join(second.err))
+            second.process.send_signal(signal.SIGINT)
+            ended = await second.finish()
+        assert ended.code == 130
+        assert re.fullmatch(
+            r"trainmaster: a cluster is starting here already \(pid \d+\); waiting for it\n"
+            "trainmaster: interrupted; the cluster that is starting here is somebody else's\n",
+            ended.err,
+        )
+        assert first.process.returncode is None
 
 
 def test_who_starts_one_in_the_background_loads_nothing_of_it() -> None:

@@ -72,10 +72,10 @@ async def _answering(path: str) -> RestConfig | None:
 
 
 class Interrupted(Exception):
-    """A signal arrived while the embedded cluster was starting; what there was of it is stopped."""
+    """A signal arrived while the embedded cluster was starting; who starts it has said what becomes of it."""
 
     def __init__(self, number: int) -> None:
-        super().__init__("interrupted while the embedded cluster was starting; it is stopped again")
+        super().__init__("interrupted while the embedded cluster was starting")
         self.number = number
 
 
@@ -83,7 +83,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def _start() -> None:
-    command = (sys.executable, "-P", "-m", "trainmaster.controller.cli", "cluster", "up", "--detach")
+    # Two that begin at once get one cluster: whoever comes second waits for it.
+    command = (sys.executable, "-P", "-m", "trainmaster.controller.cli", "cluster", "up", "--detach", "--if-needed")
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
     )

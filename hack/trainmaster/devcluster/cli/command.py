@@ -85,6 +85,11 @@ def _add_up(actions: Any) -> None:
         help="run in the background; return when it is ready, which includes its manager",
     )
     up.add_argument(
+        "--if-needed",
+        action="store_true",
+        help="with --detach: one that runs here already will do, and one that is just starting is waited for",
+    )
+    up.add_argument(
         "--token", type=_token, help="the token that clients need; default: a random one, kept in the state"
     )
     up.add_argument(
@@ -215,10 +220,13 @@ def _up(arguments: argparse.Namespace) -> int:
         audit_log=arguments.audit_log,
     )
     # Importing the whole cluster takes most of a second; whoever does not run it himself does without.
+    if arguments.if_needed and not arguments.detach:
+        print("trainmaster: --if-needed is for a start in the background; add --detach", file=sys.stderr)
+        return 2
     if arguments.detach:
         from trainmaster.devcluster.cli.detach import run_detached  # noqa: PLC0415 - see above
 
-        return _exit_code_of(lambda: run_detached(settings))
+        return _exit_code_of(lambda: run_detached(settings, if_needed=arguments.if_needed))
     from trainmaster.devcluster.cli.up import run_foreground  # noqa: PLC0415 - see above
 
     return _exit_code_of(lambda: run_foreground(settings))

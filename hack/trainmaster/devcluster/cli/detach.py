@@ -4,6 +4,9 @@ The background process is the foreground command in a session of its own, with i
 started when its record names it; when it ends before that, the last lines of its log are the reason. Then the
 status of its manager is read, without which it is not ready. A signal on the way stops it again: a start that was
 interrupted leaves nothing behind.
+
+Where a cluster is wanted only if there is none, the one that somebody else has started, or is starting at this moment,
+is waited for.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
 from trainmaster.devcluster.cli.printers import print_remedy, print_usage
 from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
 from trainmaster.devcluster.manager.health import READY, READY_TIMEOUT, STARTING, ManagerStatus
 from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
-from trainmaster.devcluster.state import ClusterRecord, StateDirectory
+from trainmaster.devcluster.state import AlreadyRunning, ClusterError, ClusterRecord, StateDirectory
 
 _START_TIMEOUT = 60.0 + READY_TIMEOUT
 """Seconds that a cluster in the background gets; loading a large journal takes some of them. The manager has its own,
@@ -34,29 +38,80 @@ _POLL = 0.05
 _REASON_LINES = 15
 
 
-def run_detached(settings: ClusterSettings) -> int:
-    """Start the cluster in the background and wait until it is ready; returns the exit code."""
+def run_detached(settings: ClusterSettings, *, if_needed: bool = False) -> int:
+    """Start the cluster in the background and wait until it is ready; returns the exit code.
+
+    Args:
+        settings: Those of the cluster; with `if_needed` they do not count where one runs already.
+        if_needed: Whether one that runs already, or is starting, will do.
+    """
     state = settings.state
-    prepare_start(settings)
-    if settings.token is not None:
-        state.ensure_token(settings.token)  # handed over by file: command lines are visible to everyone on the machine
-    begin = state.log.stat().st_size if state.log.exists() else 0
     with _noting_signals() as received:
-        return _run_detached(settings, begin, received)
+        while True:
+            try:
+                prepare_start(settings)
+            except AlreadyRunning:
+                if not if_needed:
+                    raise
+                if (code := _use_other(state, received)) is not None:
+                    return code
+                continue  # it has ended
+            if settings.token is not None:
+                # Handed over by file: command lines are visible to everyone on the machine.
+                state.ensure_token(settings.token)
+            begin = state.log.stat().st_size if state.log.exists() else 0
+            with state.in_use(), state.log.open("ab") as log:
+                process = _start(settings, log)
+            record = _wait_ready(state, process, received)
+            if record is None and not received and if_needed and process.poll() is not None and state.holder():
+                continue  # somebody else was faster
+            return _report(settings, process, record, begin, received)
 
 
-def _run_detached(settings: ClusterSettings, begin: int, received: list[int]) -> int:
+def _start(settings: ClusterSettings, log: BinaryIO) -> subprocess.Popen[bytes]:
+    settings.state.log.chmod(0o600)
+    return subprocess.Popen(  # noqa: S603 - our own command line
+        _command(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def _use_other(state: StateDirectory, received: list[int]) -> int | None:
+    """Wait for the cluster of somebody else; returns the exit code, None if it ended before it was ready."""
+    deadline = time.monotonic() + _START_TIMEOUT
+    told = False
+    while (pid := state.holder()) is not None:
+        record = state.read_record()
+        if record is not None and record.pid == pid:
+            print_usage(record, state, word="runs already")
+            return 0
+        if not told:
+            print(f"trainmaster: a cluster is starting here already (pid {pid}); waiting for it", file=sys.stderr)
+            told = True
+        if received:
+            print("trainmaster: interrupted; the cluster that is starting here is somebody else's", file=sys.stderr)
+            return 128 + received[0]
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"the cluster on {state.path} (pid {pid}) is not ready after {_START_TIMEOUT:.0f} s; see {state.log}, "
+                "or stop it with `trainmaster cluster down`"
+            )
+        time.sleep(_POLL)
+    return None
+
+
+def _report(
+    settings: ClusterSettings,
+    process: subprocess.Popen[bytes],
+    record: ClusterRecord | None,
+    begin: int,
+    received: list[int],
+) -> int:
+    """Say how the start went, and end what did not become a cluster; returns the exit code."""
     state = settings.state
-    with state.in_use(), state.log.open("ab") as log:
-        state.log.chmod(0o600)
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            _command(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-        )
-    record = _wait_ready(state, process, received)
     manager = None if record is None else _manager_status(state, record)
     if received:
         _end(process)
