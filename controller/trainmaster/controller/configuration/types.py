@@ -213,7 +213,7 @@ class StatusServer(_Section):
     host: str | None = Field(
         None,
         description="Where it listens.",
-        json_schema_extra={"default": "all interfaces"} | OURS,
+        json_schema_extra={"default": "all interfaces", **OURS},
     )
     port: Port = Field(
         10443, description="The port of the status server, where the feature gate `TrainJobStatus` is on."
